@@ -364,6 +364,50 @@ def long_stages(cluster):
     return touch(me, "pods/p")
 
 
+@attack("3 pods of 6,000 terms of affinity and spreading, which fit nowhere", threads=2)
+def long_affinities(cluster):
+    me = cluster.attacker
+    me.create(me.path("deployments", "apps"), deployment("x", 100))
+    select = {"matchLabels": {"app": "x"}}
+    apart = [{"labelSelector": select, "topologyKey": f"k{number}"} for number in range(3000)]
+    spread = [{"labelSelector": select, "maxSkew": 1, "topologyKey": f"k{number}", "whenUnsatisfiable": "ScheduleAnyway"} for number in range(3000)]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    for number in range(3):
+        labels = {"app": "x"}
+        spec = {"containers": [{"name": "c", "image": "i"}], "affinity": affinity, "topologySpreadConstraints": spread, "nodeSelector": {"no": "where"}}
+        me.create(me.path("pods"), {"metadata": {"name": f"p{number}", "labels": labels}, "spec": spec})
+    return touch(me, "pods/p0")
+
+
+@attack("StatefulSets and Jobs of 2,147,483,647 pods that fit nowhere", threads=1)
+def endless_sets(cluster):
+    me, most = cluster.attacker, 2147483647
+    nowhere = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "where"}}
+    for number in range(10):
+        name = f"s{number}"
+        template = {"metadata": {"labels": {"app": name}}, "spec": nowhere}
+        parts = {"serviceName": "x", "podManagementPolicy": "Parallel", "ordinals": {"start": most}}
+        spec = {"replicas": most, "selector": {"matchLabels": {"app": name}}, "template": template, **parts}
+        me.create(me.path("statefulsets", "apps"), {"metadata": {"name": name}, "spec": spec})
+        once = {**template, "spec": {**nowhere, "restartPolicy": "Never"}}
+        indexed = {"completionMode": "Indexed", "parallelism": 100_000, "completions": 100_000}
+        me.create(me.path("jobs", "batch"), {"metadata": {"name": f"i{number}"}, "spec": {**indexed, "template": once}})
+        me.create(me.path("jobs", "batch"), {"metadata": {"name": f"j{number}"}, "spec": {"parallelism": most, "completions": most, "template": once}})
+    return lambda _: time.sleep(0.1)
+
+
+@attack("300 autoscalers of one Deployment of 800 pods", threads=1)
+def many_autoscalers(cluster):
+    me = cluster.attacker
+    me.create(me.path("deployments", "apps"), deployment("x", 800))
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": number + 1}}} for number in range(50)]
+    for number in range(300):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
+        spec = {"scaleTargetRef": target, "minReplicas": 800, "maxReplicas": 801, "metrics": metrics}
+        me.create(me.path("horizontalpodautoscalers", "autoscaling", "v2"), {"metadata": {"name": f"h{number}"}, "spec": spec})
+    return lambda _: time.sleep(0.1)
+
+
 def touch(me, name, group=""):
     """Changes an object again and again, so that it is looked at each time."""
     numbers, path = itertools.count(), me.path(name, group)
@@ -400,6 +444,39 @@ def faulty_labels(cluster):
     labels = ",".join(f'"-{number}-":"-"' for number in range(180_000))
     body = f'{{"metadata":{{"name":"c","labels":{{{labels}}}}}}}'.encode()
     return lambda _: me.ask("POST", me.path("configmaps"), body)
+
+
+@attack("patches that put 10,000 texts before 700,000 others")
+def early_items(cluster):
+    me = cluster.attacker
+    made = deployment("d", 0)
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = [""] * 700_000
+    me.create(me.path("deployments", "apps"), made)
+    place = "/spec/template/spec/containers/0/args/0"
+    body = json.dumps([{"op": "add", "path": place, "value": ""}] * 9_999)
+    path = f"{me.path('deployments', 'apps')}/d?dryRun=All"
+    return lambda _: me.ask("PATCH", path, body.encode(), "application/json-patch+json")
+
+
+@attack("patches that take 150,000 texts out of as many")
+def many_deletions(cluster):
+    me = cluster.attacker
+    names = [f"a.b/{number}" for number in range(150_000)]
+    me.create(me.path("configmaps"), {"metadata": {"name": "c", "finalizers": names}})
+    order = {"$deleteFromPrimitiveList/finalizers": names[::-1], "$setElementOrder/finalizers": names[:10]}
+    path = f"{me.path('configmaps')}/c?dryRun=All"
+    body = json.dumps({"metadata": order}).encode()
+    return lambda _: me.ask("PATCH", path, body, "application/strategic-merge-patch+json")
+
+
+@attack("reviews of accounts in 200,000 groups", role="admin")
+def many_groups(cluster):
+    me = cluster.attacker
+    groups = [f"g{number}" for number in range(200_000)]
+    about = {"namespace": me.namespace, "verb": "get", "resource": "pods"}
+    body = {"metadata": {"namespace": me.namespace}, "spec": {"user": "x", "groups": groups, "resourceAttributes": about}}
+    sent = json.dumps(body).encode()
+    return lambda _: me.ask("POST", me.path("localsubjectaccessreviews", "authorization.k8s.io"), sent)
 
 
 @attack("CONNECT requests of strangers")

@@ -6,6 +6,7 @@
 //! more work than one event may be, the watcher is let go, reads on from the log, and comes back.
 
 use crate::planted::{Bug, planted};
+use crate::read_memory::Charge;
 use crate::tap::Basin;
 use crate::wakes;
 use bytes::Bytes;
@@ -22,11 +23,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
+use waiting::Waiting;
+
+mod waiting;
 
 /// Events that may wait for one watcher before it has to read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
-/// How many bytes of objects such events may hold on to.
-const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// How many watches one user may have.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
 /// How many bytes of selectors the watches of one user may hold, and those of all users. So many each user may hold
@@ -231,8 +233,7 @@ type Group = BTreeMap<u64, Member>;
 
 struct Member {
     queue: mpsc::Sender<Delivery>,
-    /// Of the objects in the queue.
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
 }
 
 /// A place in the hub. Dropping it leaves.
@@ -243,7 +244,7 @@ pub struct Subscription {
     wanted: Arc<Wanted>,
     id: u64,
     queue: mpsc::Receiver<Delivery>,
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     /// Events up to this one were delivered before; the queue holds all later ones.
     pub since: Offset,
 }
@@ -321,12 +322,12 @@ impl Hub {
         let topic = topics.entry(selection.kind).or_default();
         topic.next_id += 1;
         let id = topic.next_id;
-        let bytes = Arc::<AtomicUsize>::default();
-        let member = Member { queue: sender, bytes: bytes.clone() };
+        let waiting = Arc::<Waiting>::default();
+        let member = Member { queue: sender, waiting: waiting.clone() };
         let wanted = topic.groups(&scope).join(wanted, id, member);
         self.watchers.fetch_add(1, Ordering::Relaxed);
         let since = self.delivered();
-        Subscription { hub: self.clone(), kind: selection.kind, scope, wanted, id, queue, bytes, since }
+        Subscription { hub: self.clone(), kind: selection.kind, scope, wanted, id, queue, waiting, since }
     }
 
     /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
@@ -556,8 +557,7 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
-        let waiting = member.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let queued = waiting < QUEUE_BYTES_MAX && member.queue.try_send(delivery).is_ok();
+        let queued = member.waiting.add(bytes) && member.queue.try_send(delivery).is_ok();
         queued || planted(Bug::FullQueueDrops)
     });
 }
@@ -579,8 +579,13 @@ impl Subscription {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }
 
+    /// Counts what waits with this from now on.
+    pub(crate) fn count_with(&self, charge: Charge) {
+        self.waiting.count_with(charge);
+    }
+
     fn took(&self, delivery: &Delivery) {
-        self.bytes.fetch_sub(delivery.event.bytes, Ordering::Relaxed);
+        self.waiting.take(delivery.event.bytes);
     }
 }
 

@@ -2,13 +2,12 @@
 //!
 //! Judging a request takes time in proportion to its body and to the object that it changes. A small request is judged on
 //! the worker that received it. A large one would keep the worker for long: it waits here until it is its user's turn, and
-//! is judged on a thread of its own. So somebody who sends many bodies of megabytes takes some of the processors, and no
+//! is judged on a thread that gives way. So somebody who sends many bodies of megabytes takes some of the processors, and no
 //! worker; and another user's large request waits for one request of each user before it, not for all of them.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 /// From how many bytes on a request, with the object that it changes, is large.
@@ -107,14 +106,6 @@ impl Drop for Place {
                 Err(mut unwanted) => std::mem::take(&mut unwanted.is_held),
             });
         }
-    }
-}
-
-/// Does what may take long, while others have the tasks that would wait for this thread.
-pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }
 

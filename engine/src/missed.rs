@@ -72,7 +72,8 @@ impl Ask {
             let mut charge = reads.memory().nothing(&self.reader);
             loop {
                 let is_near = self.until.0.saturating_sub(self.began.0) <= NEAR;
-                let length = if is_near { Length::Short } else { Length::Long };
+                let is_first = self.ahead.through == Offset::ZERO;
+                let length = if is_near && is_first { Length::Short } else { Length::Long };
                 let (log, reader) = (log.clone(), self.reader.clone());
                 let work = move || {
                     let read = self.read(log.as_ref(), charge);

@@ -208,22 +208,31 @@ impl Book {
     }
 
     fn room(&mut self, reader: &Reader, bytes: u64, bytes_max: u64) -> Room {
-        let own = self.own(reader.name());
-        let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
-        // Who holds nothing may hold one thing, however large.
-        let is_fair = own == 0 || own + bytes <= share(others, bytes_max);
-        let together = self.bytes + bytes;
-        if together <= bytes_max / 2 || (is_fair && together <= bytes_max) || reader.is_privileged {
+        if self.has_room(reader, bytes, bytes_max) {
             return Room::There;
         }
-        let found = match is_fair {
+        let found = match self.is_fair(reader, bytes, bytes_max) {
             true => self.largest().and_then(|name| self.give_way(&name, Loss::Reply)),
             false => self.give_way(reader.name(), Loss::Time),
         };
         match found {
             Some(give_way) => Room::After(give_way),
-            None => Room::Nowhere { own },
+            None => Room::Nowhere { own: self.own(reader.name()) },
         }
+    }
+
+    /// Whether there is room that nobody has to make.
+    fn has_room(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
+        let together = self.bytes + bytes;
+        let is_free = || together <= bytes_max && self.is_fair(reader, bytes, bytes_max);
+        together <= bytes_max / 2 || reader.is_privileged || is_free()
+    }
+
+    /// Whether the reader has no more than its share with these. Who holds nothing may hold one thing, however large.
+    fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
+        let own = self.own(reader.name());
+        let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
+        own == 0 || own + bytes <= share(others, bytes_max)
     }
 
     /// Of those who can let go of something, who holds most.
@@ -302,6 +311,23 @@ impl Charge {
         let more = bytes - self.bytes;
         let fits = self.memory.reserve(&self.reader, more).is_ok();
         self.bytes += if fits { more } else { 0 };
+        fits
+    }
+
+    /// The same, where nobody is asked to give way: for those who hold locks that others may need for that.
+    pub(crate) fn fits_now(&mut self, bytes: u64) -> bool {
+        if bytes <= self.bytes {
+            self.give_back(self.bytes - bytes);
+            return true;
+        }
+        let more = bytes - self.bytes;
+        let mut book = self.memory.book();
+        let fits = book.has_room(&self.reader, more, self.memory.bytes_max());
+        if fits {
+            book.add(self.reader.name(), more);
+            drop(book);
+            self.bytes = bytes;
+        }
         fits
     }
 

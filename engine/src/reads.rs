@@ -3,9 +3,10 @@
 //! A read may wait for a disk. On a worker of the runtime it would hold up every request that the worker has; so each
 //! goes to a thread of its own, and who comes when as many as may are under way waits without one. Those who wait are
 //! taken in turns between users, and one user has only a few under way, however many it asks for. What is known to be
-//! short waits only for others like it.
+//! short waits only for others like it; what is not gives way to those that answer requests.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
+use holdfast_background::aside;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -49,6 +50,13 @@ impl Default for Reads {
 }
 
 impl Reads {
+    /// For what waits for no disk: half of the processors are at work on it, and users have them in turn.
+    pub fn of_processors(memory: ReadMemory) -> Reads {
+        let places = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
+        let way = Way::Pool { long: Turns::new(places, places), short: Turns::new(places, places) };
+        Reads { way, memory }
+    }
+
     /// Each where it is asked for.
     pub fn here() -> Reads {
         Reads { way: Way::Here, memory: ReadMemory::default() }
@@ -81,9 +89,10 @@ impl Reads {
         };
         async move {
             let Some((turns, name)) = turns else { return work() };
+            let gives_way = length == Length::Long && name.is_some();
             let turn = turns.turn(name).await;
             let counted = move || {
-                let done = work();
+                let done = if gives_way { aside(work) } else { work() };
                 drop(turn);
                 done
             };

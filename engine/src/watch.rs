@@ -220,12 +220,20 @@ impl Watch {
         let place = place.map_err(|what| Refusal::TooManyRequests { what, retry_after_seconds: 10 })?;
         self.place = Some(place);
         self.reader = Reader::of(user);
+        self.count_waiting();
         if let Some(Beginning::Picked(begun, _)) = &mut self.beginning
             && let Begun::Own(state) = begun
         {
             *begun = Begun::Kept(self.engine.pins().keep(state, &self.reader, None)?);
         }
         Ok(self)
+    }
+
+    /// Has what waits for a user's watch counted as the user's.
+    fn count_waiting(&self) {
+        if let (Source::Hub(subscription), Some(_)) = (&self.source, &self.place) {
+            subscription.count_with(self.engine.reads().memory().nothing(&self.reader));
+        }
     }
 
     /// Whether it has to read much of the past before it has caught up.
@@ -372,6 +380,7 @@ impl Watch {
     fn rejoin(&mut self) {
         let before = self.engine.snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;
+        self.count_waiting();
     }
 
     /// Takes in the next of what the log has of the gap, as soon as it is read.

@@ -13,10 +13,7 @@ pub const PORT: u16 = 10250;
 const TELLING_NODES_MAX: usize = 100;
 /// How many nodes there may be: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
-/// The annotation by which Nodes that others made ask to be simulated, as KWOK knows it, and its value.
-pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
-/// The annotation of Nodes that were made here.
-pub const SIMULATED: &str = "simulate.holdfast.dev/node";
+pub use holdfast_core::kinds::{KWOK_NODE, SIMULATED_NODE as SIMULATED};
 /// What nodes run on, in words that `describe node` shows.
 pub const OS_IMAGE: &str = "simulated by Holdfast: no container runs here";
 /// The release of the API that nodes claim to be of.

@@ -72,8 +72,14 @@ impl ServerTls {
         Ok(ServerTls { name, config: Arc::new(config) })
     }
 
+    /// The same towards a server of another name.
+    pub(crate) fn towards(&self, name: &str) -> Result<ServerTls, String> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
+        Ok(ServerTls { name, config: self.config.clone() })
+    }
+
     /// The same, and what is spoken over it is agreed on.
-    fn speaking(&self, protocols: &[&[u8]]) -> ServerTls {
+    pub(crate) fn speaking(&self, protocols: &[&[u8]]) -> ServerTls {
         let mut tls = self.clone();
         Arc::make_mut(&mut tls.config).alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         tls
@@ -191,13 +197,25 @@ impl Service<http::Uri> for Connector {
 }
 
 /// Bytes to another process and back.
-pub(crate) enum Wire {
+pub enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// To a proxy, with whom TLS is spoken.
     Tls(Box<TlsStream<Wire>>),
     /// Through a konnectivity server.
     Tunnel(DuplexStream),
+}
+
+impl Wire {
+    /// Finds out within a few minutes when the other side has vanished.
+    pub(crate) fn keep_alive(&self, idle: Duration) {
+        if let Wire::Tcp(stream) = self {
+            _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
+            _ = rustix::net::sockopt::set_tcp_keepidle(stream, idle);
+            _ = rustix::net::sockopt::set_tcp_keepintvl(stream, idle / 3);
+            _ = rustix::net::sockopt::set_tcp_keepcnt(stream, 3);
+        }
+    }
 }
 
 /// A connection to a server: elsewhere, or in this process, where nobody listens on the way.

@@ -13,13 +13,14 @@ mod fetch;
 mod identity;
 mod konnectivity;
 pub mod kubeconfig;
+pub mod kubelets;
 pub mod trace;
 pub mod trust;
 mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::Inside;
+pub use connect::{Inside, Link};
 pub use credentials::{Credentials, Users};
 pub use egress::{Dialer, Egress};
 pub use fetch::fetch;

@@ -9,8 +9,8 @@
 //! Nothing here asks again and again whether there is something to do: a cluster in which nothing happens costs nothing.
 
 pub mod act;
+mod apart;
 pub mod feed;
-mod heavy;
 pub mod metrics;
 pub mod rates;
 mod recorder;
@@ -21,8 +21,9 @@ mod slots;
 mod writer;
 
 pub use act::{Act, Charged, Done};
+pub use apart::apart;
 pub use feed::{Feed, News};
-pub use heavy::heavy;
+pub use holdfast_background::heavy;
 pub use metrics::Metrics;
 pub use rates::Rates;
 pub use run::{Clock, Runtime, System};

@@ -4,7 +4,7 @@ use crate::metrics::{Metrics, QueueMetrics};
 use crate::rates::Rates;
 use crate::slots::Slots;
 use crate::writer::EventWriter;
-use crate::{Act, Feed, News, heavy};
+use crate::{Act, Feed, News, apart, heavy};
 use futures_util::FutureExt;
 use holdfast_value::Value;
 use holdfast_world::{
@@ -17,7 +17,6 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 
 /// How much work plans are before news is looked at again: that of some two hundred small ones, or of one that takes
@@ -150,29 +149,7 @@ impl Runtime {
     /// feed knows no sockets.
     pub async fn run_apart(mut self, feed: impl Feed) {
         self.apart = Some(Handle::current());
-        let (alive, mut dropped) = oneshot::channel::<()>();
-        let (end, ended) = oneshot::channel();
-        let work = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-            let worked = runtime.map(|runtime| {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = self.run_until(feed, std::future::pending()) => {}
-                        _ = &mut dropped => {}
-                    }
-                });
-            });
-            let _ = end.send(worked);
-        };
-        match std::thread::Builder::new().name("controllers".to_owned()).spawn(work) {
-            Ok(_) => match ended.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "controllers do not run"),
-                Err(_) => tracing::error!("controllers have ended"),
-            },
-            Err(error) => tracing::error!(%error, "controllers do not run: the machine gives no thread"),
-        }
-        drop(alive);
+        apart("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
     /// Runs until it is asked to end; then what is being carried out is carried out to its end, and nothing is begun.

@@ -9,7 +9,7 @@ use crate::object::{Key, Kind, Text};
 use crate::plugins::node_resources_fit::NodeResourcesFit;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Snapshot};
+use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -106,6 +106,12 @@ pub trait Plugin: Debug + Send + Sync {
     /// How long a pod waits for what was written down for it before it is bound, in seconds.
     fn patience_seconds(&self) -> Option<i64> {
         None
+    }
+
+    /// Whether an event may mean something for pods that it is not about. Thousands may wait that are all different: where
+    /// a plug-in says no, none of those that it refused is asked.
+    fn hears(&self, event: &Event) -> bool {
+        !matches!(event.seen, Seen::Pod(..))
     }
 
     /// Whether an event may make a pod schedulable that this plug-in refused.

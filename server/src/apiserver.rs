@@ -6,7 +6,8 @@ use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
+    read_memory, tls,
 };
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
@@ -44,6 +45,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -219,13 +221,15 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let options = Options { settings, clock: Arc::new(SystemClock) };
         let (keys, follow) = args.encryption.live(&gates)?;
-        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let sealed = Arc::new(SealedLog::new(log, keys.clone()));
+        let options = Options { sealing: Some(sealed.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
+        let log: Arc<dyn Log> = sealed;
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
+        let background = holdfast_background::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
             let listener = args.serving.listen(bind, args.port())?;
@@ -248,6 +252,7 @@ impl Server {
                 forks_max,
                 auditor: auditor_of_door,
                 components,
+                background: background.handle().clone(),
                 pages,
                 releases,
                 webhooks,
@@ -307,6 +312,7 @@ impl Server {
         let outcome = runtime.block_on(while_it_writes(&engine, served));
         // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+        background.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
         outcome
     }
@@ -359,6 +365,8 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    /// Where they run.
+    background: Handle,
     pages: Pages,
     releases: Releases,
     keys: Arc<Live>,
@@ -372,8 +380,10 @@ async fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     tls: &Arc<LiveTls>,
-    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys, guests, disk }: Beside,
+    beside: Beside,
 ) -> Result<Arc<Transport>> {
+    let Beside { forker, forks_max, auditor, components, background, pages, releases, webhooks, keys, guests, disk } =
+        beside;
     let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
@@ -383,6 +393,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
+    let connections = kubelets::connections(args, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -400,11 +411,15 @@ async fn transport(
         features: features(&gates),
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
+        connections,
         forks_max,
         keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
         address,
         forker,
-        components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
+        components: Some(Arc::new(move |transport, tasks| {
+            let _in_background = background.enter();
+            components.start(transport, tasks);
+        })),
         auditor,
         images,
         speakers: admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?,
@@ -569,7 +584,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_ends_with_an_error_when_its_writer_dies() {
         let log = Arc::new(MemoryLog::default());
-        let options = Options { settings: pipeline::Settings::default(), clock: Arc::new(SystemClock) };
+        let options = Options::new(pipeline::Settings::default(), Arc::new(SystemClock));
         let registry = Arc::new(registry().clone());
         let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
         let engine = Engine::open(log.clone(), registry, options).expect("it opens");

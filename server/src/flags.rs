@@ -6,6 +6,7 @@ use crate::authentication::AuthenticationArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::cluster::ClusterArgs;
 use crate::encryption::EncryptionArgs;
+use crate::kubelets::KubeletArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
@@ -72,7 +73,8 @@ pub struct Args {
     /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
     #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
     pub tls_sni_cert_key: Vec<String>,
-    /// An EgressSelectorConfiguration: by way of which proxies webhooks, issuers and aggregated servers are reached.
+    /// An EgressSelectorConfiguration: by way of which proxies nodes, webhooks, issuers and aggregated servers are
+    /// reached.
     #[arg(long, value_name = "FILE")]
     pub egress_selector_config_file: Option<PathBuf>,
     /// Streams that a client may have open on one connection; 0 takes the default.
@@ -170,6 +172,8 @@ pub struct Args {
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]
+    pub kubelets: KubeletArgs,
+    #[command(flatten)]
     pub offered: OfferArgs,
     #[command(flatten)]
     pub serving: ServingArgs,
@@ -265,6 +269,7 @@ impl Args {
         }
         faults.extend(self.audit.faults());
         faults.extend(tls::faults(self));
+        faults.extend(self.kubelets.faults());
         faults.extend(aggregation::identity(self).and_then(Result::err).map(|why| format!("{why:#}")));
         match self.api_gates() {
             Ok(gates) => {

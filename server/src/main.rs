@@ -21,6 +21,7 @@ mod etcd;
 mod flags;
 mod image_policy;
 mod inside;
+mod kubelets;
 mod limits;
 mod nodes;
 mod not_built;

@@ -37,7 +37,8 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 pub type Unbuilt = (&'static str, &'static str);
 
 const ETCD: &str = "the log is embedded, and one on etcd is not built";
-const NODES: &str = "nobody connects to nodes: that is not built";
+const SSH: &str =
+    "Kubernetes gave up SSH tunnels to nodes in 1.22; proxies of --egress-selector-config-file take their place";
 
 /// Of the API server. Sorted. Who builds one takes it out.
 pub const API_SERVER: &[Unbuilt] = &[
@@ -52,17 +53,9 @@ pub const API_SERVER: &[Unbuilt] = &[
     ("etcd-quorum-read", ETCD),
     ("etcd-readycheck-timeout", ETCD),
     ("etcd-servers-overrides", ETCD),
-    ("kubelet-certificate-authority", NODES),
-    ("kubelet-client-certificate", NODES),
-    ("kubelet-client-key", NODES),
-    ("kubelet-https", NODES),
-    ("kubelet-port", NODES),
-    ("kubelet-preferred-address-types", NODES),
-    ("kubelet-read-only-port", NODES),
-    ("kubelet-timeout", NODES),
     ("lease-reuse-duration-seconds", ETCD),
-    ("ssh-keyfile", NODES),
-    ("ssh-user", NODES),
+    ("ssh-keyfile", SSH),
+    ("ssh-user", SSH),
 ];
 
 #[cfg(test)]
@@ -85,9 +78,8 @@ mod tests {
             ("--etcd-prefix=/registry", "etcd-prefix"),
             ("--etcd-prefix", "etcd-prefix"),
             ("--etcd_prefix=x", "etcd_prefix"),
-            ("--kubelet-client-certificate=c", "kubelet-client-certificate"),
-            ("--nodeagent-client-certificate=c", "nodeagent-client-certificate"),
-            ("--nodeagent_timeout=5s", "nodeagent_timeout"),
+            ("--ssh-user=c", "ssh-user"),
+            ("--ssh_keyfile=c", "ssh_keyfile"),
         ] {
             let expected = format!("the option --{name} is not built yet: ");
             let found = refusal(&["holdfast", "apiserver", "--secure-port=0", option]).expect(option);
@@ -173,6 +165,14 @@ mod tests {
         "insecure-bind-address",
         "insecure-port",
         "kubernetes-service-node-port",
+        "kubelet-certificate-authority",
+        "kubelet-client-certificate",
+        "kubelet-client-key",
+        "kubelet-https",
+        "kubelet-port",
+        "kubelet-preferred-address-types",
+        "kubelet-read-only-port",
+        "kubelet-timeout",
         "livez-grace-period",
         "log-backtrace-at",
         "log-dir",
@@ -186,11 +186,14 @@ mod tests {
         "logging-format",
         "logtostderr",
         "master-service-namespace",
+        "max-connection-bytes-per-sec",
         "max-mutating-requests-inflight",
         "max-requests-inflight",
         "max-startup-sequence-duration",
         "min-request-timeout",
         "namespace-grace-period",
+        "nodeagent-certificate-authority",
+        "nodeagent-timeout",
         "one-output",
         "peer-advertise-ip",
         "peer-advertise-port",

@@ -33,6 +33,9 @@ pub struct Pki {
     pub front_proxy_authority: PathBuf,
     pub front_proxy_certificate: PathBuf,
     pub front_proxy_key: PathBuf,
+    /// What the API server shows to kubelets.
+    pub kubelet_client_certificate: PathBuf,
+    pub kubelet_client_key: PathBuf,
 }
 
 /// The common name of the one proxy there is.
@@ -55,11 +58,14 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         front_proxy_authority: file("front-proxy-ca.crt"),
         front_proxy_certificate: file("front-proxy-client.crt"),
         front_proxy_key: file("front-proxy-client.key"),
+        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
+        kubelet_client_key: file("apiserver-kubelet-client.key"),
     };
-    for key in [&pki.server_key, &pki.admin_key, &pki.service_account_key, &pki.front_proxy_key] {
+    let own = [&pki.server_key, &pki.admin_key, &pki.service_account_key, &pki.front_proxy_key];
+    for key in own.into_iter().chain([&pki.kubelet_client_key]) {
         files::close(key);
     }
-    let signed = [&pki.server_certificate, &pki.admin_certificate];
+    let signed = [&pki.server_certificate, &pki.admin_certificate, &pki.kubelet_client_certificate];
     let authority = authority("holdfast-ca", &pki.authority, &pki.authority_key, &signed.map(PathBuf::as_path), write)?;
     let signed = [pki.front_proxy_certificate.as_path()];
     let front_proxy = self::authority(
@@ -80,11 +86,16 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         issue(params, &authority, &pki.server_certificate, &pki.server_key, write)?;
     }
-    if !is_good(&pki.admin_certificate, &pki.admin_key, &[], &[]) {
-        let mut params = params("kubernetes-admin", CERTIFICATE_DAYS);
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        issue(params, &authority, &pki.admin_certificate, &pki.admin_key, write)?;
+    for (name, certificate, key) in [
+        ("kubernetes-admin", &pki.admin_certificate, &pki.admin_key),
+        ("kube-apiserver-kubelet-client", &pki.kubelet_client_certificate, &pki.kubelet_client_key),
+    ] {
+        if !is_good(certificate, key, &[], &[]) {
+            let mut params = params(name, CERTIFICATE_DAYS);
+            params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            issue(params, &authority, certificate, key, write)?;
+        }
     }
     keep_account_key(&pki.service_account_key, write)?;
     Ok(pki)

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
@@ -181,7 +182,8 @@ fn work(
         let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
         let feed = RemoteFeed::new(news, resources(), Sight::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
-        let work = Work { configuration, act, metrics, leads, synced, host: host(), dump, pod_resources };
+        let (host, hands) = (host(), Handle::current());
+        let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources };
         tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);

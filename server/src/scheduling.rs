@@ -4,11 +4,12 @@ use crate::inside::{InsideAct, InsideFeed};
 use holdfast_component::election::run::host;
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::{Work, resources, run};
-use holdfast_runtime::{Charged, Rates};
+use holdfast_runtime::{Charged, Rates, apart};
 use holdfast_scheduler::Configuration;
 use holdfast_transport_http::Transport;
 use holdfast_world::Sight;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 /// Schedules pods for as long as the engine is there.
@@ -16,11 +17,12 @@ pub async fn in_process(configuration: Configuration, transport: Arc<Transport>,
     let service = transport.service();
     let metrics = Arc::new(Metrics::default());
     service.with_registry(|registry| metrics.register(registry));
-    // Nobody else schedules in this process.
-    let (_leads, leads) = watch::channel(true);
     let configuration = Arc::new(configuration);
     let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
     let feed = InsideFeed::new(service.engine().clone(), resources(), Sight::None);
-    let (synced, dump, host) = (Arc::default(), Arc::default(), host());
-    run(Work { configuration, act, metrics, leads, synced, host, dump, pod_resources: None }, feed).await;
+    let (synced, dump, host, hands) = (Arc::default(), Arc::default(), host(), Handle::current());
+    // Nobody else schedules in this process.
+    let (_leads, leads) = watch::channel(true);
+    let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources: None };
+    apart("scheduler", move || run(work, feed)).await;
 }

@@ -173,12 +173,6 @@ impl Options for ApiServer {
         gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
         gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
         gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
-        row(
-            "max-connection-bytes-per-sec",
-            Form::Value,
-            number,
-            "Any: it slows down streams to nodes alone, and there are none",
-        ),
         gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
         row(
@@ -431,7 +425,6 @@ mod tests {
             &[
                 "--cloud-provider=aws",
                 "--cloud-config=/etc/cloud.conf",
-                "--max-connection-bytes-per-sec=1024",
                 "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0",
             ],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],

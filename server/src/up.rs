@@ -104,6 +104,10 @@ pub fn prepare(
     let gates = server.gates()?;
     let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
     let components = Components::new(&components, &gates, controllers, &pki, token_key)?;
+    if server.kubelets.kubelet_client_certificate.is_none() {
+        server.kubelets.kubelet_client_certificate = Some(pki.kubelet_client_certificate.clone());
+        server.kubelets.kubelet_client_key = Some(pki.kubelet_client_key.clone());
+    }
     let knows_uids = server.api_gates()?.request_header_uid;
     trust_front_proxy(&mut server.front_proxy, &pki, knows_uids);
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());

@@ -28,7 +28,7 @@ pub use authorities::Authorities;
 pub use call::{Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage, Place};
 pub use metrics::{Metrics, Record, Watching};
-pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
+pub use reply::{Answer, Connecting, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
 pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught, panicked};
 pub use shares::{Share, Shares};

@@ -7,7 +7,7 @@ use crate::scene::Scene;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::{ConnectOptions, Destination, Kind};
 use holdfast_core::list::Page;
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::Subject;
@@ -53,6 +53,26 @@ pub enum Reply {
     },
     /// The caller may have what the transport itself answers.
     Granted(Granted),
+    /// The caller may have what somebody behind the API answers, to whom the transport goes.
+    Connect(Box<Connecting>),
+}
+
+/// A way that leads away from the API.
+pub struct Connecting {
+    /// In whose name the call was made.
+    pub user: Arc<User>,
+    pub destination: Destination,
+    /// `log`, `exec`, `proxy` and so on.
+    pub part: String,
+    /// The path behind `proxy`.
+    pub rest: String,
+    /// The resource and the name in the path.
+    pub resource: String,
+    pub name: String,
+    pub is_namespaced: bool,
+    pub options: ConnectOptions,
+    /// Ends with the answer.
+    pub trail: Option<Box<Trail>>,
 }
 
 /// An object in one version of its kind, which its entry can be shown in.
@@ -117,6 +137,7 @@ impl std::fmt::Debug for Reply {
             Reply::Success { .. } => "Success",
             Reply::Deleted { .. } => "Deleted",
             Reply::Granted(_) => "Granted",
+            Reply::Connect(_) => "Connect",
         })
     }
 }

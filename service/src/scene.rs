@@ -89,13 +89,6 @@ impl Scene {
         }
     }
 
-    pub(crate) fn view(&self) -> View {
-        match self {
-            Scene::Present(state) => View::of(state.clone()),
-            Scene::Past(view) | Scene::Read(_, view) => view.clone(),
-        }
-    }
-
     /// The whole state, for what looks at more of it than one kind.
     pub(crate) async fn whole(&self, engine: &Arc<Engine>, reader: &Reader) -> Result<Arc<State>, Refusal> {
         match self {

@@ -166,7 +166,7 @@ impl Wire {
             *request.uri_mut() = path.parse()?;
             request.headers_mut().insert("host", self.address.parse()?);
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-            let connection = tokio::spawn(async move { drop(connection.await) });
+            let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
             Ok((sender.send_request(request).await?, connection))
         }
     }

@@ -41,7 +41,7 @@ impl Cluster {
     async fn start() -> Cluster {
         let folder = Folder::new();
         let tokens = folder.join("tokens.csv");
-        std::fs::write(&tokens, "j,jane,1\nk,joe,2\n").unwrap();
+        std::fs::write(&tokens, "j,jane,1\nk,joe,2\nm,max,3,system:masters\n").unwrap();
         let flags = ["--max-requests-inflight=30", "--max-mutating-requests-inflight=20", "--token-auth-file"];
         let server = Server::start(&folder.join("data"), &[&flags[..], &[tokens.to_str().unwrap()]].concat());
         let [jane, joe] = ["j", "k"].map(|token| Wire::anonymous(&server).with_token(token));
@@ -283,6 +283,33 @@ async fn watches_and_slow_readers_keep_no_seat() {
     // Those that began with what there is have not been read either, and give their seats back all the same.
     cluster.settle(("0", "0")).await;
     cluster.jane.get(&format!("{MAPS}?limit=1")).await.expect(200);
+    drop(held);
+    cluster.server.stop();
+}
+
+/// A watch that is far behind has all seats of its level while it catches up. Who does not read never does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_watches_of_the_past_keep_no_seat() {
+    let cluster = Cluster::start().await;
+    let mut large = map();
+    large["data"] = json!({"x": "y".repeat(700_000)});
+    let first = cluster.joe.post(MAPS, &large).await.expect(201).json();
+    let before = first["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() - 1;
+    for _ in 0..3 {
+        cluster.joe.post(MAPS, &large).await.expect(201);
+    }
+    let max = Wire::anonymous(&cluster.server).with_token("m");
+    for _ in 0..6 {
+        for code in join_all(streams(&max, 200, &map()).await).await {
+            assert_eq!(code.expect("no panic"), Some(201));
+        }
+    }
+    let path = format!("{MAPS}?watch=1&resourceVersion={before}");
+    let watch = async || cluster.jane.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch");
+    let held = [watch().await, watch().await];
+    assert!(held.iter().all(|answer| answer.status() == 200));
+    cluster.joe.get(&format!("{MAPS}?limit=1")).await.expect(200);
+    cluster.settle(("0", "0")).await;
     drop(held);
     cluster.server.stop();
 }

@@ -48,7 +48,7 @@ pub fn deadline(patience: Duration) -> Deadline {
 }
 
 /// How a request ended that was refused.
-fn ended(refusal: &Refusal) -> Ended {
+pub fn ended(refusal: &Refusal) -> Ended {
     let Status { code, document, .. } = Status::from(refusal);
     Ended { code, status: Some(document.clone()), object: Some(document) }
 }
@@ -63,6 +63,10 @@ pub async fn tell(
     let (lasting, shape) = (is_lasting(route), *shape);
     let ended = match reply {
         Ok(Reply::Granted(_)) => return Some(trail),
+        Ok(Reply::Connect(way)) => {
+            way.trail = Some(trail);
+            return None;
+        }
         Ok(Reply::Watch(watched)) => {
             trail.start(Ended { code: 200, ..Ended::default() }).await;
             watched.trail = Some(trail);
@@ -120,7 +124,8 @@ fn shown(transport: &Transport, reply: &Reply, shape: Shape) -> Option<Shown> {
         }
         Reply::Draft(draft) => respond::draft(draft, code, shape, now),
         Reply::Document { document, .. } => return Some(Shown::Document(Value::Object(document.clone()))),
-        Reply::Success { .. } | Reply::Deleted { .. } | Reply::Watch(_) | Reply::Granted(_) => return None,
+        Reply::Success { .. } | Reply::Deleted { .. } | Reply::Watch(_) => return None,
+        Reply::Granted(_) | Reply::Connect(_) => return None,
     }))
 }
 

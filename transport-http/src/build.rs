@@ -2,6 +2,7 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
+use crate::connect::Connections;
 use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
@@ -35,6 +36,8 @@ pub struct Builder {
     pub aggregation: aggregate::Settings,
     /// Whom other servers may trust, where they are to be told.
     pub trust: Option<Trust>,
+    /// Ways to nodes and to what runs in the cluster.
+    pub connections: Connections,
     /// As clients reach the server: `10.0.0.1:6443`.
     pub address: String,
     /// Where the keys of service account tokens are asked for; without it, nobody is told of them.
@@ -92,6 +95,7 @@ impl Builder {
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
+            connections: Connections::default(),
             address: String::new(),
             keys_url: None,
             forker: None,
@@ -135,6 +139,7 @@ impl Builder {
             Options { limits, fairness, tokens, auditor, meters, authorities, watch_min, constrained_impersonation };
         let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);
+        service.with_registry(|registry| self.connections.counts.register(registry));
         Arc::new(Transport {
             service,
             authenticator,
@@ -144,6 +149,7 @@ impl Builder {
             answers,
             aggregator,
             trust: trust.map(Arc::new),
+            connections: Arc::new(self.connections),
             documents: Library::new(address),
             forker,
             components,
@@ -190,6 +196,7 @@ impl Transport {
             answers: self.answers.clone(),
             aggregator,
             trust: self.trust.clone(),
+            connections: self.connections.clone(),
             documents: self.documents.beside(revision),
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,

@@ -115,7 +115,7 @@ impl Held {
 
 impl Answers {
     pub fn new(memory: ReadMemory) -> Answers {
-        Answers { memory, threads: Reads::default() }
+        Answers { threads: Reads::of_processors(memory.clone()), memory }
     }
 
     /// Has something made of so many bytes of objects.

@@ -8,6 +8,7 @@ mod audit;
 pub mod authenticate;
 mod body;
 mod build;
+pub mod connect;
 mod connection;
 mod effects;
 mod ending;

@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::UnixTime;
+use socket2::SockRef;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -37,6 +38,10 @@ use tower::{Service, ServiceExt};
 /// How long, and how much, is read of what a client still sends that has got its last answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 4 << 20;
+
+/// So much waits in the system for the client to have room for it. Of an answer that nobody reads no more is made,
+/// encrypted and kept than this.
+const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Tells of connections for which there is no file descriptor.
 static UNACCEPTED: Sparing = Sparing::new();
@@ -94,6 +99,7 @@ where
                 continue;
             };
             let _ = stream.set_nodelay(true);
+            let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES);
             let (shared, guest) = (self.clone(), Guest { address: client, place: place.clone() });
             let task = connections.spawn(async move {
                 if let Err(error) = shared.serve(stream, guest).await {

@@ -10,7 +10,7 @@ use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{ActingAs, User};
-use holdfast_core::kinds::{Subresource, leads_to_node};
+use holdfast_core::kinds::Subresource;
 use holdfast_core::refusal::{BadRequest, Cause, Internal, Subject};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{Named, RequestId, ResourcePath};
@@ -79,9 +79,6 @@ impl Transport {
         self.fit_shape(named, head, understood)?;
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
-        if leads_to_node(&named.path.subresource) {
-            named.options.connect.parameters = understood.query.pairs().to_vec();
-        }
         let deletes = matches!(verb, Verb::Delete | Verb::DeleteCollection);
         // How the body of a deletion is written matters once there is one.
         let (format, unreadable) = match format_of(&head.headers, verb) {
@@ -114,6 +111,16 @@ impl Transport {
             self.engine().by_size(&user.name, bytes, || body::eviction(named)).await?;
         }
         self.gate(named)
+    }
+
+    /// Reads the rest of a request that somebody behind the API answers. Its body is theirs, and so are most parameters.
+    pub(crate) fn fill_way(&self, named: &mut Named, understood: &Understood) -> Result<(), Refusal> {
+        if named.path.subresource == "log" {
+            named.options = understood.query.options("GetOptions")?;
+        }
+        named.options.connect.container = understood.query.get("container").map(str::to_owned);
+        named.options.connect.parameters = understood.query.pairs().to_vec();
+        Ok(())
     }
 
     /// Chooses another of the forms that the client takes, where the kind cannot be shown in the best one.

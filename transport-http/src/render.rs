@@ -51,7 +51,7 @@ pub async fn reply(
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
         // The caller has answered that.
-        Reply::Granted(_) => respond::refusal(&Refusal::NoSuchPath, shape),
+        Reply::Granted(_) | Reply::Connect(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
 }
 

@@ -162,6 +162,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         Method::GET if watch && path.name.is_empty() && path.subresource.is_empty() => Some(Verb::Watch),
         Method::GET if path.name.is_empty() => Some(Verb::List),
         Method::GET => Some(Verb::Get),
+        Method::HEAD if path.subresource == "proxy" && !path.name.is_empty() => Some(Verb::Get),
         Method::POST => Some(Verb::Create),
         Method::PUT => Some(Verb::Update),
         Method::PATCH => Some(Verb::Patch),

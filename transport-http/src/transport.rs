@@ -21,7 +21,7 @@ use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{audit, flow_control, forks, log, parse, paths, render};
+use crate::{audit, connect, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, Stream};
 use holdfast_audit::Ended;
@@ -29,8 +29,10 @@ use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::{ActingAs, User};
+use holdfast_core::kinds::leads_away;
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Plenty, Timeout};
 use holdfast_engine::{Engine, WatchStart};
+use holdfast_outbound::kubelets::Kubelets;
 use holdfast_outbound::{deadline, trace};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
@@ -63,6 +65,8 @@ pub struct Transport {
     pub(crate) aggregator: Arc<Aggregator>,
     /// Whom other servers may trust.
     pub(crate) trust: Option<Arc<Trust>>,
+    /// Ways to nodes and to what runs in the cluster.
+    pub(crate) connections: Arc<connect::Connections>,
     pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
@@ -191,6 +195,11 @@ pub(crate) struct Kept {
 impl Transport {
     pub fn service(&self) -> &Arc<Service> {
         &self.service
+    }
+
+    /// How kubelets are reached.
+    pub fn kubelets(&self) -> &Arc<Kubelets> {
+        &self.connections.kubelets
     }
 
     pub fn aggregator(&self) -> &Arc<Aggregator> {
@@ -476,6 +485,11 @@ impl Transport {
                 let verb = verb.map_or_else(|| method_verb(&head.method), |verb| verb.as_str());
                 (Asked::Elsewhere { verb, path: path.clone() }, None)
             }
+            (Route::Resource { verb: Some(verb), path }, None) if leads_away(&path.subresource) => {
+                let mut named = parse::named(*verb, path.clone(), &understood.query);
+                let flaw = self.fill_way(&mut named, &understood).err();
+                (Asked::Named(Box::new(named)), flaw)
+            }
             (Route::Resource { verb: Some(verb), path }, None) => {
                 let mut named = parse::named(*verb, path.clone(), &understood.query);
                 let filled = self.fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
@@ -534,6 +548,7 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
+            Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket, place).await,
             Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),

@@ -4,9 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
-    GatedRule, Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers,
-    ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, CheckConnect, Column, Completed, Convert, Deprecation, FieldPaths, Gated, GatedRule, Generation,
+    Hooks, Kind, Lead, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
+    Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
@@ -15,7 +15,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
-use crate::refusal::{Causes, Refusal};
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::sync::{Mutex, OnceLock};
 
@@ -55,6 +55,8 @@ impl Kind {
             categories: Vec::new(),
             scope,
             storage: resource.into(),
+            stored_in: None,
+            stored_as_json: false,
             versions: Vec::new(),
             stored: true,
             verbs: ALL_VERBS.into(),
@@ -135,6 +137,18 @@ impl Kind {
     /// Where the objects stand below the storage prefix, where that is not the plural name.
     pub fn storage(mut self, path: &str) -> Self {
         self.storage = path.into();
+        self
+    }
+
+    /// In which version of the hub's group stores that are shared with Kubernetes hold the objects, up to a release.
+    pub fn stored_in(mut self, version: &'static str, until: u32) -> Self {
+        self.stored_in = Some((version, until));
+        self
+    }
+
+    /// Such stores hold them in JSON.
+    pub fn stored_as_json(mut self) -> Self {
+        self.stored_as_json = true;
         self
     }
 
@@ -524,8 +538,9 @@ impl Kind {
         self
     }
 
-    pub fn unreachable(mut self, hook: fn(&Value, &str, &ConnectOptions) -> Refusal) -> Self {
-        self.hooks.unreachable = Some(hook);
+    /// Where its subresources lead that are answered by something behind the API.
+    pub fn leads(mut self, hook: Lead) -> Self {
+        self.hooks.leads = Some(hook);
         self
     }
 

@@ -3,10 +3,11 @@
 use super::known::{self, Known};
 use super::layouts::layout_of;
 use super::{Kind, Registry, body_message};
-use crate::refusal::{Internal, Refusal};
+use crate::refusal::{Internal, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::schema::{Field, Shape, Type, schema};
 use holdfast_value::{Map, Value};
+use std::net::IpAddr;
 
 /// What such a request says beside its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,19 +17,171 @@ pub struct ConnectOptions {
     pub since_seconds: Option<i64>,
     pub since_time: Option<String>,
     pub tail_lines: Option<i64>,
-    /// All parameters, as they were sent, where the way leads to a node.
+    /// All parameters, as they were sent, where the way leads away from the API.
     pub parameters: Vec<(String, String)>,
+}
+
+impl ConnectOptions {
+    /// Whether a parameter is true: as in Kubernetes anything but `false` and `0` is.
+    pub fn flag(&self, name: &str) -> bool {
+        self.all(name).next().is_some_and(is_true)
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+}
+
+fn is_true(text: &str) -> bool {
+    !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
 /// A rule on these options: `(object's name, subresource, options)`.
 pub type CheckConnect = fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>;
+
+/// What a kind is told of a request to a subresource that leads away from the API.
+pub struct Leading<'a> {
+    /// `log`, `exec`, `proxy` and so on.
+    pub part: &'a str,
+    /// Of the name in the path of a proxy: `https:web:8443`.
+    pub way: &'a Named<'a>,
+    pub options: &'a ConnectOptions,
+    /// Another object, by its kind and key.
+    pub find: &'a dyn Fn(Known, &str) -> Option<Value>,
+    /// Random, for one of several.
+    pub draw: u64,
+}
+
+/// Where such a request leads: `(object, request)`.
+pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
+
+/// Where the way leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// To no node yet: the log of a pod that waits for one.
+    Nowhere,
+    /// To the kubelet of a node.
+    Kubelet { machine: Machine, path: String, query: String },
+    /// To a node, on its kubelet's port if no other is named.
+    Node { machine: Machine, is_secure: bool, port: Option<u16> },
+    /// To an address within the cluster.
+    Server { is_secure: bool, host: IpAddr, port: Option<u16> },
+}
+
+/// How a node is reached, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    pub name: String,
+    /// Type and address.
+    pub addresses: Vec<(String, String)>,
+    /// The port of its kubelet.
+    pub port: Option<u16>,
+    /// The kubelet takes WebSockets of every version.
+    pub takes_websockets: bool,
+    /// No machine: it is simulated.
+    pub is_simulated: bool,
+}
+
+/// The annotation of Nodes that Holdfast has made to simulate them: `true`.
+pub const SIMULATED_NODE: &str = "simulate.holdfast.dev/node";
+/// The annotation by which other Nodes ask to be simulated, as KWOK knows it, and its value.
+pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+
+impl Machine {
+    /// Of the document of a Node.
+    pub fn of(node: &Value) -> Machine {
+        let status = &node["status"];
+        let entries = status["addresses"].as_array().into_iter().flatten();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+        let features = status["declaredFeatures"].as_array().into_iter().flatten();
+        let annotations = &node["metadata"]["annotations"];
+        Machine {
+            name: text(&node["metadata"]["name"]),
+            addresses: entries.map(|entry| (text(&entry["type"]), text(&entry["address"]))).collect(),
+            port: port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
+            takes_websockets: features.into_iter().any(|feature| feature == "ExtendWebSocketsToKubelet"),
+            is_simulated: annotations[SIMULATED_NODE] == "true" || annotations[KWOK_NODE.0] == KWOK_NODE.1,
+        }
+    }
+
+    /// The node that a pod names. Of one that is not there Kubernetes says what it is looked up for.
+    pub(crate) fn find(find: &dyn Fn(Known, &str) -> Option<Value>, name: &str) -> Result<Machine, Refusal> {
+        let missing = || Refusal::NotFound(Subject::new(known::POD.group, known::POD.resource, name.to_owned()));
+        find(known::NODE, name).as_ref().map(Machine::of).ok_or_else(missing)
+    }
+}
+
+/// The name in the path of a proxy, which may say by which scheme and on which port: `web`, `web:80`, `https:web:https`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named<'a> {
+    pub is_secure: bool,
+    pub name: &'a str,
+    /// A number or a name; may be empty.
+    pub port: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// `None` where it is no such name.
+    pub fn parse(text: &'a str) -> Option<Named<'a>> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (scheme, name, port) = match parts[..] {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme, name, port] => (scheme, name, port),
+            _ => return None,
+        };
+        let is_known = matches!(scheme, "" | "http" | "https");
+        (is_known && !name.is_empty()).then_some(Named { is_secure: scheme == "https", name, port })
+    }
+}
+
+/// An address that a proxy may ask: one of a network, and not of this machine or of its link.
+pub fn is_global(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let is_bad = address.is_unspecified() || address.is_loopback() || address.is_link_local();
+            !is_bad && !address.is_multicast() && !address.is_broadcast() && address.octets()[0] != 0
+        }
+        IpAddr::V6(address) => {
+            let is_bad = address.is_unspecified() || address.is_loopback() || address.is_unicast_link_local();
+            !is_bad && !address.is_multicast()
+        }
+    }
+}
+
+/// Pairs as the query of a URL, sorted by name, as Go's clients write it.
+pub fn query_of(pairs: &mut Vec<(&str, String)>) -> String {
+    pairs.sort_by_key(|(name, _)| *name);
+    let pairs: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={}", escaped(text))).collect();
+    pairs.join("&")
+}
+
+/// Text as it stands in a query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    text.bytes()
+        .map(|byte| match byte {
+            b' ' => "+".to_owned(),
+            byte if plain(byte) => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
 
 /// The subresources that connect the client to something behind the API.
 const WAYS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// Where the options of such requests are described.
 const PACKAGE: &str = "io.k8s.api.core.v1";
 
-/// Whether a subresource, as paths name it, connects the client to something behind the API.
+/// Whether a subresource, as paths name it, is answered by something behind the API.
+pub fn leads_away(subresource: &str) -> bool {
+    leads_to_node(subresource) || subresource == "log"
+}
+
+/// Whether a subresource, as paths name it, connects the client to something behind the API, so that admission looks at
+/// it. A log is only read.
 pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }
@@ -75,7 +228,7 @@ pub(crate) fn connect_document(
 /// What parameters of one name come to. As in Kubernetes anything but `false` and `0` is true.
 fn value_of(field: &Field, said: &[&str]) -> Option<Value> {
     let one = |text: &str| match field.ty {
-        Type::Bool => Some(Value::Bool(!matches!(text.to_ascii_lowercase().as_str(), "false" | "0"))),
+        Type::Bool => Some(Value::Bool(is_true(text))),
         Type::Int32 | Type::Int64 => text.parse::<i32>().ok().map(Value::from),
         _ => Some(Value::from(text)),
     };
@@ -104,6 +257,57 @@ mod tests {
     use super::*;
     use crate::kinds::registry;
     use holdfast_value::json;
+
+    #[test]
+    fn names_may_say_how_they_are_asked() {
+        let all = |text| Named::parse(text).map(|named| (named.is_secure, named.name, named.port));
+        for (text, expected) in [
+            ("web", Some((false, "web", ""))),
+            ("web:", Some((false, "web", ""))),
+            ("web:80", Some((false, "web", "80"))),
+            ("http:web:80", Some((false, "web", "80"))),
+            ("https:web:", Some((true, "web", ""))),
+            (":web:x", Some((false, "web", "x"))),
+            ("ftp:web:80", None),
+            (":80", None),
+            ("a:b:c:d", None),
+            ("", None),
+        ] {
+            assert_eq!(all(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_its_link_are_not_asked() {
+        for (address, expected) in [
+            ("10.0.0.1", true),
+            ("192.168.1.1", true),
+            ("fd00::1", true),
+            ("2001:db8::1", true),
+            ("127.0.0.1", false),
+            ("127.8.9.1", false),
+            ("0.0.0.0", false),
+            ("0.1.2.3", false),
+            ("169.254.169.254", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::", false),
+            ("::1", false),
+            ("fe80::1", false),
+            ("ff02::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:169.254.169.254", false),
+            ("::ffff:10.0.0.1", true),
+        ] {
+            assert_eq!(is_global(address.parse().expect("an address")), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn queries_read_as_go_writes_them() {
+        let mut pairs = vec![("tty", "1".to_owned()), ("command", "a b&c".to_owned()), ("command", "ü".to_owned())];
+        assert_eq!(query_of(&mut pairs), "command=a+b%26c&command=%C3%BC&tty=1");
+    }
 
     #[test]
     fn parameters_become_options() {

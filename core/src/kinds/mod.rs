@@ -38,6 +38,7 @@ pub mod node;
 pub mod offered;
 pub mod policy;
 pub mod rbac;
+pub mod records;
 mod registry;
 pub mod resource;
 pub(crate) mod rules;
@@ -50,7 +51,10 @@ mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
-pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
+pub use connect::{
+    CheckConnect, ConnectOptions, Destination, KWOK_NODE, Lead, Leading, Machine, Named, SIMULATED_NODE, is_global,
+    leads_away, leads_to_node,
+};
 pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
 pub use gated::{Gated, GatedRule, Judging, Observe, field_gates};
@@ -77,7 +81,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::Measure;
-use crate::refusal::{Causes, Refusal, Texts};
+use crate::refusal::{Causes, Texts};
 use crate::schema::MessageId;
 use holdfast_value::{Map, Value};
 use std::sync::{Mutex, OnceLock};
@@ -94,6 +98,11 @@ pub struct Kind {
     pub scope: Scope,
     /// Where objects of this kind stand below the storage prefix: `deployments`, `services/specs`.
     pub storage: String,
+    /// The version of the hub's group in which stores that are shared with Kubernetes hold them up to a minor release,
+    /// where that is not the one that [`Kind::stored_version`] finds.
+    pub stored_in: Option<(&'static str, u32)>,
+    /// Such stores hold them in JSON, whatever is asked for.
+    pub stored_as_json: bool,
     /// Every group and version that serves this kind. The first one is the hub: objects are stored in it.
     pub versions: Vec<Version>,
     /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
@@ -398,8 +407,8 @@ pub struct Hooks {
     pub begin_delete: Option<fn(&mut Document, &str)>,
     /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
-    /// What is told of an object that cannot be reached through a subresource, which leads to a node: `proxy`, `log`.
-    pub unreachable: Option<fn(&Value, &str, &ConnectOptions) -> Refusal>,
+    /// Where subresources lead that are answered by something behind the API: `proxy`, `log`.
+    pub leads: Option<Lead>,
     /// Checks the options of such a subresource before anything is looked up.
     pub connect_options: Option<CheckConnect>,
     /// What an export leaves out, because this one cluster had given it.

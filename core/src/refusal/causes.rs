@@ -4,40 +4,75 @@ use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
 use std::ops::{Deref, DerefMut};
 
-/// How many causes are told of.
+/// How many are told of.
 const TOLD_MAX: usize = 100;
 /// How many bytes all of them may take in an answer, which has each twice.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 
-/// The causes of a refusal: the first hundred, or the first 20 KiB of them, and how many more there are.
+/// The causes of a refusal.
+pub type Causes = Told<Cause>;
+/// Faults or warnings as text.
+pub type Texts = Told<String>;
+
+/// A list of what is told: the first hundred, or the first 20 KiB of them, and how many more there are.
 ///
-/// A body of three megabytes can break a rule a million times. What is not told of is not made: a cause that is pushed
-/// as something that it can be made of costs nothing beyond the bound.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Causes {
-    told: Vec<Cause>,
+/// A body of three megabytes can break a rule a million times. What is not told of is not made: what is pushed as
+/// something that it can be made of costs nothing beyond the bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told<T> {
+    told: Vec<T>,
     bytes: usize,
     more: usize,
 }
 
-impl Causes {
-    pub fn push(&mut self, cause: impl Into<Cause>) {
-        self.push_with(|| cause);
+/// What such lists tell of.
+pub trait Tell: Sized {
+    /// As much of it as one may take.
+    fn cut(self) -> Self;
+
+    /// How many bytes it takes in an answer.
+    fn size(&self) -> usize;
+}
+
+impl Tell for Cause {
+    /// It was cut when it was made.
+    fn cut(self) -> Cause {
+        self
     }
 
-    /// The same for a cause that takes work to make.
-    pub fn push_with<C: Into<Cause>>(&mut self, cause: impl FnOnce() -> C) {
+    fn size(&self) -> usize {
+        Cause::size(self)
+    }
+}
+
+impl Tell for String {
+    fn cut(self) -> String {
+        cut(self, MESSAGE_BYTES_MAX)
+    }
+
+    fn size(&self) -> usize {
+        json_bytes(self)
+    }
+}
+
+impl<T: Tell> Told<T> {
+    pub fn push(&mut self, one: impl Into<T>) {
+        self.push_with(|| one);
+    }
+
+    /// The same for what takes work to make.
+    pub fn push_with<O: Into<T>>(&mut self, one: impl FnOnce() -> O) {
         if !self.has_room() {
             self.more += 1;
             return;
         }
-        let cause = cause().into();
-        self.bytes += cause.size();
-        self.told.push(cause);
+        let one = one().into().cut();
+        self.bytes += one.size();
+        self.told.push(one);
     }
 
     /// Tells of these after its own.
-    pub fn append(&mut self, others: Causes) {
+    pub fn append(&mut self, others: Told<T>) {
         self.extend(others.told);
         self.more += others.more;
     }
@@ -62,20 +97,18 @@ impl Causes {
     }
 
     /// Keeps those that the function lets pass, of those that are told of.
-    pub fn retain(&mut self, keep: impl FnMut(&Cause) -> bool) {
+    pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         let before = self.told.len();
         self.told.retain(keep);
         if self.told.len() < before {
-            self.bytes = self.told.iter().map(Cause::size).sum();
+            self.bytes = self.told.iter().map(T::size).sum();
         }
     }
 
     /// Lets go of what became too much when values came to be shown in other words.
     pub fn fit(&mut self) {
-        let more = self.more;
-        let told = std::mem::take(self).told;
-        self.extend(told);
-        self.more += more;
+        let others = std::mem::take(self);
+        self.append(others);
     }
 
     pub fn has_room(&self) -> bool {
@@ -83,106 +116,12 @@ impl Causes {
     }
 }
 
-impl<C: Into<Cause>> Extend<C> for Causes {
-    fn extend<I: IntoIterator<Item = C>>(&mut self, causes: I) {
-        causes.into_iter().for_each(|cause| self.push(cause));
-    }
-}
-
-impl<C: Into<Cause>> FromIterator<C> for Causes {
-    fn from_iter<I: IntoIterator<Item = C>>(list: I) -> Causes {
-        let mut causes = Causes::default();
-        causes.extend(list);
-        causes
-    }
-}
-
-impl From<Cause> for Causes {
-    fn from(cause: Cause) -> Causes {
-        Causes::from_iter([cause])
-    }
-}
-
-/// Those that are told of.
-impl Deref for Causes {
-    type Target = [Cause];
-
-    fn deref(&self) -> &[Cause] {
-        &self.told
-    }
-}
-
-impl DerefMut for Causes {
-    fn deref_mut(&mut self) -> &mut [Cause] {
-        &mut self.told
-    }
-}
-
-impl<'a> IntoIterator for &'a Causes {
-    type Item = &'a Cause;
-    type IntoIter = std::slice::Iter<'a, Cause>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.told.iter()
-    }
-}
-
-/// Faults or warnings as text, within the same bounds, and how many more there are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Texts {
-    told: Vec<String>,
-    bytes: usize,
-    more: usize,
-}
-
 impl Texts {
-    pub fn push(&mut self, text: impl Into<String>) {
-        self.push_with(|| text.into());
-    }
-
-    /// The same for a text that takes work to make.
-    pub fn push_with(&mut self, text: impl FnOnce() -> String) {
-        if !self.has_room() {
-            self.more += 1;
-            return;
-        }
-        let text = cut(text(), MESSAGE_BYTES_MAX);
-        self.bytes += json_bytes(&text);
-        self.told.push(text);
-    }
-
-    /// The same for a text that is told once, however often there is reason to.
+    /// Adds a text that is told once, however often there is reason to.
     pub fn push_once(&mut self, text: String) {
         if !self.told.contains(&text) {
             self.push(text);
         }
-    }
-
-    /// Counts others that are not told of.
-    pub fn add_more(&mut self, count: usize) {
-        self.more += count;
-    }
-
-    pub fn sort(&mut self) {
-        self.told.sort();
-    }
-
-    pub fn append(&mut self, others: Texts) {
-        self.extend(others.told);
-        self.more += others.more;
-    }
-
-    /// How many there are, with those that are not told of.
-    pub fn len(&self) -> usize {
-        self.told.len() + self.more
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn more(&self) -> usize {
-        self.more
     }
 
     /// The same in other words.
@@ -196,38 +135,55 @@ impl Texts {
         told.extend(and_more(self.more));
         told
     }
+}
 
-    pub fn has_room(&self) -> bool {
-        self.told.len() < TOLD_MAX && self.bytes < TOLD_BYTES_MAX
+impl<T> Default for Told<T> {
+    fn default() -> Told<T> {
+        Told { told: Vec::new(), bytes: 0, more: 0 }
     }
 }
 
-impl<T: Into<String>> Extend<T> for Texts {
-    fn extend<I: IntoIterator<Item = T>>(&mut self, texts: I) {
-        texts.into_iter().for_each(|text| self.push(text));
+impl<T: Tell, O: Into<T>> Extend<O> for Told<T> {
+    fn extend<I: IntoIterator<Item = O>>(&mut self, list: I) {
+        list.into_iter().for_each(|one| self.push(one));
     }
 }
 
-impl<T: Into<String>> FromIterator<T> for Texts {
-    fn from_iter<I: IntoIterator<Item = T>>(list: I) -> Texts {
-        let mut texts = Texts::default();
-        texts.extend(list);
-        texts
+impl<T: Tell, O: Into<T>> FromIterator<O> for Told<T> {
+    fn from_iter<I: IntoIterator<Item = O>>(list: I) -> Told<T> {
+        let mut told = Told::default();
+        told.extend(list);
+        told
     }
 }
 
-impl From<String> for Texts {
-    fn from(text: String) -> Texts {
-        Texts::from_iter([text])
+impl<T: Tell> From<T> for Told<T> {
+    fn from(one: T) -> Told<T> {
+        Told::from_iter([one])
     }
 }
 
 /// Those that are told of.
-impl Deref for Texts {
-    type Target = [String];
+impl<T> Deref for Told<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[String] {
+    fn deref(&self) -> &[T] {
         &self.told
+    }
+}
+
+impl<T> DerefMut for Told<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.told
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Told<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.told.iter()
     }
 }
 

@@ -103,6 +103,13 @@ pub enum BadRequest {
         pod: String,
         container: String,
     },
+    /// The name in the path of a proxy says in no way where to go.
+    BadWay {
+        resource: String,
+        name: String,
+    },
+    /// A way leads somewhere or it does not.
+    NoDryRun,
     /// What a proxy would ask has no address that it may ask.
     NoAddress,
     /// The body broke off.
@@ -418,6 +425,8 @@ pub enum Plenty {
     Connections {
         most: usize,
     },
+    /// Connections that this server has to nodes and to what runs there.
+    NodeConnections,
 }
 
 /// Why a budget allows no disruption now.
@@ -497,10 +506,6 @@ pub enum Internal {
     },
     ImpersonationWithoutUser {
         header: String,
-    },
-    UnreachableNode {
-        node: String,
-        part: String,
     },
 }
 
@@ -586,11 +591,16 @@ pub enum Merging {
 pub enum Unavailable {
     /// The resource was redefined again and again while this was decided.
     Redefined,
+    /// No container runs on the node, which is simulated.
     NodeNotConnected {
         node: String,
     },
     NoEndpoints {
         service: String,
+    },
+    NoServicePort {
+        service: String,
+        port: i64,
     },
     /// What the writer says of the log that it cannot write to.
     Log(String),

@@ -375,6 +375,9 @@ impl Display for Plenty {
                     mib(own)
                 );
             }
+            Self::NodeConnections => {
+                "too many connections to nodes are open, or this user has too many of them: close some, or try again later"
+            }
             Self::Forks => {
                 "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
             }
@@ -429,10 +432,6 @@ impl Display for Internal {
             Self::ImpersonationWithoutUser { header } => {
                 write!(f, "requested {header} without impersonating a user")
             }
-            Self::UnreachableNode { node, part } => write!(
-                f,
-                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {part}"
-            ),
         }
     }
 }
@@ -504,7 +503,10 @@ impl Display for Unavailable {
         match self {
             Self::Redefined => f.write_str("the resource is being redefined; please try again"),
             Self::NodeNotConnected { node } => {
-                write!(f, "error trying to reach service: the node {node:?} is not connected")
+                write!(f, "error trying to reach service: no container runs on the node {node:?}, which is simulated")
+            }
+            Self::NoServicePort { service, port } => {
+                write!(f, "no service port {port} found for service {service:?}")
             }
             Self::NoEndpoints { service } => write!(f, "no endpoints available for service {service:?}"),
             Self::Log(fault) => write!(f, "{fault}"),

@@ -46,7 +46,7 @@ fn a_watcher_that_does_not_read_holds_few_bytes() {
             Err(ended) => break ended,
         }
     };
-    assert_eq!((kept, ended), (QUEUE_BYTES_MAX >> 20, TryRecvError::Disconnected));
+    assert_eq!((kept, ended), (waiting::BYTES_MAX >> 20, TryRecvError::Disconnected));
 }
 
 #[test]

@@ -26,6 +26,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 
@@ -61,6 +62,8 @@ pub struct Work {
     pub host: String,
     /// Has it write into the log what it has before it.
     pub dump: Arc<Notify>,
+    /// Where orders are carried out, however many there are.
+    pub hands: Handle,
     /// Told of all pods, where somebody wants to know what they ask for.
     pub pod_resources: Option<Arc<PodResources>>,
 }
@@ -85,6 +88,7 @@ pub async fn run(work: Work, feed: impl Feed) {
             actor: Actor { user, field_manager: FIELD_MANAGER },
             extenders: Extenders::default(),
             configuration: work.configuration,
+            handle: work.hands,
             answer,
         }
         .into(),
@@ -252,7 +256,7 @@ impl<F: Feed> Runner<F> {
         }
         for Order { number, ask } in self.scheduler.orders(now()) {
             let hands = self.hands.clone();
-            tokio::spawn(async move {
+            self.hands.handle.spawn(async move {
                 let told = hands.carry_out(ask).await;
                 // Nobody waits for it any more when the scheduler has ended.
                 let _ = hands.answer.send((number, told));
@@ -290,6 +294,7 @@ struct Hands {
     actor: Actor,
     extenders: Extenders,
     configuration: Arc<Configuration>,
+    handle: Handle,
     answer: UnboundedSender<(u64, Answer)>,
 }
 

@@ -66,6 +66,10 @@ impl Plugin for GangScheduling {
         Some(Refusal::hard(NAME, reason))
     }
 
+    fn hears(&self, _: &Event) -> bool {
+        true
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let Some(gang) = &cycle.pod.template.gang else { return Hint::Skip };
         Hint::queue_if(match &event.seen {

@@ -52,6 +52,10 @@ impl Plugin for InterPodAffinity {
         kind == Kind::Namespace
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let own = &cycle.pod.template.pod_affinity;
         Hint::queue_if(match &event.seen {

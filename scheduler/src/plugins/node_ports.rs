@@ -35,6 +35,10 @@ impl Plugin for NodePorts {
         }))
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         Hint::queue_if(match &event.seen {
             Seen::Pod(Some(gone), None) => gone.node_name.is_some() && conflict(&cycle.pod.template.ports, gone),

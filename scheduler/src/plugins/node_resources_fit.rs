@@ -63,6 +63,10 @@ impl Plugin for NodeResourcesFit {
         judged || allocation::rests_on(cycle, &self.resources, kind)
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let template = &cycle.pod.template;
         Hint::queue_if(match &event.seen {

@@ -55,6 +55,10 @@ impl Plugin for NodeVolumeLimits {
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
         Hint::queue_if(match &event.seen {

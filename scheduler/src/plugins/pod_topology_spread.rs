@@ -65,6 +65,10 @@ impl Plugin for PodTopologySpread {
         cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let constraints = self.constraints(cycle, true);
         Hint::queue_if(match &event.seen {

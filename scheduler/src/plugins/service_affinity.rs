@@ -42,6 +42,10 @@ impl Plugin for ServiceAffinity {
         kind == Kind::Service && key.namespace == *cycle.pod.namespace()
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let own = cycle.pod;
         Hint::queue_if(match &event.seen {

@@ -43,6 +43,10 @@ impl Plugin for VolumeRestrictions {
         kind == Kind::PersistentVolumeClaim && !cycle.pod.template.volumes.is_empty()
     }
 
+    fn hears(&self, event: &Event) -> bool {
+        event.is_about_places()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
         Hint::queue_if(match &event.seen {

@@ -51,6 +51,12 @@ impl<'a> World<'a> {
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
+    /// Whether an event may mean something for pods that one of these plug-ins refused, and that it is not about.
+    fn hears(&self, scheduler: &Text, plugins: &[&'static str], event: &Event) -> bool {
+        let Some(profile) = self.configuration.profile(scheduler) else { return false };
+        plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.hears(event)))
+    }
+
     /// Whether one of these plug-ins hopes for something from an event; how long each was asked is noted.
     fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event, hinted: &mut Vec<Hinted>) -> bool {
         let Some(profile) = self.profile(pod) else { return false };
@@ -328,7 +334,7 @@ impl Queue {
             _ => None,
         };
         let is_owner = |key: &&Key| owner.is_some() && world.snapshot.pod(key).map(|pod| &pod.uid) == owner;
-        for (group, keys) in self.waiting.groups() {
+        for (group, keys) in self.waiting.groups(|scheduler, plugins| world.hears(scheduler, plugins, event)) {
             let own = owner.and_then(|_| keys.iter().find(is_owner));
             let asked = own.or_else(|| keys.iter().find(is_other));
             let Some(pod) = asked.and_then(|key| world.snapshot.pod(key)) else {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::plugins::{
-    dynamic_resources, inter_pod_affinity, node_resources_fit, node_volume_limits, pod_topology_spread,
+    dynamic_resources, inter_pod_affinity, node_affinity, node_resources_fit, node_volume_limits, pod_topology_spread,
     service_affinity, taint_toleration, volume_binding,
 };
 use holdfast_value::{Value, json};
@@ -523,4 +523,30 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
         0,
         "the first of those that are alike is not the one it was made for"
     );
+}
+
+/// A StatefulSet makes pods no two of which are alike, as many as somebody likes.
+#[test]
+fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() {
+    let mut scene = Scene::new();
+    for number in 0..50 {
+        let name = format!("p{number}");
+        scene.pod(&name, json!({"nodeSelector": {"no": name}}), 0);
+        scene.pop(0).expect("it comes to be tried");
+        let plugin = if number % 2 == 0 { node_affinity::NAME } else { node_resources_fit::NAME };
+        scene.failed(&name, &[plugin], 0);
+    }
+    scene.queue.hinted();
+    // One more that waits, and goes.
+    scene.pod("other", json!({}), SECOND);
+    scene.tell(Kind::Pod, &Key::new("default", "other"), None, SECOND);
+    assert_eq!(scene.queue.hinted().len(), 0);
+    // What lies on a node and goes makes room there, and no labels.
+    scene.pod("placed", json!({"nodeName": "n"}), SECOND);
+    scene.queue.hinted();
+    scene.tell(Kind::Pod, &Key::new("default", "placed"), None, SECOND);
+    assert_eq!(scene.queue.hinted().iter().filter(|hinted| hinted.plugin == node_affinity::NAME).count(), 0);
+    assert_eq!(scene.queue.waiting.len(), 25, "there is room for the others");
+    scene.node("4", json!([]), SECOND);
+    assert_eq!(scene.queue.hinted().len(), 25);
 }

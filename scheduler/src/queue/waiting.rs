@@ -13,9 +13,12 @@ pub(super) struct Group {
     pub gated: bool,
 }
 
+/// Those of one scheduler whom the same plug-ins refused.
+type Refused = (Text, Arc<[&'static str]>);
+
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    groups: BTreeMap<Group, BTreeSet<Key>>,
+    groups: BTreeMap<Refused, BTreeMap<Group, BTreeSet<Key>>>,
     group_of: HashMap<Key, Group>,
     gated: usize,
     /// How many of a scheduler's pods each plug-in refused; they stay when there are none any more.
@@ -29,7 +32,8 @@ impl Waiting {
         for plugin in &*group.rejectors {
             *self.refused.entry((plugin, group.scheduler_name.clone())).or_default() += 1;
         }
-        self.groups.entry(group.clone()).or_default().insert(key.clone());
+        let refused = (group.scheduler_name.clone(), group.rejectors.clone());
+        self.groups.entry(refused).or_default().entry(group.clone()).or_default().insert(key.clone());
         self.group_of.insert(key.clone(), group);
     }
 
@@ -41,16 +45,26 @@ impl Waiting {
                 *count -= 1;
             }
         }
-        if let Some(keys) = self.groups.get_mut(&group) {
+        let refused = (group.scheduler_name.clone(), group.rejectors.clone());
+        let Some(groups) = self.groups.get_mut(&refused) else { return };
+        if let Some(keys) = groups.get_mut(&group) {
             keys.remove(key);
             if keys.is_empty() {
-                self.groups.remove(&group);
+                groups.remove(&group);
             }
+        }
+        if groups.is_empty() {
+            self.groups.remove(&refused);
         }
     }
 
-    pub fn groups(&self) -> impl Iterator<Item = (&Group, &BTreeSet<Key>)> {
-        self.groups.iter()
+    /// Those that wait, where the function says of whom the plug-ins of a scheduler refused that an event may concern them.
+    pub fn groups(
+        &self,
+        concerns: impl Fn(&Text, &[&'static str]) -> bool,
+    ) -> impl Iterator<Item = (&Group, &BTreeSet<Key>)> {
+        let concerned = self.groups.iter().filter(move |((scheduler, plugins), _)| concerns(scheduler, plugins));
+        concerned.flat_map(|(_, groups)| groups)
     }
 
     /// How many pods each plug-in refused, by the name of their scheduler.

@@ -56,6 +56,15 @@ impl Seen {
 type Labels = [&'static str; 3];
 
 impl Event {
+    /// Whether it is about no pod, or about one that has a place on a node, had one, or was to have one.
+    pub fn is_about_places(&self) -> bool {
+        let has_place = |pod: &Arc<Pod>| pod.node_name.is_some() || pod.nominated.is_some();
+        match &self.seen {
+            Seen::Pod(before, after) => before.iter().chain(after).any(has_place),
+            _ => true,
+        }
+    }
+
     /// The event's name, as metrics tell it. `None`: nobody waits for anything like it.
     pub fn label(&self) -> Option<&'static str> {
         match &self.seen {

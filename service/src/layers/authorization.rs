@@ -121,6 +121,12 @@ fn judge(
     }
 }
 
+/// Whether the user of a request may make it.
+pub(super) fn may_request(authorizer: &Authorizer<'_>, state: &State, request: &Request) -> Result<(), Refusal> {
+    let attributes = of_request(state, request, None)?;
+    may(&request.user, &attributes, &authorizer.authorize(&request.user, &attributes))
+}
+
 /// What of the objects is asked for.
 fn selected(options: &Options) -> Selected {
     let text = |selector: &Option<String>| selector.as_deref().unwrap_or("").to_owned();

@@ -1,12 +1,24 @@
-//! Ways to a node: admission looks at them before anybody finds out whether they lead anywhere.
+//! Subresources that something behind the API answers: logs, commands in containers, proxies. Where they lead is the
+//! kind's to say; admission looks at the request before anybody finds out. The transport goes there.
 
-use super::{Layer, Next, Outcome, Passage};
+use super::{Layer, Next, Outcome, Passage, authorization};
 use crate::lookup::Found;
+use crate::reply::Connecting;
+use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
+use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
-use holdfast_core::kinds::leads_to_node;
+use holdfast_core::kinds::{Leading, Named, known::Known, leads_away, leads_to_node};
+use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
+use holdfast_core::request::{Request, Verb};
+use holdfast_core::state::State;
+use holdfast_value::Value;
+use std::sync::Arc;
 
 pub struct Connect;
+
+/// What a kubelet runs by its own paths, as pods' subresources do.
+const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
 
 impl Layer for Connect {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
@@ -14,16 +26,25 @@ impl Layer for Connect {
             return next.call(passage);
         }
         Box::pin(async move {
-            let engine = next.service().engine();
-            if let Some(found) = passage.found.take() {
+            let service = next.service();
+            let found = passage.found.take().ok_or(Refusal::NoSuchPath)?;
+            found.scene.writable(service.engine())?;
+            let part = found.request.target.subresource.as_deref().unwrap_or_default();
+            if leads_to_node(part) {
+                let dry_run = found.request.options.connect.all("dryRun").any(|stages| !stages.is_empty());
+                if dry_run {
+                    return Err(Refusal::BadRequest(BadRequest::NoDryRun));
+                }
                 let mut told = Told::default();
-                let state = found.admitting(engine).await?;
-                let admitted = engine.admit(&state, &found.request, &mut told).await;
-                passage.found = Some(found);
+                let state = found.admitting(service.engine()).await?;
+                let admitted = service.engine().admit(&state, &found.request, &mut told).await;
                 passage.tell(told);
                 admitted?;
             }
-            next.call(passage).await
+            if found.request.verb != Verb::Create && runs_something(&found) {
+                may_create(service, &found.request).await?;
+            }
+            lead(service, &found, passage).map(|connecting| Reply::Connect(Box::new(connecting)))
         })
     }
 }
@@ -31,8 +52,92 @@ impl Layer for Connect {
 /// Whether the kind has this way, and takes it by this verb.
 fn is_way(found: &Found) -> bool {
     let target = &found.request.target;
-    let Some(name) = target.subresource.as_deref().filter(|name| leads_to_node(name)) else { return false };
-    let first = name.split_once('/').map_or(name, |(first, _)| first);
-    let served = found.kind.subresource(target.version, first);
-    served.is_some_and(|served| served.verbs.contains(&found.request.verb.as_str()))
+    let Some(name) = target.subresource.as_deref().filter(|name| leads_away(name)) else { return false };
+    let served = found.kind.subresource(target.version, first(name));
+    found.kind.hooks.leads.is_some() && served.is_some_and(|served| served.verbs.contains(&found.request.verb.as_str()))
+}
+
+fn first(subresource: &str) -> &str {
+    subresource.split('/').next().unwrap_or_default()
+}
+
+/// Whether the way ends in something that runs, so that to read is not enough. A path of a node's kubelet does, too,
+/// however it is written.
+fn runs_something(found: &Found) -> bool {
+    let (name, rest) = found
+        .request
+        .target
+        .subresource
+        .as_deref()
+        .and_then(|name| name.split_once('/'))
+        .unwrap_or((found.request.target.subresource.as_deref().unwrap_or_default(), ""));
+    if name != "proxy" {
+        return name != "log";
+    }
+    if found.kind.is_namespaced() {
+        return false;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for part in rest.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = names.pop(),
+            part => names.push(part.to_ascii_lowercase()),
+        }
+    }
+    names.first().is_some_and(|first| COMMANDS.contains(&first.as_str()))
+}
+
+/// Whether the user may `create` what is asked for, beside what was granted.
+async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Refusal> {
+    let state = service.engine().snapshot();
+    let mut asked = request.clone();
+    asked.verb = Verb::Create;
+    // Authorization knows a subresource by its first name.
+    asked.target.subresource = asked.target.subresource.as_deref().map(|name| first(name).to_owned());
+    service.judged(&state, |authorizer| authorization::may_request(authorizer, &state, &asked)).await
+}
+
+/// Has the kind say where its way leads.
+fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connecting, Refusal> {
+    let state = service.engine().snapshot();
+    let request = &found.request;
+    let (name, subresource) = (request.name(), request.target.subresource.as_deref().unwrap_or_default());
+    let (part, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
+    let resource = found.kind.kind.to_ascii_lowercase();
+    let bad = || Refusal::BadRequest(BadRequest::BadWay { resource, name: name.to_owned() });
+    // The name of an object has no colon in it.
+    let way = match part {
+        "proxy" => Named::parse(name).ok_or_else(bad)?,
+        _ => Named { is_secure: false, name, port: "" },
+    };
+    let options = &request.options.connect;
+    if let Some(check) = found.kind.hooks.connect_options {
+        check(name, part, options)?;
+    }
+    let leads = found.kind.hooks.leads.ok_or(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource))?;
+    let mut named = request.clone();
+    named.target.name = Some(way.name.to_owned());
+    let named = named.retarget(&state.registry, &found.kind)?;
+    let entry = state.get(named.target.kind, &named.key()).cloned();
+    let object = entry.ok_or_else(|| holdfast_core::list::missing(&state, &named))?.document();
+    let find = |known: Known, key: &str| find(&state, known, key);
+    let draw = service.engine().stamp().seed;
+    let destination = leads(&object, &Leading { part, way: &way, options, find: &find, draw })?;
+    Ok(Connecting {
+        user: passage.user.clone(),
+        destination,
+        part: part.to_owned(),
+        rest: rest.to_owned(),
+        resource: found.kind.resource.clone(),
+        name: name.to_owned(),
+        is_namespaced: found.kind.is_namespaced(),
+        options: options.clone(),
+        trail: None,
+    })
+}
+
+fn find(state: &State, known: Known, key: &str) -> Option<Value> {
+    let (kind, _) = state.registry.known(known)?;
+    state.get(kind, key).map(|entry| entry.document())
 }

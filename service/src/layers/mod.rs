@@ -46,7 +46,7 @@ pub(crate) fn all(
         Box::new(authorization::Authorization),
         // Finds the state that it is about, and the kind; what the transport answers itself is granted here.
         Box::new(moment::PastOrPresent::default()),
-        // Has admission look at ways to a node.
+        // Says where logs, commands in containers and proxies lead, which admission looks at first.
         Box::new(connect::Connect),
         // Answers gets, lists and watches of what is stored.
         Box::new(reads::Reads),

@@ -8,12 +8,11 @@ use crate::{Reply, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
-use holdfast_core::kinds::{Kind, known};
+use holdfast_core::kinds::Kind;
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
-use holdfast_core::object::meta;
-use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed, Subject, Unavailable};
+use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed};
 use holdfast_core::request::{Request, Verb};
-use holdfast_core::state::{Entry, State};
+use holdfast_core::state::Entry;
 use holdfast_engine::planted::{Bug, planted};
 use holdfast_engine::{Reader, WatchStart};
 use std::sync::Arc;
@@ -48,13 +47,13 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// The object as it is now, where it can be had without waiting: nearly always.
+    /// The object as it is now, where it can be had without waiting: nearly always, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
         let is_newest =
             matches!(scene, Scene::Present(_)) && matches!(Scene::freshness(request), Ok(Freshness::Newest));
-        if !is_newest || !is_whole || planted(Bug::StaleRead) {
+        if !is_newest || !is_whole || self.service.engine().is_shared() || planted(Bug::StaleRead) {
             return None;
         }
         let state = self.service.engine().snapshot();
@@ -216,10 +215,6 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     }
 }
 
-fn has_node(state: &State, name: &str) -> bool {
-    state.registry.known(known::NODE).is_some_and(|(nodes, _)| state.get(nodes, name).is_some())
-}
-
 /// An object through its subresource `scale`.
 pub(super) fn scale(
     kind: &Kind,
@@ -237,47 +232,12 @@ pub(super) fn scale(
 }
 
 impl Found {
-    /// No node is connected, and what leads to one says in its words that it is not reached.
-    async fn unreachable(&self, part: &str) -> Refusal {
-        let Request { target, options, .. } = &self.request;
-        let Some(unreachable) = self.kind.hooks.unreachable else { return Refusal::NoSuchPath };
-        if let Some(check) = self.kind.hooks.connect_options
-            && let Err(refusal) = check(self.request.name(), part, &options.connect)
-        {
-            return refusal;
-        }
-        let object = match self.scene.view().find(&self.request).await {
-            Ok(entry) => entry.document(),
-            Err(refusal) => return refusal,
-        };
-        match unreachable(&object, part, &options.connect) {
-            // Kubernetes looks for the node, and says of one that is not there what it is looked up for.
-            Refusal::Internal(Internal::UnreachableNode { node, .. }) if !has_node(self.scene.state(), &node) => {
-                Refusal::NotFound(Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, node))
-            }
-            Refusal::Unavailable(Unavailable::NoEndpoints { service }) if !self.has_endpoints() => {
-                Refusal::NotFound(Subject::new(known::SERVICE.group, known::SERVICE.resource, service))
-            }
-            refusal => refusal,
-        }
-    }
-
-    /// Whether anybody has said yet who answers for the Service.
-    fn has_endpoints(&self) -> bool {
-        let state = self.scene.state();
-        let key = meta::key(self.request.namespace(), self.request.name());
-        state.registry.known(known::ENDPOINTS).is_some_and(|(kind, _)| state.get(kind, &key).is_some())
-    }
-
     /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.
     pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
         let Request { target, verb, .. } = &self.request;
         let Some(name) = target.subresource.as_deref() else { return Ok("") };
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
         let served = self.kind.subresource(target.version, first).ok_or(Refusal::NoSuchPath)?;
-        if matches!(first, "log" | "exec" | "attach" | "portforward" | "proxy") {
-            return Err(self.unreachable(first).await);
-        }
         if !rest.is_empty() {
             return Err(Refusal::NoSuchPath);
         }

@@ -18,7 +18,7 @@ use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
 use holdfast_outbound::{Egress, Endpoint, Identity, Insiders, Outbound, TlsTrust};
 use holdfast_value::Value;
-pub(crate) use proxy::forward;
+pub(crate) use proxy::{forward, passed_on, say_client, strip};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 

@@ -18,6 +18,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use warp::Reply as _;
@@ -94,9 +95,7 @@ where
         set("x-forwarded-host", &host);
         set("x-forwarded-proto", "https");
     }
-    if let Some(client) = wire.client {
-        add_forwarded_for(&mut headers, &client.ip().to_string());
-    }
+    say_client(&mut headers, wire.client);
     let silent = matches!(wire.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let body: OutBody = if let Some(body) = body.filter(|_| !silent) {
         let pieces = body.map(|piece| match piece {
@@ -140,8 +139,12 @@ fn is_patient(route: &Route) -> bool {
         || matches!(path.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy")
 }
 
-/// The answer, piece by piece as it comes; one that may go on for ever ends when the server stops.
-fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless: Option<&Arc<Transport>>) -> Response {
+/// A server's answer, piece by piece as it comes; one that may go on for ever ends when the server stops.
+pub fn passed_on(
+    response: http::Response<Incoming>,
+    reject_redirects: bool,
+    endless: Option<&Arc<Transport>>,
+) -> Response {
     let (mut parts, body) = response.into_parts();
     if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
@@ -258,7 +261,8 @@ fn upgraded(
     answer
 }
 
-fn strip(headers: &mut HeaderMap, upgrading: bool) {
+/// Takes away what speaks of one connection.
+pub fn strip(headers: &mut HeaderMap, upgrading: bool) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -270,6 +274,13 @@ fn strip(headers: &mut HeaderMap, upgrading: bool) {
         named.iter().for_each(|name| drop(headers.remove(name.as_str())));
     }
     OF_CONNECTION.iter().for_each(|name| drop(headers.remove(*name)));
+}
+
+/// Says where a request comes from.
+pub fn say_client(headers: &mut HeaderMap, client: Option<SocketAddr>) {
+    if let Some(client) = client {
+        add_forwarded_for(headers, &client.ip().to_string());
+    }
 }
 
 fn add_forwarded_for(headers: &mut HeaderMap, client: &str) {

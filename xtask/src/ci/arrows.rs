@@ -15,7 +15,7 @@ const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 20] = [
+const NEVER: [(&str, &[&str]); 21] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Everybody who touches files may use it.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
@@ -27,6 +27,8 @@ const NEVER: [(&str, &[&str]); 20] = [
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
     // A protocol without I/O, which knows nobody who speaks it.
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
+    // What connections carry that were requests, and nothing of who asks for it.
+    ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
     // It stands between the engine and any store, and knows neither store nor server.
     (
         "holdfast-encryption",

@@ -1,6 +1,7 @@
 //! The core group: pods and what they need.
 
 pub mod columns;
+mod connect;
 pub mod defaults;
 mod event;
 mod measure;

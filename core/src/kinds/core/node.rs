@@ -1,9 +1,9 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
 use super::{PACKAGE, columns, validate, warnings};
-use crate::kinds::build::{drop_from_spec, text};
-use crate::kinds::{Asking, Gated, Kind};
-use crate::refusal::{Refusal, Unavailable};
+use crate::kinds::build::drop_from_spec;
+use crate::kinds::{Asking, Destination, Gated, Kind, Leading, Machine, Named};
+use crate::refusal::{BadRequest, Refusal};
 use holdfast_value::{Value, json};
 
 pub fn kind() -> Kind {
@@ -24,10 +24,17 @@ pub fn kind() -> Kind {
         .note(drop_configuration)
         // The status stays: a kubelet sends it with the first request.
         .prepare_create(|_| ())
-        .unreachable(|node, _, _| {
-            Refusal::Unavailable(Unavailable::NodeNotConnected { node: text(node, "/metadata/name") })
-        })
+        .leads(leads)
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
+}
+
+fn leads(node: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
+    let Named { is_secure, port, .. } = *leading.way;
+    let port = match port {
+        "" => None,
+        port => Some(port.parse().map_err(|_| Refusal::BadRequest(BadRequest::NoAddress))?),
+    };
+    Ok(Destination::Node { machine: Machine::of(node), is_secure, port })
 }
 
 /// Kubelets once took their configuration from the API: what is left of that stays, and nobody begins with it.

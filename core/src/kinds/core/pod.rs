@@ -1,12 +1,12 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
 use super::service::{refuse_sctp, uses_sctp};
-use super::{PACKAGE, columns, measure, validate, warnings};
+use super::{PACKAGE, columns, connect, measure, validate, warnings};
 use crate::authz::nodes::Relation;
 use crate::kinds::build::{drop_from_spec, text, text_or};
-use crate::kinds::{ConnectOptions, Gated, GatedRule, Judging, Kind};
+use crate::kinds::{Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
-use crate::refusal::{BadRequest, Cause, Causes, Internal, Refusal, Subject, Unavailable};
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Map, Value, json};
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -67,8 +67,8 @@ pub fn kind() -> Kind {
         .prepare_create(prepare_create)
         .grace_period(grace_period)
         .warnings(warnings::pod)
-        .unreachable(unreachable)
-        .connect_options(connect_options)
+        .leads(connect::leads)
+        .connect_options(connect::options)
         .export(|pod| drop_from_spec(pod, &["nodeName"]))
 }
 
@@ -77,69 +77,6 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
         "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
         "Failed" => Some(("Failed", "The pod failed.")),
         _ => None,
-    }
-}
-
-/// The log's options. Those of the other ways into a pod are never wrong by themselves.
-fn connect_options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), Refusal> {
-    if part != "log" {
-        return Ok(());
-    }
-    let ConnectOptions { limit_bytes, since_seconds, since_time, tail_lines, .. } = options;
-    let mut causes = Causes::default();
-    if let Some(lines) = tail_lines.filter(|lines| *lines < 0) {
-        causes.push(Cause::invalid("tailLines", &lines.into(), "must be greater than or equal to 0"));
-    }
-    if let Some(bytes) = limit_bytes.filter(|bytes| *bytes < 1) {
-        causes.push(Cause::invalid("limitBytes", &bytes.into(), "must be greater than 0"));
-    }
-    match (since_seconds, since_time) {
-        (Some(_), Some(_)) => {
-            let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-            causes.push(Cause::forbidden("", why));
-        }
-        (Some(seconds), None) if *seconds < 1 => {
-            causes.push(Cause::invalid("sinceSeconds", &(*seconds).into(), "must be greater than 0"));
-        }
-        _ => {}
-    }
-    if causes.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::Invalid { subject: Subject::new("", "PodLogOptions", name), causes })
-}
-
-/// The container that is meant is one of the pod's.
-fn check_container(pod: &Value, options: &ConnectOptions) -> Result<(), Refusal> {
-    let of = |field: &str| pod["spec"][field].as_array().map(Vec::as_slice).unwrap_or_default();
-    let all = ["containers", "initContainers", "ephemeralContainers"].map(of).concat();
-    let names: Vec<&str> = all.iter().filter_map(|container| container["name"].as_str()).collect();
-    let pod = || text(pod, "/metadata/name");
-    match (options.container.as_deref(), names.as_slice()) {
-        (None, [_]) => Ok(()),
-        (None, _) => {
-            let names = names.iter().map(|name| (*name).to_owned()).collect();
-            Err(Refusal::BadRequest(BadRequest::NoContainer { pod: pod(), names }))
-        }
-        (Some(name), names) if names.contains(&name) => Ok(()),
-        (Some(name), _) => Err(Refusal::BadRequest(BadRequest::OtherContainer { pod: pod(), container: name.into() })),
-    }
-}
-
-/// No node is connected.
-fn unreachable(pod: &Value, part: &str, options: &ConnectOptions) -> Refusal {
-    if matches!(part, "log" | "exec" | "attach")
-        && let Err(refusal) = check_container(pod, options)
-    {
-        return refusal;
-    }
-    if part == "proxy" && text(pod, "/status/podIP").is_empty() {
-        return Refusal::BadRequest(BadRequest::NoAddress);
-    }
-    match text(pod, "/spec/nodeName").as_str() {
-        "" => Refusal::BadRequest(BadRequest::NoHost { pod: text(pod, "/metadata/name") }),
-        node if part == "proxy" => Refusal::Unavailable(Unavailable::NodeNotConnected { node: node.into() }),
-        node => Refusal::Internal(Internal::UnreachableNode { node: node.into(), part: part.into() }),
     }
 }
 

@@ -65,10 +65,15 @@ impl Display for BadRequest {
             ),
             Self::NotBindable { kind } => write!(f, "cannot bind token to object of type {kind}"),
             Self::NoHost { pod } => write!(f, "pod {pod} does not have a host assigned"),
+            Self::NoContainer { pod, names } if names.is_empty() => {
+                write!(f, "a container name must be specified for pod {pod}")
+            }
             Self::NoContainer { pod, names } => {
                 write!(f, "a container name must be specified for pod {pod}, choose one of: [{}]", names.join(" "))
             }
             Self::OtherContainer { pod, container } => write!(f, "container {container} is not valid for pod {pod}"),
+            Self::BadWay { resource, name } => write!(f, "invalid {resource} request {name:?}"),
+            Self::NoDryRun => f.write_str("dryRun is not supported"),
             Self::NoAddress => f.write_str("address not allowed"),
             Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
             Self::OtherNameInBinding => f.write_str("name in URL does not match name in Binding object"),

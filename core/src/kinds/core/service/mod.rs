@@ -1,16 +1,17 @@
 //! Service: its addresses and ports are the cluster's, and what belongs to a type goes when the type does.
 
 mod allocate;
+mod proxied;
 mod range;
 
 pub use range::ServiceRanges;
 
 use super::{PACKAGE, columns, measure, status, validate, warnings};
-use crate::kinds::build::{drop_from_spec, keep_old, text};
+use crate::kinds::build::{drop_from_spec, keep_old};
 use crate::kinds::{Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::object::names::{self, NameRule};
-use crate::refusal::{Cause, CauseReason, Causes, Refusal, Unavailable};
+use crate::refusal::{Cause, CauseReason, Causes};
 use holdfast_value::{Map, Value};
 
 pub fn kind() -> Kind {
@@ -30,9 +31,7 @@ pub fn kind() -> Kind {
         .claims(allocate::claims)
         .allocate(allocate::allocate)
         .export(export)
-        .unreachable(|service, _, _| {
-            Refusal::Unavailable(Unavailable::NoEndpoints { service: text(service, "/metadata/name") })
-        })
+        .leads(proxied::leads)
         .create_on_update()
         .proxy("ServiceProxyOptions")
         .status()

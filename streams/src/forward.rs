@@ -1,0 +1,220 @@
+//! Port forwarding: connections to ports of a pod, over SPDY (in a WebSocket, too) or as channels of a WebSocket.
+
+use crate::pipe::{Reader, Writer};
+use crate::spdy::{Headers, Incoming, Spdy, Stream};
+use crate::upgrade::{Agreed, TUNNEL, Wire};
+use crate::websocket::{Form, Open, Tunnel, channels};
+use crate::{Limits, Output, Socket};
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::{Instant, sleep_until};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+
+/// How long a client may take to open both streams of a connection.
+const PAIR_TIME: Duration = Duration::from_secs(30);
+/// Connections of which one stream is there. More are refused.
+const PAIRS_MAX: usize = 256;
+/// The most ports that one WebSocket may ask for: each has two channels, which one byte numbers.
+pub const PORTS_MAX: usize = 127;
+
+/// The connections that a client asks for.
+pub struct Forwards {
+    kind: Kind,
+    closed: CancellationToken,
+}
+
+enum Kind {
+    Spdy {
+        _spdy: Spdy,
+        incoming: Incoming,
+        pairs: HashMap<String, Half>,
+    },
+    /// All at once, in the order of the ports.
+    WebSocket {
+        _open: Open,
+        forwards: std::vec::IntoIter<Forward>,
+    },
+}
+
+/// The first stream of a connection.
+struct Half {
+    is_error: bool,
+    stream: Stream,
+    port: u16,
+    until: Instant,
+}
+
+/// One connection to a port.
+pub struct Forward {
+    pub port: u16,
+    /// What goes both ways: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
+    pub data: Data,
+    error: Output,
+}
+
+impl Forward {
+    /// Tells the client why there is no connection, or no more, and ends it.
+    pub async fn fail(mut self, why: &str) {
+        _ = self.error.write_all(why.as_bytes()).await;
+        _ = self.error.shutdown().await;
+    }
+}
+
+/// The data of one connection.
+pub struct Data(Wires);
+
+enum Wires {
+    Stream(Stream),
+    Channel(Reader, Writer<Message>),
+}
+
+impl AsyncRead for Data {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        output: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Wires::Stream(stream) => Pin::new(stream).poll_read(context, output),
+            Wires::Channel(reader, _) => Pin::new(reader).poll_read(context, output),
+        }
+    }
+}
+
+impl AsyncWrite for Data {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            Wires::Stream(stream) => Pin::new(stream).poll_write(context, bytes),
+            Wires::Channel(_, writer) => Pin::new(writer).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Written is on its way.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Wires::Stream(stream) => Pin::new(stream).poll_shutdown(context),
+            Wires::Channel(_, writer) => Pin::new(writer).poll_shutdown(context),
+        }
+    }
+}
+
+impl Forwards {
+    /// Begins with a connection that was upgraded. `ports` are those that the request names, which only a WebSocket
+    /// with channels needs.
+    pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, ports: &[u16], limits: Limits) -> io::Result<Forwards> {
+        match agreed.wire {
+            Wire::Spdy => Ok(Forwards::over_spdy(socket, limits)),
+            Wire::WebSocket if agreed.protocol.starts_with(TUNNEL) => {
+                Ok(Forwards::over_spdy(Tunnel::server(socket).await, limits))
+            }
+            Wire::WebSocket => {
+                if ports.is_empty() || ports.len() > PORTS_MAX {
+                    let why = format!("between 1 and {PORTS_MAX} ports can be forwarded, not {}", ports.len());
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                }
+                let (mut channels, started) = channels(socket, Form::of(&agreed.protocol), limits).await;
+                let mut forwards = Vec::new();
+                for (port, channel) in ports.iter().zip((0..).step_by(2)) {
+                    let mut data = channels.write(channel);
+                    let mut error = channels.write(channel + 1);
+                    // Clients know by these that the channels stand.
+                    data.write_all(&port.to_le_bytes()).await?;
+                    error.write_all(&port.to_le_bytes()).await?;
+                    let data = Data(Wires::Channel(channels.read(channel), data));
+                    forwards.push(Forward { port: *port, data, error: Box::new(error) });
+                }
+                let closed = channels.closed();
+                let kind = Kind::WebSocket { _open: started.run(channels), forwards: forwards.into_iter() };
+                Ok(Forwards { kind, closed })
+            }
+        }
+    }
+
+    fn over_spdy<S: Socket>(socket: S, limits: Limits) -> Forwards {
+        let (spdy, incoming) = Spdy::server(socket, limits);
+        let closed = spdy.closed();
+        Forwards { kind: Kind::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
+    }
+
+    /// Ends when the client has gone.
+    pub fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+
+    /// The next connection that the client asks for; `None` when it has gone.
+    pub async fn next(&mut self) -> Option<Forward> {
+        match &mut self.kind {
+            Kind::WebSocket { forwards, .. } => match forwards.next() {
+                Some(forward) => Some(forward),
+                None => {
+                    self.closed.cancelled().await;
+                    None
+                }
+            },
+            Kind::Spdy { incoming, pairs, .. } => loop {
+                let first = pairs.values().map(|half| half.until).min();
+                let asked = tokio::select! {
+                    asked = incoming.next() => asked?,
+                    () = sleep_until(first.unwrap_or_else(Instant::now)), if first.is_some() => {
+                        pairs.retain(|_, half| half.until > Instant::now());
+                        continue;
+                    }
+                };
+                let Some((key, is_error, port)) = understood(asked.headers(), asked.id()) else { continue };
+                if pairs.len() >= PAIRS_MAX && !pairs.contains_key(&key) {
+                    continue;
+                }
+                let Ok(stream) = asked.accept().await else { continue };
+                let half = Half { is_error, stream, port, until: Instant::now() + PAIR_TIME };
+                let Some(first) = pairs.remove(&key) else {
+                    pairs.insert(key, half);
+                    continue;
+                };
+                if first.is_error == half.is_error || first.port != half.port {
+                    // Neither belongs to the other: both are reset.
+                    continue;
+                }
+                let (error, data) = if first.is_error { (first, half) } else { (half, first) };
+                // The error stream goes one way, and the client has closed its side.
+                let error = Box::new(error.stream.split().1);
+                return Some(Forward { port, data: Data(Wires::Stream(data.stream)), error });
+            },
+        }
+    }
+}
+
+/// Which connection a stream belongs to, whether it is for errors, and the port.
+fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
+    let is_error = match headers.get("streamtype")? {
+        "error" => true,
+        "data" => false,
+        _ => return None,
+    };
+    let port = headers.get("port")?.parse().ok().filter(|port| *port > 0)?;
+    let key = match headers.get("requestid").filter(|id| !id.is_empty()) {
+        Some(request) => request.to_owned(),
+        // The oldest clients open the error stream, and then the data.
+        None if is_error => format!("stream {id}"),
+        None => format!("stream {}", id.checked_sub(2)?),
+    };
+    Some((key, is_error, port))
+}
+
+/// Asks for a connection to a port, as a client does.
+pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(Stream, Stream)> {
+    let headers =
+        |kind: &str| Headers::new().with("streamtype", kind).with("port", port.to_string()).with("requestid", request);
+    let mut error = spdy.open(headers("error")).await?;
+    error.shutdown().await?;
+    let data = spdy.open(headers("data")).await?;
+    Ok((data, error))
+}

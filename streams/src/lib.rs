@@ -1,0 +1,63 @@
+//! The streams of a connection that was an HTTP request: what `kubectl exec`, `attach`, `port-forward` and `logs` speak.
+//!
+//! [`spdy`] is the protocol of most of them, [`websocket`] the other one; [`remote`] (exec and attach) and [`forward`]
+//! (port forwarding) are the same over both, so that whoever answers need not know which was asked for. [`upgrade`]
+//! reads what a request asks for and makes the answer that switches protocols. No part of it opens a socket, and none
+//! knows what a pod is. Everything held for the other side has a bound, and everything awaited from it a deadline.
+//!
+//! A kubelet's server, over any HTTP library that hands out the connection after the answer:
+//!
+//! ```ignore
+//! use holdfast_streams::{forward, remote, upgrade};
+//!
+//! // POST or GET /exec/NAMESPACE/POD/CONTAINER?command=sh&input=1&output=1&error=1&tty=0
+//! let (answer, agreed) = match upgrade::remote_command(&Method::GET, request.headers()) {
+//!     Ok(agreed) => agreed,
+//!     Err(refusal) => return refusal.into_response(),
+//! };
+//! let wanted = remote::Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+//! let upgraded = hyper::upgrade::on(&mut request);
+//! tokio::spawn(async move {
+//!     let socket = TokioIo::new(upgraded.await?);
+//!     let mut session = remote::Session::accept(socket, agreed, wanted, Limits::default()).await?;
+//!     // Each is there if it was wanted: tokio's AsyncRead and AsyncWrite.
+//!     let (stdin, stdout) = (session.stdin.take(), session.stdout.take());
+//!     let resizes = session.resize.take().map(remote::Resizes::new); // next().await: Option<Size>
+//!     // ... run the command, until it ends or session.closed().cancelled() says that the client has gone ...
+//!     drop(stdout); // what was written goes out before the outcome
+//!     session.finish(&remote::Outcome::exit(1, "error executing command [false], exit code 1")).await
+//! });
+//! return answer; // 101 with its headers, and no body
+//!
+//! // POST or GET /portForward/NAMESPACE/POD?port=80
+//! let (answer, agreed) = upgrade::port_forward(request.headers())?;
+//! let mut forwards = forward::Forwards::accept(socket, agreed, ports_of_the_query, Limits::default()).await?;
+//! while let Some(forward) = forwards.next().await {
+//!     tokio::spawn(async move {
+//!         match connect(forward.port).await {
+//!             Ok(mut backend) => _ = copy_bidirectional(&mut forward.data, &mut backend).await,
+//!             Err(why) => forward.fail(&why.to_string()).await,
+//!         }
+//!     });
+//! }
+//! ```
+
+pub mod forward;
+pub mod pipe;
+pub mod remote;
+pub mod spdy;
+pub mod upgrade;
+pub mod websocket;
+
+pub use spdy::Limits;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connection that was upgraded.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
+
+/// What one side reads, whichever protocol brings it.
+pub type Input = Box<dyn AsyncRead + Send + Unpin>;
+/// What one side writes. Dropping it ends it.
+pub type Output = Box<dyn AsyncWrite + Send + Unpin>;

@@ -1,0 +1,257 @@
+//! What stands between a connection and those who read and write its streams: pieces that have arrived, and pieces that
+//! are to go out, both within a bound of bytes.
+
+use bytes::{Buf, Bytes};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::PollSemaphore;
+
+/// The most that is written at once.
+pub const WRITE_BYTES_MAX: usize = 16 << 10;
+/// What a piece costs beside its bytes.
+const PIECE_COST: usize = 64;
+
+/// A bound of bytes that those share who hold pieces of one connection.
+#[derive(Clone)]
+pub struct Room {
+    semaphore: Arc<Semaphore>,
+    bytes: u32,
+}
+
+impl Room {
+    pub fn new(bytes: u32) -> Room {
+        Room { semaphore: Arc::new(Semaphore::new(bytes.try_into().unwrap_or(Semaphore::MAX_PERMITS))), bytes }
+    }
+
+    fn cost(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.saturating_add(PIECE_COST)).unwrap_or(u32::MAX).min(self.bytes)
+    }
+
+    /// Waits until there is room; `None` once the room is closed.
+    pub async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.semaphore.clone().acquire_many_owned(self.cost(bytes)).await.ok()
+    }
+
+    pub fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.semaphore.clone().try_acquire_many_owned(self.cost(bytes)).ok()
+    }
+
+    /// Wakes all who wait: there will never be room again.
+    pub fn close(&self) {
+        self.semaphore.close();
+    }
+}
+
+enum Arrived {
+    Piece(Bytes, OwnedSemaphorePermit),
+    End,
+}
+
+/// Hands what arrives to a [`Reader`]. Dropped without [`Feeder::end`], it lets the reader fail.
+#[derive(Clone)]
+pub struct Feeder {
+    queue: UnboundedSender<Arrived>,
+    room: Room,
+}
+
+impl Feeder {
+    pub fn new(room: &Room) -> (Feeder, Reader) {
+        let (queue, arrived) = unbounded_channel();
+        let reader = Reader { arrived, piece: None, ended: false };
+        (Feeder { queue, room: room.clone() }, reader)
+    }
+
+    /// Waits for room. What nobody reads any more is dropped.
+    pub async fn feed(&self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.queue.closed() => {}
+            room = self.room.take(bytes.len()) => {
+                if let Some(room) = room {
+                    _ = self.queue.send(Arrived::Piece(bytes, room));
+                }
+            }
+        }
+    }
+
+    pub fn end(self) {
+        _ = self.queue.send(Arrived::End);
+    }
+}
+
+/// Reads what arrives for one stream.
+pub struct Reader {
+    arrived: UnboundedReceiver<Arrived>,
+    piece: Option<(Bytes, OwnedSemaphorePermit)>,
+    ended: bool,
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, output: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let reader = self.get_mut();
+        while !reader.ended && output.remaining() > 0 {
+            if let Some((bytes, _)) = &mut reader.piece {
+                let length = bytes.len().min(output.remaining());
+                output.put_slice(&bytes[..length]);
+                bytes.advance(length);
+                if bytes.is_empty() {
+                    reader.piece = None;
+                }
+                break;
+            }
+            match ready!(reader.arrived.poll_recv(context)) {
+                Some(Arrived::Piece(bytes, room)) => reader.piece = Some((bytes, room)),
+                Some(Arrived::End) => reader.ended = true,
+                None => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Something on its way out, and the room that it takes until it is written.
+pub struct Outgoing<T> {
+    pub what: T,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl<T> Outgoing<T> {
+    /// What it is, with the room to let go of when it is written.
+    pub fn open(self) -> (T, Option<OwnedSemaphorePermit>) {
+        (self.what, self.room)
+    }
+}
+
+/// The way out of a connection, in order. It stays open as long as there is one.
+pub struct Outbox<T> {
+    queue: UnboundedSender<Outgoing<T>>,
+    room: Room,
+}
+
+impl<T> Clone for Outbox<T> {
+    fn clone(&self) -> Outbox<T> {
+        Outbox { queue: self.queue.clone(), room: self.room.clone() }
+    }
+}
+
+impl<T> Outbox<T> {
+    pub fn new(room: &Room) -> (Outbox<T>, UnboundedReceiver<Outgoing<T>>) {
+        let (queue, outgoing) = unbounded_channel();
+        (Outbox { queue, room: room.clone() }, outgoing)
+    }
+
+    /// Sends when there is room.
+    pub async fn send(&self, what: T, bytes: usize) -> io::Result<()> {
+        let room = self.reserve(bytes).await?;
+        self.push(what, Some(room))
+    }
+
+    /// Waits for room, to send later with [`Outbox::send_with`].
+    pub async fn reserve(&self, bytes: usize) -> io::Result<OwnedSemaphorePermit> {
+        self.room.take(bytes).await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    pub fn send_with(&self, what: T, room: OwnedSemaphorePermit) {
+        _ = self.push(what, Some(room));
+    }
+
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Sends if there is room just now.
+    pub fn try_send(&self, what: T, bytes: usize) {
+        if let Some(room) = self.room.try_take(bytes) {
+            _ = self.push(what, Some(room));
+        }
+    }
+
+    /// Sends without waiting: for what is sent once a stream.
+    pub fn send_now(&self, what: T) {
+        _ = self.push(what, None);
+    }
+
+    fn push(&self, what: T, room: Option<OwnedSemaphorePermit>) -> io::Result<()> {
+        self.queue.send(Outgoing { what, room }).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// One that does not keep the way open.
+    pub fn weak(&self) -> WeakOutbox<T> {
+        WeakOutbox { queue: self.queue.downgrade(), room: self.room.clone() }
+    }
+}
+
+pub struct WeakOutbox<T> {
+    queue: WeakUnboundedSender<Outgoing<T>>,
+    room: Room,
+}
+
+impl<T> WeakOutbox<T> {
+    pub fn open(&self) -> Option<Outbox<T>> {
+        Some(Outbox { queue: self.queue.upgrade()?, room: self.room.clone() })
+    }
+}
+
+/// Writes to one stream. What is written is on its way; the connection sends it by itself.
+pub struct Writer<T> {
+    outbox: Outbox<T>,
+    room: PollSemaphore,
+    wrap: Box<dyn Fn(&[u8]) -> T + Send + Sync>,
+    /// What says that no more comes.
+    end: Option<T>,
+}
+
+impl<T: Unpin> Writer<T> {
+    pub fn new(outbox: Outbox<T>, end: Option<T>, wrap: impl Fn(&[u8]) -> T + Send + Sync + 'static) -> Writer<T> {
+        let room = PollSemaphore::new(outbox.room.semaphore.clone());
+        Writer { outbox, room, wrap: Box::new(wrap), end }
+    }
+
+    /// Leaves without saying that no more comes.
+    pub fn abandon(&mut self) {
+        self.end = None;
+    }
+}
+
+impl<T: Unpin> AsyncWrite for Writer<T> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let writer = self.get_mut();
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let length = bytes.len().min(WRITE_BYTES_MAX);
+        let cost = writer.outbox.room.cost(length);
+        let room = ready!(writer.room.poll_acquire_many(context, cost)).ok_or(io::ErrorKind::BrokenPipe)?;
+        writer.outbox.push((writer.wrap)(&bytes[..length]), Some(room))?;
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let writer = self.get_mut();
+        if let Some(end) = writer.end.take() {
+            writer.outbox.send_now(end);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A writer that is dropped has said all that it wanted to say.
+impl<T> Drop for Writer<T> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            self.outbox.send_now(end);
+        }
+    }
+}

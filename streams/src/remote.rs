@@ -1,0 +1,327 @@
+//! Remote commands: exec and attach, in every version, over either protocol.
+//!
+//! [`Session`] is the side that runs the command, [`Remote`] the side that asks for it, over SPDY.
+
+use crate::spdy::{Headers, Incoming, Spdy, Stream};
+use crate::upgrade::{Agreed, Wire};
+use crate::websocket::{Form, Open, channels};
+use crate::{Input, Limits, Output, Socket};
+use serde::Deserialize;
+use std::io;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// The longest size of a terminal as text.
+const SIZE_BYTES_MAX: usize = 1024;
+
+const STREAM_TYPE: &str = "streamtype";
+/// Channels of a WebSocket.
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+
+/// Which streams a command has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// Which version is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    V1,
+    V2,
+    V3,
+    V4,
+    V5,
+}
+
+impl Version {
+    /// Of a protocol's name.
+    pub fn of(protocol: &str) -> Version {
+        match protocol {
+            "v5.channel.k8s.io" => Version::V5,
+            "v4.channel.k8s.io" | "v4.base64.channel.k8s.io" => Version::V4,
+            "v3.channel.k8s.io" => Version::V3,
+            "v2.channel.k8s.io" => Version::V2,
+            _ => Version::V1,
+        }
+    }
+
+    /// Whether the outcome is told as a Status, and not as a line of text.
+    fn has_status(self) -> bool {
+        self >= Version::V4
+    }
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// What versions before 4 are told; nothing of a success.
+    text: Option<String>,
+    /// What others are told: a Status.
+    status: String,
+}
+
+impl Outcome {
+    pub fn success() -> Outcome {
+        Outcome { text: None, status: r#"{"metadata":{},"status":"Success"}"#.to_owned() }
+    }
+
+    /// The command ended with this code; 0 is a success. `why` is as `error executing command [false], exit code 1`.
+    pub fn exit(code: i32, why: &str) -> Outcome {
+        if code == 0 {
+            return Outcome::success();
+        }
+        let message = format!("command terminated with non-zero exit code: {why}");
+        let status = serde_json::json!({
+            "metadata": {}, "status": "Failure", "message": message, "reason": "NonZeroExitCode",
+            "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+        });
+        Outcome { text: Some(why.to_owned()), status: status.to_string() }
+    }
+
+    /// The command could not be run.
+    pub fn failed(why: &str) -> Outcome {
+        let status = serde_json::json!({
+            "metadata": {}, "status": "Failure", "message": format!("Internal error occurred: {why}"),
+            "reason": "InternalError", "details": {"causes": [{"message": why}]}, "code": 500,
+        });
+        Outcome { text: Some(why.to_owned()), status: status.to_string() }
+    }
+
+    /// A Status as somebody else has written it, and the text for those who take none.
+    pub fn status(status: String, text: Option<String>) -> Outcome {
+        Outcome { text, status }
+    }
+}
+
+/// A command that a client wants run, with the streams that it asked for.
+pub struct Session {
+    pub stdin: Option<Input>,
+    pub stdout: Option<Output>,
+    pub stderr: Option<Output>,
+    /// Sizes of the client's terminal, for [`Resizes`].
+    pub resize: Option<Input>,
+    error: Output,
+    version: Version,
+    held: Held,
+}
+
+/// What keeps the connection open.
+enum Held {
+    Spdy(Spdy),
+    WebSocket(Open),
+}
+
+impl Session {
+    /// Begins with a connection that was upgraded. Over SPDY it waits for the client to open the streams.
+    pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, wanted: Wanted, limits: Limits) -> io::Result<Session> {
+        let version = Version::of(&agreed.protocol);
+        let wanted = Wanted { stderr: wanted.stderr && !wanted.tty, ..wanted };
+        match agreed.wire {
+            Wire::Spdy => {
+                let patience = limits.reply;
+                let (spdy, incoming) = Spdy::server(socket, limits);
+                let streams = timeout(patience, Streams::of_client(incoming, wanted, version)).await;
+                let late = || io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for client to create streams");
+                Session::over_spdy(streams.map_err(|_| late())??, version, spdy)
+            }
+            Wire::WebSocket => {
+                let (mut channels, started) = channels(socket, Form::of(&agreed.protocol), limits).await;
+                let stdin = wanted.stdin.then(|| channels.read(STDIN));
+                let stdout = wanted.stdout.then(|| channels.write(STDOUT));
+                let stderr = wanted.stderr.then(|| channels.write(STDERR));
+                let error = channels.write(ERROR);
+                let resize = wanted.tty.then(|| channels.read(RESIZE));
+                let lowest = if wanted.stdout {
+                    STDOUT
+                } else if wanted.stderr {
+                    STDERR
+                } else {
+                    ERROR
+                };
+                channels.greet(lowest);
+                Ok(Session {
+                    stdin: stdin.map(|stream| Box::new(stream) as Input),
+                    stdout: stdout.map(|stream| Box::new(stream) as Output),
+                    stderr: stderr.map(|stream| Box::new(stream) as Output),
+                    resize: resize.map(|stream| Box::new(stream) as Input),
+                    error: Box::new(error),
+                    version,
+                    held: Held::WebSocket(started.run(channels)),
+                })
+            }
+        }
+    }
+
+    fn over_spdy(streams: Streams, version: Version, spdy: Spdy) -> io::Result<Session> {
+        // Go's clients take a half-close of what they write as the wish to get no more of it: the whole stream is kept.
+        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Session {
+            stdin: reads(streams.stdin),
+            stdout: writes(streams.stdout),
+            stderr: writes(streams.stderr),
+            resize: reads(streams.resize),
+            error,
+            version,
+            held: Held::Spdy(spdy),
+        })
+    }
+
+    /// Ends when the client has gone.
+    pub fn closed(&self) -> CancellationToken {
+        match &self.held {
+            Held::Spdy(spdy) => spdy.closed(),
+            Held::WebSocket(open) => open.closed(),
+        }
+    }
+
+    /// Tells the client what became of the command, after all output that was written, and ends the connection.
+    pub async fn finish(mut self, outcome: &Outcome) -> io::Result<()> {
+        self.stdout = None;
+        self.stderr = None;
+        let told = if self.version.has_status() { Some(&outcome.status) } else { outcome.text.as_ref() };
+        if let Some(told) = told {
+            self.error.write_all(told.as_bytes()).await?;
+        }
+        self.error.shutdown().await
+    }
+}
+
+#[derive(Default)]
+struct Streams {
+    error: Option<Stream>,
+    stdin: Option<Stream>,
+    stdout: Option<Stream>,
+    stderr: Option<Stream>,
+    resize: Option<Stream>,
+}
+
+impl Streams {
+    /// Waits for all that the client must open. What it opens beside them is refused.
+    async fn of_client(mut incoming: Incoming, wanted: Wanted, version: Version) -> io::Result<Streams> {
+        let mut streams = Streams::default();
+        let resizes = wanted.tty && version >= Version::V3;
+        let flags = [wanted.stdin, wanted.stdout, wanted.stderr, resizes];
+        let mut missing = 1 + flags.iter().filter(|flag| **flag).count();
+        while missing > 0 {
+            let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the client ended the connection");
+            let asked = incoming.next().await.ok_or_else(gone)?;
+            let place = match asked.headers().get(STREAM_TYPE).unwrap_or_default() {
+                "error" => Some(&mut streams.error),
+                "stdin" if wanted.stdin => Some(&mut streams.stdin),
+                "stdout" if wanted.stdout => Some(&mut streams.stdout),
+                "stderr" if wanted.stderr => Some(&mut streams.stderr),
+                "resize" if resizes => Some(&mut streams.resize),
+                _ => None,
+            };
+            if let Some(place @ None) = place {
+                *place = Some(asked.accept().await?);
+                missing -= 1;
+            }
+        }
+        Ok(streams)
+    }
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Size {
+    #[serde(default)]
+    pub width: u16,
+    #[serde(default)]
+    pub height: u16,
+}
+
+/// Reads sizes, which come as JSON, one after the other.
+pub struct Resizes {
+    input: Input,
+    text: Vec<u8>,
+}
+
+impl Resizes {
+    pub fn new(input: Input) -> Resizes {
+        Resizes { input, text: Vec::new() }
+    }
+
+    /// The next size; `None` when there is no more, or what comes is none. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Size> {
+        loop {
+            let mut sizes = serde_json::Deserializer::from_slice(&self.text).into_iter::<Size>();
+            match sizes.next() {
+                Some(Ok(size)) => {
+                    let read = sizes.byte_offset();
+                    self.text.drain(..read);
+                    return Some(size);
+                }
+                Some(Err(error)) if !error.is_eof() => return None,
+                _ if self.text.len() > SIZE_BYTES_MAX => return None,
+                _ => {}
+            }
+            let mut piece = [0; 256];
+            let length = self.input.read(&mut piece).await.ok().filter(|length| *length > 0)?;
+            self.text.extend_from_slice(&piece[..length]);
+        }
+    }
+}
+
+/// A command that somebody else runs for us, over SPDY.
+pub struct Remote {
+    pub stdin: Option<Output>,
+    pub stdout: Option<Input>,
+    pub stderr: Option<Input>,
+    /// Takes sizes of the terminal as JSON.
+    pub resize: Option<Output>,
+    /// What became of the command, when it is over.
+    pub error: Input,
+    spdy: Spdy,
+}
+
+impl Remote {
+    /// Opens the streams on a connection that was upgraded to `version`.
+    pub async fn open<S: Socket>(socket: S, version: Version, wanted: Wanted, limits: Limits) -> io::Result<Remote> {
+        let (spdy, _) = Spdy::client(socket, limits);
+        let open = async |kind: &str, is_wanted: bool| -> io::Result<Option<Stream>> {
+            if !is_wanted {
+                return Ok(None);
+            }
+            spdy.open(Headers::new().with(STREAM_TYPE, kind)).await.map(Some)
+        };
+        let error = open("error", true).await?.ok_or(io::ErrorKind::InvalidData)?;
+        let stdin = open("stdin", wanted.stdin).await?;
+        let stdout = open("stdout", wanted.stdout).await?;
+        let stderr = open("stderr", wanted.stderr && !wanted.tty).await?;
+        let resize = open("resize", wanted.tty && version >= Version::V3).await?;
+        // A server that gets a half-close of what it writes has no reason to stop; but ours would look closed to it.
+        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        Ok(Remote {
+            stdin: writes(stdin),
+            stdout: reads(stdout),
+            stderr: reads(stderr),
+            resize: writes(resize),
+            error: Box::new(error),
+            spdy,
+        })
+    }
+
+    /// Ends when the other side has ended the connection.
+    pub fn closed(&self) -> CancellationToken {
+        self.spdy.closed()
+    }
+
+    /// Something to ping the other side with. As long as it is held, the connection stays open.
+    pub fn pinger(&self) -> Spdy {
+        self.spdy.clone()
+    }
+}

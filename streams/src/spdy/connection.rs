@@ -1,0 +1,565 @@
+//! A connection with its streams, for either side of it.
+//!
+//! A task reads frames and hands data to the streams' readers, another half of it writes what streams send, in order. A
+//! reader that does not read stops the reading, and so whoever sends: there are no windows. The connection ends when the
+//! other side ends it, when nobody here holds any part of it and everything is written, or when nothing has moved for
+//! [`Limits::idle`].
+
+use super::frame::{CANCEL, Decoder, Encoder, Frame, REFUSED};
+use super::{Flaw, Headers};
+use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, WeakOutbox, Writer};
+use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf as Half, WriteHalf as OtherHalf,
+};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// How much is read and written at once.
+const BUFFER_BYTES: usize = 16 << 10;
+/// Streams that are asked for and not yet looked at; then no more is read.
+const ASKED_MAX: usize = 16;
+/// What a frame other than data is taken to cost on its way out.
+const FRAME_COST: usize = 64;
+
+/// What a connection may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes that have arrived and nobody has read, of all streams.
+    pub arrived_bytes: u32,
+    /// Bytes that are to go out, of all streams.
+    pub outgoing_bytes: u32,
+    /// Streams that are open at once.
+    pub streams: usize,
+    /// How long the other side may take to answer for a stream, or to open those that are agreed on.
+    pub reply: Duration,
+    /// How often a client that pings is answered while what it has sent finds no room, so that it does not give up.
+    pub pong: Duration,
+    /// How long nothing may move in either direction.
+    pub idle: Duration,
+    /// How long the other side may take to end a connection that is over.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            arrived_bytes: 256 << 10,
+            outgoing_bytes: 64 << 10,
+            streams: 4096,
+            reply: Duration::from_secs(30),
+            pong: Duration::from_secs(5),
+            idle: Duration::from_secs(4 * 3600),
+            end: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A connection, to open streams on it.
+#[derive(Clone)]
+pub struct Spdy {
+    outbox: Outbox<Frame>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    table: Mutex<Table>,
+    arrived: Room,
+    closed: CancellationToken,
+    limits: Limits,
+    /// When something moved last, in milliseconds since the start.
+    moved: AtomicU64,
+    start: Instant,
+    /// Whether the other side's streams have odd numbers.
+    peer_is_client: bool,
+}
+
+#[derive(Default)]
+struct Table {
+    streams: HashMap<u32, Entry>,
+    next: u32,
+    /// The last number that the other side has used.
+    last: u32,
+    gone_away: bool,
+}
+
+struct Entry {
+    feeder: Option<Feeder>,
+    replied: Option<oneshot::Sender<()>>,
+    sent_all: bool,
+    over: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moves(&self) {
+        self.moved.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+impl Table {
+    fn remove(&mut self, id: u32) -> Option<Entry> {
+        let entry = self.streams.remove(&id)?;
+        entry.over.store(true, Ordering::Relaxed);
+        Some(entry)
+    }
+}
+
+/// Streams that the other side asks for. As long as it is held, the connection stays open.
+pub struct Incoming {
+    asked: Receiver<Asked>,
+    _open: Outbox<Frame>,
+}
+
+impl Incoming {
+    /// The next stream; `None` when the connection is over.
+    pub async fn next(&mut self) -> Option<Asked> {
+        self.asked.recv().await
+    }
+}
+
+/// A stream that the other side asks for. Dropped, it is refused.
+pub struct Asked {
+    headers: Headers,
+    id: u32,
+    /// There until it is accepted.
+    stream: Option<Stream>,
+}
+
+impl Asked {
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub async fn accept(mut self) -> io::Result<Stream> {
+        let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        let reply = Frame::SynReply { id: self.id, fin: false, headers: Headers::new() };
+        stream.write.outbox.send(reply, FRAME_COST).await?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // A stream that was not agreed on has no end, and is reset.
+        if let Some(stream) = &mut self.stream {
+            stream.write.writer.abandon();
+        }
+    }
+}
+
+impl Spdy {
+    /// The side that has asked for the connection.
+    pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
+        Spdy::new(socket, limits, false)
+    }
+
+    /// The side that was asked.
+    pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
+        Spdy::new(socket, limits, true)
+    }
+
+    fn new<S: AsyncRead + AsyncWrite + Send + 'static>(
+        socket: S,
+        limits: Limits,
+        peer_is_client: bool,
+    ) -> (Spdy, Incoming) {
+        let (outbox, outgoing) = Outbox::new(&Room::new(limits.outgoing_bytes));
+        let (asked, incoming) = channel(ASKED_MAX);
+        let shared = Arc::new(Shared {
+            table: Mutex::new(Table { next: if peer_is_client { 2 } else { 1 }, ..Table::default() }),
+            arrived: Room::new(limits.arrived_bytes),
+            closed: CancellationToken::new(),
+            limits,
+            moved: AtomicU64::new(0),
+            start: Instant::now(),
+            peer_is_client,
+        });
+        let (read, write) = tokio::io::split(socket);
+        let reading = Reading { socket: read, shared: shared.clone(), outbox: outbox.weak(), asked };
+        let writing = Writing { socket: write, shared: shared.clone(), outgoing, encoder: Encoder::new() };
+        tokio::spawn(run(reading, writing, outbox.room().clone(), shared.clone()));
+        (Spdy { outbox: outbox.clone(), shared }, Incoming { asked: incoming, _open: outbox })
+    }
+
+    /// Opens a stream, and waits for the other side to agree.
+    pub async fn open(&self, headers: Headers) -> io::Result<Stream> {
+        let (replied, reply) = oneshot::channel();
+        let room = self.outbox.reserve(FRAME_COST).await?;
+        let stream = {
+            let mut table = self.shared.table();
+            if self.shared.closed.is_cancelled() || table.gone_away || table.next > 0x7fff_fffd {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the connection is closing"));
+            }
+            if table.streams.len() >= self.shared.limits.streams {
+                return Err(io::Error::other("too many streams are open on the connection"));
+            }
+            let id = table.next;
+            table.next += 2;
+            let stream = stream(&self.shared, &mut table, &self.outbox, id, headers.clone(), Some(replied));
+            // Under the lock: numbers must go out in order.
+            self.outbox.send_with(Frame::SynStream { id, fin: false, headers }, room);
+            stream
+        };
+        match timeout(self.shared.limits.reply, reply).await {
+            Ok(Ok(())) => Ok(stream),
+            Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, "the stream was reset")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for the stream to be accepted")),
+        }
+    }
+
+    /// Sends a ping. Nobody waits for the answer: it keeps middleboxes from forgetting the connection.
+    pub fn ping(&self) {
+        self.outbox.try_send(Frame::Ping(if self.shared.peer_is_client { 2 } else { 1 }), FRAME_COST);
+    }
+
+    /// Ends when the connection has.
+    pub fn closed(&self) -> CancellationToken {
+        self.shared.closed.clone()
+    }
+}
+
+fn stream(
+    shared: &Arc<Shared>,
+    table: &mut Table,
+    outbox: &Outbox<Frame>,
+    id: u32,
+    headers: Headers,
+    replied: Option<oneshot::Sender<()>>,
+) -> Stream {
+    let (feeder, reader) = Feeder::new(&shared.arrived);
+    let over = Arc::new(AtomicBool::new(false));
+    table.streams.insert(id, Entry { feeder: Some(feeder), replied, sent_all: false, over: over.clone() });
+    let guard = Arc::new(Guard { id, outbox: outbox.clone(), over });
+    let end = Frame::Data { id, fin: true, bytes: Bytes::new() };
+    let wrap = move |bytes: &[u8]| Frame::Data { id, fin: false, bytes: Bytes::copy_from_slice(bytes) };
+    let write = WriteHalf {
+        writer: Writer::new(outbox.clone(), Some(end), wrap),
+        outbox: outbox.clone(),
+        guard: guard.clone(),
+    };
+    Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
+}
+
+/// Resets the stream when nobody holds any of it, and it has not come to its end.
+struct Guard {
+    id: u32,
+    outbox: Outbox<Frame>,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.over.load(Ordering::Relaxed) {
+            self.outbox.send_now(Frame::Reset { id: self.id, status: CANCEL });
+        }
+    }
+}
+
+/// One stream. Writing is shut down with a half-close; dropped before both sides have ended, it is reset.
+pub struct Stream {
+    pub headers: Headers,
+    read: ReadHalf,
+    write: WriteHalf,
+}
+
+impl Stream {
+    pub fn id(&self) -> u32 {
+        self.write.guard.id
+    }
+
+    pub fn split(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+}
+
+/// Reads a stream. Once it is dropped, what arrives is dropped too.
+pub struct ReadHalf {
+    reader: Reader,
+    _guard: Arc<Guard>,
+}
+
+/// Writes to a stream. Dropping it closes this side of the stream.
+pub struct WriteHalf {
+    // Dropped before the guard, so that the end goes before a reset.
+    writer: Writer<Frame>,
+    outbox: Outbox<Frame>,
+    guard: Arc<Guard>,
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        output: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.reader).poll_read(context, output)
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.guard.over.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.writer).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(context)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        output: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(context, output)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(context)
+    }
+}
+
+async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
+    mut reading: Reading<S>,
+    mut writing: Writing<S>,
+    outgoing: Room,
+    shared: Arc<Shared>,
+) {
+    let (told, is_finished) = tokio::select! {
+        read = reading.run() => (read, false),
+        written = writing.run() => (written.map_err(Fault::from), true),
+        () = idle(&shared) => (Err(Fault::Io(io::ErrorKind::TimedOut.into())), false),
+    };
+    let is_clean = told.is_ok();
+    if let Err(fault) = told {
+        tracing::debug!(%fault, "a SPDY connection ends");
+    }
+    if is_finished && is_clean {
+        // Whoever closes while something is still coming may destroy what it has sent.
+        _ = timeout(shared.limits.end, writing.end(&mut reading.socket)).await;
+    }
+    shared.closed.cancel();
+    outgoing.close();
+    let streams = std::mem::take(&mut shared.table().streams);
+    for (_, entry) in streams {
+        entry.over.store(true, Ordering::Relaxed);
+        // Kubernetes' servers end streams with the connection.
+        if let (Some(feeder), true) = (entry.feeder, is_clean) {
+            feeder.end();
+        }
+    }
+}
+
+async fn idle(shared: &Shared) {
+    loop {
+        let moved = shared.moved.load(Ordering::Relaxed);
+        let until = shared.start + Duration::from_millis(moved) + shared.limits.idle;
+        if until <= Instant::now() {
+            return;
+        }
+        sleep_until(until).await;
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Flaw(#[from] Flaw),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+struct Reading<S> {
+    socket: Half<S>,
+    shared: Arc<Shared>,
+    outbox: WeakOutbox<Frame>,
+    asked: Sender<Asked>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
+    /// Reads until the other side ends the connection, or breaks its rules.
+    async fn run(&mut self) -> Result<(), Fault> {
+        let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
+        loop {
+            while let Some(frame) = decoder.decode(&mut input)? {
+                self.take(frame).await?;
+            }
+            if input.is_empty() {
+                // A buffer that grew for headers is let go of.
+                input = BytesMut::with_capacity(BUFFER_BYTES);
+            }
+            input.reserve(BUFFER_BYTES / 2);
+            if self.socket.read_buf(&mut input).await? == 0 {
+                return Ok(());
+            }
+            self.shared.moves();
+        }
+    }
+
+    async fn take(&mut self, frame: Frame) -> Result<(), Fault> {
+        match frame {
+            Frame::Data { id, fin, bytes } => {
+                let feeder = self.shared.table().streams.get(&id).and_then(|entry| entry.feeder.clone());
+                if let Some(feeder) = feeder {
+                    feeder.feed(bytes).await;
+                }
+                self.ended(id, fin);
+            }
+            Frame::SynStream { id, fin, headers } => self.asked(id, fin, headers).await?,
+            Frame::SynReply { id, fin, .. } => {
+                let replied = self.shared.table().streams.get_mut(&id).and_then(|entry| entry.replied.take());
+                if let Some(replied) = replied {
+                    _ = replied.send(());
+                }
+                self.ended(id, fin);
+            }
+            Frame::Headers { id, fin, .. } => self.ended(id, fin),
+            Frame::Reset { id, .. } => _ = self.shared.table().remove(id),
+            Frame::Ping(id) => {
+                // Those of our own come back.
+                if (id % 2 == 1) == self.shared.peer_is_client
+                    && let Some(outbox) = self.outbox.open()
+                {
+                    outbox.send(Frame::Ping(id), FRAME_COST).await?;
+                }
+            }
+            Frame::GoAway { .. } => self.shared.table().gone_away = true,
+        }
+        Ok(())
+    }
+
+    async fn asked(&mut self, id: u32, fin: bool, headers: Headers) -> Result<(), Fault> {
+        let Some(outbox) = self.outbox.open() else { return Ok(()) };
+        let asked = {
+            let mut table = self.shared.table();
+            if (id % 2 == 1) != self.shared.peer_is_client || id <= table.last {
+                return Err(Flaw::StreamId(id).into());
+            }
+            table.last = id;
+            let is_full = table.streams.len() >= self.shared.limits.streams || self.asked.is_closed();
+            (!is_full).then(|| {
+                let stream = stream(&self.shared, &mut table, &outbox, id, headers.clone(), None);
+                Asked { headers, id, stream: Some(stream) }
+            })
+        };
+        match asked {
+            Some(asked) => {
+                self.ended(id, fin);
+                _ = self.asked.send(asked).await;
+            }
+            None => outbox.send(Frame::Reset { id, status: REFUSED }, FRAME_COST).await?,
+        }
+        Ok(())
+    }
+
+    fn ended(&self, id: u32, fin: bool) {
+        if !fin {
+            return;
+        }
+        let mut table = self.shared.table();
+        let Some(entry) = table.streams.get_mut(&id) else { return };
+        let feeder = entry.feeder.take();
+        if entry.sent_all {
+            table.remove(id);
+        }
+        if let Some(feeder) = feeder {
+            feeder.end();
+        }
+    }
+}
+
+struct Writing<S> {
+    socket: OtherHalf<S>,
+    shared: Arc<Shared>,
+    outgoing: UnboundedReceiver<Outgoing<Frame>>,
+    encoder: Encoder,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
+    /// Writes until nobody can send any more.
+    async fn run(&mut self) -> io::Result<()> {
+        let mut output = BytesMut::new();
+        let mut rooms = Vec::new();
+        while let Some(first) = self.outgoing.recv().await {
+            let mut next = Some(first);
+            while let Some(outgoing) = next {
+                let (frame, room) = outgoing.open();
+                rooms.extend(room);
+                if self.is_due(&frame) {
+                    self.encoder.encode(&frame, &mut output);
+                }
+                next = (output.len() < BUFFER_BYTES).then(|| self.outgoing.try_recv().ok()).flatten();
+            }
+            self.socket.write_all(&output).await?;
+            self.socket.flush().await?;
+            self.shared.moves();
+            rooms.clear();
+            output.clear();
+        }
+        Ok(())
+    }
+
+    /// Notes what a frame ends; what belongs to a stream that is over is not sent.
+    fn is_due(&self, frame: &Frame) -> bool {
+        let mut table = self.shared.table();
+        match frame {
+            Frame::Data { id, fin, .. } => {
+                let Some(entry) = table.streams.get_mut(id).filter(|entry| !entry.sent_all) else { return false };
+                entry.sent_all = *fin;
+                if *fin && entry.feeder.is_none() {
+                    table.remove(*id);
+                }
+                true
+            }
+            Frame::SynReply { id, .. } => table.streams.contains_key(id),
+            Frame::Reset { id, status } => *status == REFUSED || table.remove(*id).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Says goodbye, and waits for the other side to have read it.
+    async fn end(&mut self, reading: &mut Half<S>) {
+        let last = self.shared.table().last;
+        let mut output = BytesMut::new();
+        self.encoder.encode(&Frame::GoAway { last }, &mut output);
+        if self.socket.write_all(&output).await.is_ok() && self.socket.shutdown().await.is_ok() {
+            let mut rest = [0; 4096];
+            while reading.read(&mut rest).await.is_ok_and(|length| length > 0) {}
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! WebSockets: messages whose first byte names the channel, and those that carry one stream of bytes.
+
+use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, Writer};
+use crate::{Limits, Socket};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_util::sync::CancellationToken;
+
+/// The longest message of the other side. What clients send of a file comes in pieces far below.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Says in version 5 that a channel has come to its end.
+const CLOSE_CHANNEL: u8 = 255;
+
+/// Says that all is said. Clients take any other end for a fault.
+fn normal_end() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+}
+
+fn configuration() -> WebSocketConfig {
+    let bounded = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
+    bounded.max_frame_size(Some(MESSAGE_BYTES_MAX)).max_write_buffer_size(MESSAGE_BYTES_MAX)
+}
+
+/// How messages name their channel and hold their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The channel as a byte, then the bytes.
+    Binary,
+    /// The channel as a digit, then the bytes in base64.
+    Base64,
+    /// As [`Form::Binary`]; the other side may end one channel.
+    BinaryWithEnds,
+}
+
+impl Form {
+    /// Of a subprotocol's name.
+    pub fn of(protocol: &str) -> Form {
+        match protocol {
+            "v5.channel.k8s.io" => Form::BinaryWithEnds,
+            _ if protocol.contains("base64") => Form::Base64,
+            _ => Form::Binary,
+        }
+    }
+
+    fn message(self, channel: Option<u8>, bytes: &[u8]) -> Message {
+        match self {
+            Form::Base64 => {
+                let mut text = String::with_capacity(1 + bytes.len().div_ceil(3) * 4);
+                if let Some(channel) = channel {
+                    text.push(char::from(b'0'.saturating_add(channel)));
+                }
+                STANDARD.encode_string(bytes, &mut text);
+                Message::Text(text.into())
+            }
+            Form::Binary | Form::BinaryWithEnds => {
+                let mut message = BytesMut::with_capacity(1 + bytes.len());
+                message.extend(channel);
+                message.put_slice(bytes);
+                Message::Binary(message.freeze())
+            }
+        }
+    }
+
+    /// Which channel a message is for, and what it says.
+    fn read(self, message: Bytes) -> Result<Option<(u8, Bytes)>, Broken> {
+        let Some((&first, rest)) = message.split_first() else { return Ok(None) };
+        match self {
+            Form::Base64 => {
+                let bytes = STANDARD.decode(rest).map_err(|_| Broken)?;
+                Ok(Some((first.wrapping_sub(b'0'), bytes.into())))
+            }
+            Form::Binary | Form::BinaryWithEnds => Ok(Some((first, message.slice(1..)))),
+        }
+    }
+}
+
+/// A message that cannot be understood: the connection ends.
+#[derive(Debug)]
+struct Broken;
+
+/// A WebSocket with numbered channels.
+pub struct Channels {
+    form: Form,
+    outbox: Outbox<Message>,
+    arrived: Room,
+    closed: CancellationToken,
+    feeders: HashMap<u8, Feeder>,
+    known: Vec<u8>,
+}
+
+impl Channels {
+    /// What one channel brings, from [`Started`] on.
+    pub fn read(&mut self, channel: u8) -> Reader {
+        let (feeder, reader) = Feeder::new(&self.arrived);
+        self.feeders.insert(channel, feeder);
+        self.known.push(channel);
+        reader
+    }
+
+    /// A way to write to a channel.
+    pub fn write(&mut self, channel: u8) -> Writer<Message> {
+        self.known.push(channel);
+        let form = self.form;
+        Writer::new(self.outbox.clone(), None, move |bytes| form.message(Some(channel), bytes))
+    }
+
+    /// An empty message on a channel: clients wait for it to know that the connection stands.
+    pub fn greet(&self, channel: u8) {
+        self.outbox.send_now(self.form.message(Some(channel), &[]));
+    }
+
+    pub fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+}
+
+/// A WebSocket that is not yet read.
+pub struct Started<S> {
+    socket: WebSocketStream<S>,
+    outgoing: UnboundedReceiver<Outgoing<Message>>,
+    room: Room,
+    limits: Limits,
+}
+
+/// The server's side of an upgraded connection. The channels are told first, then [`Started::run`] begins.
+pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Channels, Started<S>) {
+    let socket = WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await;
+    let room = Room::new(limits.outgoing_bytes);
+    let (outbox, outgoing) = Outbox::new(&room);
+    let channels = Channels {
+        form,
+        outbox,
+        arrived: Room::new(limits.arrived_bytes),
+        closed: CancellationToken::new(),
+        feeders: HashMap::new(),
+        known: Vec::new(),
+    };
+    (channels, Started { socket, outgoing, room, limits })
+}
+
+impl<S: Socket> Started<S> {
+    /// Begins to read and write. The connection ends when the other side ends it, or when nobody holds a writer or what
+    /// is returned, and everything is written.
+    pub fn run(self, channels: Channels) -> Open {
+        let Channels { form, outbox, closed, feeders, known, .. } = channels;
+        let Started { socket, outgoing, room, limits } = self;
+        let (sink, stream) = socket.split();
+        let moved = tokio::sync::watch::Sender::new(());
+        let reading = Reading { stream, form, feeders, known, pong: Pong { period: limits.pong, payload: None } };
+        let weak = outbox.weak();
+        let own = closed.clone();
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = (reading, Writing { sink, outgoing });
+            let finished = tokio::select! {
+                _ = reading.run(&weak, &moved) => false,
+                written = writing.run(&moved) => written.is_ok(),
+                () = idle(moved.subscribe(), limits.idle) => false,
+            };
+            own.cancel();
+            room.close();
+            let Reading { stream, feeders, .. } = &mut reading;
+            feeders.drain().for_each(|(_, feeder)| feeder.end());
+            if finished {
+                let goodbye = async {
+                    writing.sink.send(normal_end()).await?;
+                    while let Some(Ok(_)) = stream.next().await {}
+                    Ok::<_, Error>(())
+                };
+                _ = timeout(limits.end, goodbye).await;
+            }
+        });
+        Open { _outbox: outbox, closed }
+    }
+}
+
+/// A connection that stays open as long as this is held.
+pub struct Open {
+    _outbox: Outbox<Message>,
+    closed: CancellationToken,
+}
+
+impl Open {
+    pub fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+}
+
+async fn idle(mut moved: tokio::sync::watch::Receiver<()>, limit: Duration) {
+    while let Ok(Ok(())) = timeout(limit, moved.changed()).await {}
+}
+
+type Moved = tokio::sync::watch::Sender<()>;
+
+struct Pong {
+    period: Duration,
+    /// What the other side's last ping said.
+    payload: Option<Bytes>,
+}
+
+struct Reading<S> {
+    stream: SplitStream<WebSocketStream<S>>,
+    form: Form,
+    feeders: HashMap<u8, Feeder>,
+    known: Vec<u8>,
+    pong: Pong,
+}
+
+impl<S: Socket> Reading<S> {
+    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<(), Broken> {
+        while let Some(Ok(message)) = self.stream.next().await {
+            _ = moved.send(());
+            let bytes = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => Bytes::from(text),
+                Message::Ping(payload) => {
+                    self.pong.payload = Some(payload);
+                    continue;
+                }
+                Message::Close(_) => break,
+                Message::Pong(_) | Message::Frame(_) => continue,
+            };
+            let Some((channel, bytes)) = self.form.read(bytes)? else { continue };
+            if self.form == Form::BinaryWithEnds && channel == CLOSE_CHANNEL {
+                let [ended] = bytes[..] else { return Err(Broken) };
+                if !self.known.contains(&ended) {
+                    return Err(Broken);
+                }
+                if let Some(feeder) = self.feeders.remove(&ended) {
+                    feeder.end();
+                }
+                continue;
+            }
+            let Some(feeder) = self.feeders.get(&channel) else { continue };
+            let mut feeding = std::pin::pin!(feeder.feed(bytes));
+            loop {
+                tokio::select! {
+                    () = &mut feeding => break,
+                    () = sleep(self.pong.period), if self.pong.payload.is_some() => {
+                        if let (Some(payload), Some(outbox)) = (&self.pong.payload, outbox.open()) {
+                            outbox.try_send(Message::Pong(payload.clone()), payload.len());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Writing<S> {
+    sink: SplitSink<WebSocketStream<S>, Message>,
+    outgoing: UnboundedReceiver<Outgoing<Message>>,
+}
+
+impl<S: Socket> Writing<S> {
+    async fn run(&mut self, moved: &Moved) -> Result<(), Error> {
+        while let Some(first) = self.outgoing.recv().await {
+            let (mut next, mut rooms) = (Some(first), Vec::new());
+            while let Some(outgoing) = next {
+                let (message, room) = outgoing.open();
+                self.sink.feed(message).await?;
+                rooms.extend(room);
+                next = (rooms.len() < 8).then(|| self.outgoing.try_recv().ok()).flatten();
+            }
+            self.sink.flush().await?;
+            _ = moved.send(());
+        }
+        Ok(())
+    }
+}
+
+/// Sends one stream of bytes as a WebSocket without channels, as logs are asked for, until the stream ends or the other
+/// side has gone.
+pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRead + Unpin, limits: Limits) {
+    let (channels, started) = channels(socket, form, limits).await;
+    let mut writer = Writer::new(channels.outbox.clone(), None, move |bytes| form.message(None, bytes));
+    let open = started.run(channels);
+    tokio::select! {
+        () = open.closed.cancelled() => {}
+        _ = tokio::io::copy(&mut source, &mut writer) => {}
+    }
+}
+
+/// The bytes of a connection in a WebSocket's binary messages, whose boundaries mean nothing.
+pub struct Tunnel<S> {
+    socket: WebSocketStream<S>,
+    arrived: Bytes,
+    ended: bool,
+    /// Whether this side has said that it ends.
+    closing: bool,
+}
+
+impl<S: Socket> Tunnel<S> {
+    /// The server's side of an upgraded connection.
+    pub async fn server(socket: S) -> Tunnel<S> {
+        Tunnel::new(WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await)
+    }
+
+    pub fn new(socket: WebSocketStream<S>) -> Tunnel<S> {
+        Tunnel { socket, arrived: Bytes::new(), ended: false, closing: false }
+    }
+}
+
+fn broken(error: Error) -> io::Error {
+    match error {
+        Error::Io(error) => error,
+        Error::ConnectionClosed | Error::AlreadyClosed => io::ErrorKind::BrokenPipe.into(),
+        error => io::Error::new(io::ErrorKind::InvalidData, error),
+    }
+}
+
+impl<S: Socket> AsyncRead for Tunnel<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        output: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.arrived.is_empty() && !self.ended {
+            match ready!(Pin::new(&mut self.socket).poll_next(context)) {
+                Some(Ok(Message::Binary(bytes))) => self.arrived = bytes,
+                Some(Ok(Message::Text(_))) => {
+                    let why = "a text message in a tunnel, which carries bytes";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+                Some(Ok(Message::Close(_))) | None => self.ended = true,
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(broken(error))),
+            }
+        }
+        let length = self.arrived.len().min(output.remaining());
+        output.put_slice(&self.arrived[..length]);
+        self.arrived.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Socket> AsyncWrite for Tunnel<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let length = bytes.len().min(crate::pipe::WRITE_BYTES_MAX);
+        ready!(Pin::new(&mut self.socket).poll_ready(context)).map_err(broken)?;
+        let message = Message::Binary(Bytes::copy_from_slice(&bytes[..length]));
+        Pin::new(&mut self.socket).start_send(message).map_err(broken)?;
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context).map_err(broken)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.closing && !self.ended {
+            ready!(Pin::new(&mut self.socket).poll_ready(context)).map_err(broken)?;
+            Pin::new(&mut self.socket).start_send(normal_end()).map_err(broken)?;
+        }
+        self.closing = true;
+        match ready!(Pin::new(&mut self.socket).poll_flush(context)) {
+            Err(Error::ConnectionClosed | Error::AlreadyClosed) | Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(broken(error))),
+        }
+    }
+}

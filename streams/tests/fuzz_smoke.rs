@@ -1,0 +1,35 @@
+//! The fuzz targets as ordinary tests: over their seeds, and over mutations of these.
+//!
+//! `fuzz/README.md` tells how to run them under the real fuzzer.
+
+#[path = "../../fuzz/src/smoke.rs"]
+mod smoke;
+#[path = "../../fuzz/src/streams.rs"]
+mod targets;
+
+const MEANINGFUL: [&[u8]; 9] = [
+    b"\x80\x03\0\x01\0\0\0\x0a\0\0\0\x01\0\0\0\0\0\0",
+    b"\x80\x03\0\x02\0\0\0\x04\0\0\0\x01",
+    b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x01\0\0\0\x05",
+    b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x01",
+    b"\x80\x03\0\x09\0\0\0\x08\0\0\0\x01\0\x01\0\0",
+    b"\0\0\0\x01\x01\0\0\0",
+    b"\0\0\0\x01\0\xff\xff\xff",
+    b"\x78\xbb\xe3\xc6\xa7\xc2",
+    b"\0\0\xff\xff",
+];
+
+#[test]
+fn every_target_holds_on_its_seeds() {
+    smoke::holds_on_seeds(&targets::TARGETS);
+}
+
+#[test]
+fn every_target_holds_on_mutations_of_its_seeds() {
+    smoke::holds_on_mutations(&targets::TARGETS, &MEANINGFUL);
+}
+
+#[test]
+fn every_target_holds_on_noise() {
+    smoke::holds_on_noise(&targets::TARGETS);
+}

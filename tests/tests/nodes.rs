@@ -1,0 +1,537 @@
+//! Ways to nodes: logs, commands in containers, port forwarding and proxies, by kubectl of two ages and over both
+//! protocols, and what must not be reached.
+
+use base64::Engine as _;
+use futures_util::{SinkExt, StreamExt};
+use holdfast_tests::authority::Authority;
+use holdfast_tests::kubelet::{Kubelet, address};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, clients, eventually};
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Cluster {
+    server: Server,
+    admin: Wire,
+    kubelet: Kubelet,
+    authority: Authority,
+    _folder: Folder,
+}
+
+impl Cluster {
+    /// A server with a node whose kubelet is in this process, and a pod there for each name. `None` where this machine
+    /// has no address but its own loopback.
+    async fn start(pods: &[&str]) -> Option<Cluster> {
+        let address = address()?;
+        let (folder, authority) = (Folder::new(), Authority::new("kubelets"));
+        std::fs::create_dir_all(folder.path()).expect("a folder");
+        let ca = folder.join("kubelets.crt");
+        std::fs::write(&ca, authority.pem()).expect("written");
+        let (certificate, key) = authority.client("kube-apiserver-kubelet-client", &[]).write(folder.path(), "client");
+        let kubelet = Kubelet::start(address, &authority, &address.to_string()).await;
+        let server = Server::start(
+            &folder.join("data"),
+            &[
+                &format!("--kubelet-certificate-authority={}", ca.display()),
+                &format!("--nodeagent-client-certificate={}", certificate.display()),
+                &format!("--kubelet-client-key={}", key.display()),
+                "--kubelet-preferred-address-types=InternalIP,Hostname",
+            ],
+        );
+        let admin = Wire { http2: false, ..Wire::admin(&server) };
+        let cluster = Cluster { server, admin, kubelet, authority, _folder: folder };
+        cluster.node("n", &address.to_string(), cluster.kubelet.address.port()).await;
+        for name in pods {
+            cluster.pod(name, "n").await;
+        }
+        Some(cluster)
+    }
+
+    async fn node(&self, name: &str, address: &str, port: u16) {
+        let status = json!({
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        });
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status});
+        self.admin.post("/api/v1/nodes", &node).await.expect(201);
+    }
+
+    async fn pod(&self, name: &str, node: &str) {
+        let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        if !node.is_empty() {
+            spec["nodeName"] = node.into();
+        }
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+        self.admin.post(PODS, &pod).await.expect(201);
+        // As a kubelet would say.
+        let path = format!("{PODS}/{name}/status");
+        let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        let patch = [("content-type", "application/merge-patch+json")];
+        self.admin.send(Method::PATCH, &path, &patch, status.to_string()).await.expect(200);
+    }
+
+    fn kubectl(&self, version: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(clients().join(format!("kubectl-{version}")));
+        command.arg("--kubeconfig").arg(self.server.kubeconfig()).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs kubectl with this input: its code, output and errors.
+    fn run(&self, version: &str, environment: (&str, &str), arguments: &[&str], input: &str) -> (i32, String, String) {
+        let mut command = self.kubectl(version, arguments);
+        let mut child = command.env(environment.0, environment.1).spawn().expect("kubectl runs");
+        let mut stdin = child.stdin.take().expect("piped");
+        let input = input.to_owned();
+        let writing = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let output = child.wait_with_output().expect("it ends");
+        writing.join().expect("written");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// A WebSocket to a path, with this protocol.
+    async fn websocket(
+        &self,
+        path: &str,
+        protocol: &str,
+    ) -> WebSocketStream<hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>> {
+        let headers = websocket_headers(protocol);
+        let response = self.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
+        assert_eq!(response.status(), 101, "{path}");
+        assert_eq!(
+            response.headers().get("sec-websocket-protocol").map_or("", |chosen| chosen.to_str().unwrap()),
+            protocol
+        );
+        let upgraded = hyper::upgrade::on(response).await.expect("upgraded");
+        WebSocketStream::from_raw_socket(hyper_util::rt::TokioIo::new(upgraded), Role::Client, None).await
+    }
+}
+
+fn websocket_headers(protocol: &str) -> Vec<(&str, &str)> {
+    let mut headers = vec![
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    if !protocol.is_empty() {
+        headers.push(("sec-websocket-protocol", protocol));
+    }
+    headers
+}
+
+/// kubectl of these versions, each with its environment, as far as they are here.
+const KUBECTLS: [(&str, (&str, &str)); 3] = [
+    ("1.20", ("X", "")),
+    ("1.37", ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true")),
+    ("1.37", ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")),
+];
+
+fn here(version: &str) -> bool {
+    clients().join(format!("kubectl-{version}")).exists()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn logs_are_read_and_followed() {
+    let Some(cluster) = Cluster::start(&["web", "waiting", "broken", "gone", "moved"]).await else { return };
+    let admin = &cluster.admin;
+    cluster.pod("nowhere", "").await;
+    let log = admin.get(&format!("{PODS}/web/log?tailLines=5&timestamps=true&limitBytes=100")).await.expect(200);
+    assert_eq!(log.text(), "a line\nlimitBytes=100&tailLines=5&timestamps=true\n");
+    assert_eq!(log.header("content-type"), "text/plain");
+    let (path, headers) = cluster.kubelet.seen().pop().expect("a request");
+    assert!(path.starts_with("/containerLogs/default/web/c?"), "{path}");
+    assert!(!headers.contains_key("authorization") && !headers.contains_key("x-remote-user"));
+    assert!(admin.get(&format!("{PODS}/nowhere/log")).await.expect(204).body.is_empty());
+    let told = |answer: holdfast_tests::wire::Answer| {
+        let status = answer.json();
+        (
+            status["code"].as_u64().unwrap(),
+            status["reason"].as_str().unwrap_or_default().to_owned(),
+            status["message"].as_str().unwrap().to_owned(),
+        )
+    };
+    for (path, code, reason, message) in [
+        ("waiting/log", 400, "BadRequest", "container \"c\" in pod \"waiting\" is waiting to start: x"),
+        ("broken/log", 500, "InternalError", "Internal error occurred: it is broken"),
+        ("gone/log", 404, "NotFound", "the server could not find the requested resource ( pods/log gone)"),
+        ("web/log?container=x", 400, "BadRequest", "container x is not valid for pod web"),
+        ("none/log", 404, "NotFound", "pods \"none\" not found"),
+        (
+            "web/log?tailLines=-1",
+            422,
+            "Invalid",
+            "PodLogOptions \"web\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
+        ),
+    ] {
+        let found = told(admin.get(&format!("{PODS}/{path}")).await);
+        assert_eq!(found, (code, reason.to_owned(), message.to_owned()), "{path}");
+    }
+    let (_, _, message) = told(admin.get(&format!("{PODS}/moved/log")).await.expect(500));
+    assert!(message.ends_with("redirects forbidden"), "{message}");
+
+    // Line by line, and nothing is left when the client goes.
+    let path = format!("{PODS}/web/log?follow=true");
+    let mut follow = admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
+    let mut text = String::new();
+    while !text.contains("line 3\n") {
+        let frame = tokio::time::timeout(PATIENCE, follow.body_mut().frame()).await.expect("in time").expect("a frame");
+        text.push_str(&String::from_utf8_lossy(&frame.expect("no fault").into_data().expect("data")));
+    }
+    assert!(text.starts_with("line 0\nline 1\n"), "{text}");
+    drop(follow);
+    tokio::time::timeout(PATIENCE, cluster.kubelet.is_left()).await.expect("the kubelet is left alone");
+
+    let mut socket = cluster.websocket(&format!("{PODS}/web/log"), "base64.binary.k8s.io").await;
+    let mut text = Vec::new();
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Text(piece) = message {
+            text.extend(base64::engine::general_purpose::STANDARD.decode(piece.as_str()).expect("base64"));
+        }
+    }
+    assert_eq!(text, b"a line\n\n");
+
+    for version in ["1.20", "1.37"].into_iter().filter(|version| here(version)) {
+        let (code, output, errors) = cluster.run(version, ("X", ""), &["logs", "web", "--tail=7"], "");
+        assert_eq!((code, output.as_str()), (0, "a line\ntailLines=7\n"), "{errors}");
+        let mut child = cluster.kubectl(version, &["logs", "-f", "web"]).spawn().expect("kubectl runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == "line 5"));
+        child.kill().expect("it is there");
+        child.wait().expect("it ends");
+    }
+    tokio::time::timeout(PATIENCE, cluster.kubelet.is_left()).await.expect("the kubelet is left alone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commands_run_by_kubectl_of_every_age() {
+    let Some(cluster) = Cluster::start(&["web", "gone"]).await else { return };
+    let long = "all of it\n".repeat(100_000);
+    for (version, environment) in KUBECTLS.into_iter().filter(|(version, _)| here(version)) {
+        let run = |arguments: &[&str], input: &str| cluster.run(version, environment, arguments, input);
+        let (code, output, errors) = run(&["exec", "web", "--", "ls", "-l", "a b"], "");
+        assert_eq!((code, output.as_str()), (0, "[\"ls\", \"-l\", \"a b\"]\n"), "{version} {environment:?}: {errors}");
+        let (code, output, errors) = run(&["exec", "-i", "web", "--", "cat"], &long);
+        assert!(code == 0 && output == long, "{version} {environment:?}: {code} {} {errors}", output.len());
+        let (code, output, errors) = run(&["exec", "web", "--", "flood", "3000000"], "");
+        assert!(code == 0 && output.len() == 3_000_000, "{version} {environment:?}: {code} {} {errors}", output.len());
+        let (code, _, errors) = run(&["exec", "web", "--", "fail"], "");
+        assert_eq!(code, 3, "{version} {environment:?}: {errors}");
+        assert!(errors.starts_with("it fails\n") && errors.contains("exit code 3"), "{errors}");
+        let (code, output, errors) = run(&["attach", "-i", "web"], "attached");
+        assert!(code == 0 && output.contains("attached"), "{version} {environment:?}: {output} {errors}");
+        let (code, _, errors) = run(&["exec", "gone", "--", "ls"], "");
+        assert!(code == 1 && errors.contains("pod does not exist"), "{version} {environment:?}: {errors}");
+    }
+    let metrics = cluster.admin.get("/metrics").await.text();
+    if here("1.37") {
+        assert!(metrics.contains("apiserver_stream_translator_requests_total{code=\"101\"}"), "{metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn commands_run_over_websockets_of_every_version() {
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    let path = format!("{PODS}/web/exec?command=flood&command=100000&stdout=true&stderr=true");
+    for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", ""] {
+        let mut socket = cluster.websocket(&path, protocol).await;
+        let (mut output, mut status) = (0, Vec::new());
+        while let Some(Ok(message)) = socket.next().await {
+            let (channel, bytes) = match message {
+                Message::Binary(bytes) if !bytes.is_empty() => (bytes[0], bytes[1..].to_vec()),
+                Message::Text(text) => {
+                    let bytes =
+                        base64::engine::general_purpose::STANDARD.decode(&text.as_bytes()[1..]).expect("base64");
+                    (text.as_bytes()[0] - b'0', bytes)
+                }
+                _ => continue,
+            };
+            match channel {
+                1 => output += bytes.len(),
+                3 => status.extend(bytes),
+                other => panic!("channel {other}"),
+            }
+        }
+        assert_eq!(output, 100_000, "{protocol}");
+        let expected = if protocol.starts_with('v') { "Success" } else { "" };
+        let status: Value = serde_json::from_slice(&status).unwrap_or_default();
+        assert_eq!(status["status"].as_str().unwrap_or_default(), expected, "{protocol}");
+    }
+    // A terminal, its size, and the end of the input alone.
+    let path = format!("{PODS}/web/exec?command=size&stdout=true&stdin=true&tty=true");
+    let mut socket = cluster.websocket(&path, "v5.channel.k8s.io").await;
+    socket.send(Message::Binary(b"\x04{\"Width\":80,\"Height\":24}"[..].into())).await.expect("sent");
+    let mut output = Vec::new();
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message
+            && bytes.first() == Some(&1)
+        {
+            output.extend_from_slice(&bytes[1..]);
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&output), "Some(Size { width: 80, height: 24 })");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ports_are_forwarded_by_kubectl_of_every_age() {
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    for (version, value) in [("1.20", "true"), ("1.37", "true"), ("1.37", "false")] {
+        if !here(version) {
+            continue;
+        }
+        let mut command = cluster.kubectl(version, &["port-forward", "web", ":7", ":9"]);
+        let mut child = command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", value).spawn().expect("kubectl runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let mut port = |to: &str| {
+            let line = lines.find(|line| line.contains("127.0.0.1:") && line.ends_with(to)).expect("it listens");
+            let (_, rest) = line.split_once("127.0.0.1:").expect("an address");
+            rest.split(' ').next().expect("a port").parse::<u16>().expect("a number")
+        };
+        let (seven, nine) = (port("-> 7"), port("-> 9"));
+        for _ in 0..3 {
+            let mut socket = TcpStream::connect(("127.0.0.1", seven)).expect("connected");
+            socket.write_all(b"hello").expect("sent");
+            let mut back = [0; 5];
+            socket.read_exact(&mut back).expect("read");
+            assert_eq!(&back, b"HELLO");
+        }
+        let mut socket = TcpStream::connect(("127.0.0.1", nine)).expect("connected");
+        let mut nothing = Vec::new();
+        _ = socket.read_to_end(&mut nothing);
+        assert!(nothing.is_empty());
+        child.kill().expect("it is there");
+        let mut errors = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut errors).expect("read");
+        assert!(errors.contains("nobody listens"), "{version} {value}: {errors}");
+        child.wait().expect("it ends");
+    }
+    // Channels, as Python's client has them.
+    let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
+    socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
+    let mut all = Vec::new();
+    while all.len() < 3 {
+        if let Message::Binary(bytes) = socket.next().await.expect("open").expect("no fault") {
+            all.push(bytes);
+        }
+    }
+    assert_eq!(all, [&b"\0\x07\0"[..], b"\x01\x07\0", b"\0HI"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_must_not_be_reached_is_not() {
+    let Some(cluster) = Cluster::start(&["web", "moved", "rubbish"]).await else { return };
+    let (admin, port) = (&cluster.admin, cluster.kubelet.address.port());
+    let spdy = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
+    for (at, host) in ["127.0.0.1", "localhost", "169.254.169.254", "0.0.0.0", "::1"].into_iter().enumerate() {
+        let (node, pod) = (format!("bad-{at}"), format!("bad-{at}"));
+        cluster.node(&node, host, port).await;
+        cluster.pod(&pod, &node).await;
+        for path in [format!("{PODS}/{pod}/log"), format!("/api/v1/nodes/{node}/proxy/pods")] {
+            let status = admin.get(&path).await.expect(400).json();
+            assert_eq!(status["message"], "address not allowed", "{host} {path}");
+        }
+        let path = format!("{PODS}/{pod}/exec?command=ls&stdout=true");
+        let answer = admin.send(Method::POST, &path, &spdy, "").await.expect(400);
+        assert_eq!(answer.json()["message"], "address not allowed", "{host}");
+    }
+    // The mark of simulated nodes opens nothing by itself.
+    let marked = json!({"metadata": {"annotations": {"simulate.holdfast.dev/node": "true"}}});
+    let patch = [("content-type", "application/merge-patch+json")];
+    admin.send(Method::PATCH, "/api/v1/nodes/bad-0", &patch, marked.to_string()).await.expect(200);
+    admin.get(&format!("{PODS}/bad-0/log")).await.expect(400);
+    // This server itself is no kubelet.
+    let own: u16 = cluster.server.url().rsplit(':').next().expect("a port").parse().expect("a number");
+    let address = cluster.kubelet.address.ip().to_string();
+    cluster.node("itself", &address, own).await;
+    cluster.pod("itself", "itself").await;
+    admin.get(&format!("{PODS}/itself/log")).await.expect(400);
+    // A certificate of somebody else.
+    let other = Kubelet::start(cluster.kubelet.address.ip(), &Authority::new("others"), &address).await;
+    cluster.node("other", &address, other.address.port()).await;
+    cluster.pod("other", "other").await;
+    let message =
+        admin.get(&format!("{PODS}/other/log")).await.expect(500).json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("x509"), "{message}");
+    // A certificate for another name.
+    let named = Kubelet::start(cluster.kubelet.address.ip(), &cluster.authority, "elsewhere.example.com").await;
+    cluster.node("named", &address, named.address.port()).await;
+    cluster.pod("named", "named").await;
+    admin.get(&format!("{PODS}/named/log")).await.expect(500);
+    // A redirect.
+    let path = format!("{PODS}/moved/exec?command=ls&stdout=true");
+    let answer = admin.send(Method::POST, &path, &spdy, "").await.expect(500);
+    assert_eq!(answer.json()["message"], "invalid upgrade response: status code 302");
+    // No upgrade at all.
+    let path = format!("{PODS}/web/exec?command=ls&stdout=true");
+    let answer = admin.send(Method::POST, &path, &[], "").await.expect(400);
+    assert_eq!(answer.json()["message"], "Upgrade request required");
+    let answer = admin.send(Method::POST, &format!("{path}&dryRun=All"), &spdy, "").await.expect(400);
+    assert_eq!(answer.json()["message"], "dryRun is not supported");
+    // A kubelet that talks rubbish is left, and the client is told.
+    let mut socket = cluster.websocket(&format!("{PODS}/rubbish/exec?stdout=true"), "v5.channel.k8s.io").await;
+    let mut status = Value::Null;
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message
+            && bytes.first() == Some(&3)
+        {
+            status = serde_json::from_slice(&bytes[1..]).expect("a status");
+        }
+    }
+    assert_eq!(status["status"], "Failure");
+    // Nobody listens.
+    cluster.node("closed", &address, 1).await;
+    cluster.pod("closed", "closed").await;
+    let answer = admin.send(Method::POST, &format!("{PODS}/closed/exec?command=ls"), &spdy, "").await.expect(500);
+    let message = answer.json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(message, format!("error dialing backend: dial tcp {address}:1: connect: connection refused"));
+    let mut socket = cluster.websocket(&format!("{PODS}/closed/exec?stdout=true"), "v5.channel.k8s.io").await;
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message
+            && bytes.first() == Some(&3)
+        {
+            status = serde_json::from_slice(&bytes[1..]).expect("a status");
+        }
+    }
+    assert_eq!(status["code"], 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_may_only_read_runs_nothing() {
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    let admin = &cluster.admin;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods/exec", "pods/log", "nodes/proxy"], "verbs": ["get"]},
+    ]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "reader"}, "rules": rules});
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "reader"}, "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}});
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    let jane = [("impersonate-user", "jane")];
+    let get = async |path: &str| admin.send(Method::GET, path, &jane, "").await;
+    get(&format!("{PODS}/web/log")).await.expect(200);
+    get("/api/v1/nodes/n/proxy/pods").await.expect(200);
+    for path in [
+        format!("{PODS}/web/exec?command=ls&stdout=true"),
+        "/api/v1/nodes/n/proxy/exec/default/web/c?command=ls&output=1".to_owned(),
+        "/api/v1/nodes/n/proxy/run/default/web/c?cmd=ls".to_owned(),
+        "/api/v1/nodes/n/proxy//exec/default/web/c".to_owned(),
+        "/api/v1/nodes/n/proxy/x/../%65xec/default/web/c".to_owned(),
+        "/api/v1/nodes/n/proxy/portForward/default/web".to_owned(),
+    ] {
+        let status = get(&path).await.refused(403, "Forbidden");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("cannot create resource"), "{path}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_are_passed_on_to_nodes_pods_and_services() {
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    let (admin, address) = (&cluster.admin, cluster.kubelet.address.ip().to_string());
+    let get = async |path: &str| admin.get(path).await.expect(200).text();
+    assert_eq!(get("/api/v1/nodes/n/proxy/pods?x=y").await, "GET /pods?x=y ");
+    let port = cluster.kubelet.address.port();
+    assert_eq!(get(&format!("/api/v1/nodes/https:n:{port}/proxy/a%2Fb/")).await, "GET /a%2Fb/? ");
+    let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
+    assert_eq!(headers["x-forwarded-uri"], format!("/api/v1/nodes/https:n:{port}/proxy/a%2Fb/"));
+    assert!(!headers.contains_key("authorization"));
+    let moved = admin.get("/api/v1/nodes/n/proxy").await.expect(301);
+    assert_eq!(moved.header("location"), "/api/v1/nodes/n/proxy/");
+
+    let web = Kubelet::plain(cluster.kubelet.address.ip()).await;
+    let patch = [("content-type", "application/merge-patch+json")];
+    let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}).to_string();
+    admin.send(Method::PATCH, &format!("{PODS}/web/status"), &patch, status).await.expect(200);
+    let path = format!("{PODS}/web:{}/proxy/echo", web.address.port());
+    let answer = admin.send(Method::PUT, &path, &[("content-type", "text/x-any")], "a body").await.expect(200);
+    assert_eq!(answer.text(), "PUT /echo? a body");
+    let spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": web.address.port()}]});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec});
+    admin.post("/api/v1/namespaces/default/services", &service).await.expect(201);
+    let path = "/api/v1/namespaces/default/services/web:http/proxy/x";
+    admin.get(path).await.expect(404);
+    let target = json!({"kind": "Pod", "namespace": "default", "name": "web"});
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "web"}, "subsets": [
+        {"addresses": [{"ip": address, "targetRef": target}], "ports": [{"name": "http", "port": web.address.port()}]}]});
+    admin.post("/api/v1/namespaces/default/endpoints", &endpoints).await.expect(201);
+    assert_eq!(get(path).await, "GET /x? ");
+    assert_eq!(get("/api/v1/namespaces/default/services/web:80/proxy/x").await, "GET /x? ");
+    drop(web);
+    let status = admin.get(path).await.refused(503, "ServiceUnavailable");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("error trying to reach service: dial tcp"), "{message}");
+    // What has no port is asked on 80, where nobody listens.
+    admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
+}
+
+/// Whoever vanishes, at either end, leaves no connection behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_that_last_leave_nothing_behind() {
+    const FOLLOWS: usize = 200;
+    const COMMANDS: usize = 40;
+    let Some(cluster) = Cluster::start(&["quiet", "web"]).await else { return };
+    let pid = cluster.server.pid();
+    let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server runs").count();
+    cluster.admin.get(&format!("{PODS}/web/log")).await.expect(200);
+    let before = files();
+    let begin = async || {
+        let (mut follows, mut commands) = (Vec::new(), Vec::new());
+        for _ in 0..FOLLOWS {
+            let path = format!("{PODS}/quiet/log?follow=true");
+            let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
+            let line = follow.body_mut().frame().await.expect("a line").expect("no fault");
+            assert_eq!(&line.into_data().expect("data")[..], b"a line\n");
+            follows.push(follow);
+        }
+        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(COMMANDS) {
+            let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
+            let mut command = cluster.websocket(&path, protocol).await;
+            command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
+            loop {
+                let message = command.next().await.expect("open").expect("no fault");
+                if message.into_data() == b"\x01hi"[..] {
+                    break;
+                }
+            }
+            commands.push(command);
+        }
+        let (now, wanted) = (files(), before + 2 * (FOLLOWS + COMMANDS));
+        assert!(now + 8 >= wanted, "{now} files are open: each has a connection at either side, which is {wanted}");
+        (follows, commands)
+    };
+    let all_closed = async || {
+        eventually(PATIENCE, async || match files() {
+            now if now <= before + 8 => Ok(()),
+            now => Err(format!("{now} files are open, and were {before}")),
+        })
+        .await;
+    };
+    // The clients go.
+    drop(begin().await);
+    all_closed().await;
+    // The node goes.
+    let (follows, commands) = begin().await;
+    cluster.kubelet.stop();
+    for mut follow in follows {
+        while let Some(Ok(_)) = follow.body_mut().frame().await {}
+    }
+    for mut command in commands {
+        while let Some(Ok(_)) = command.next().await {}
+    }
+    all_closed().await;
+}

@@ -1,0 +1,242 @@
+//! What somebody behind the API answers: a node's kubelet, a pod, a Service. The door has said that the caller may, and
+//! where the way leads; here it is gone.
+//!
+//! `logs` reads a container's log, `upgrade` joins the client's connection with a kubelet's, `translate` does so where
+//! they speak different protocols, `proxy` passes ordinary requests on. `paced` slows connections down.
+
+mod counts;
+mod logs;
+mod paced;
+mod proxy;
+mod translate;
+mod upgrade;
+
+use crate::respond::{self, Response, Shape};
+use crate::transport::{Head, Transport};
+use bytes::{Buf, Bytes};
+use futures_util::{Stream, StreamExt};
+use holdfast_audit::{Ended, Trail};
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Destination;
+use holdfast_core::refusal::{Plenty, Ruling};
+use holdfast_outbound::OutBody;
+use holdfast_outbound::kubelets::{Kubelets, Unreached};
+use holdfast_service::{Connecting, Share, Shares};
+use holdfast_streams::upgrade::Refusal as NotUpgraded;
+use holdfast_value::Value;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use std::sync::Arc;
+use warp::Reply as _;
+
+/// What goes out behind the API.
+pub struct Connections {
+    pub kubelets: Arc<Kubelets>,
+    /// How fast one connection may be, in bytes a second each way.
+    pub bytes_a_second: Option<u64>,
+    /// A place for each connection there is, so that no user keeps others from their nodes.
+    places: Shares,
+    pub(crate) counts: counts::Counts,
+}
+
+/// How many connections there may be, where nobody says.
+const PLACES: u64 = 4096;
+
+impl Default for Connections {
+    fn default() -> Connections {
+        let kubelets = Kubelets::new(Default::default(), Default::default(), Default::default());
+        Connections::new(Arc::new(kubelets), None, PLACES)
+    }
+}
+
+impl Connections {
+    /// At most so many at a time, of which no user has more than a share.
+    pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
+        Connections { kubelets, bytes_a_second, places: Shares::new(most), counts: counts::Counts::default() }
+    }
+}
+
+/// One request on its way out.
+struct Outing<'a> {
+    transport: &'a Arc<Transport>,
+    head: Head,
+    way: &'a Connecting,
+    /// How the request is named.
+    id: &'a str,
+    place: Arc<Share>,
+}
+
+/// Goes where the way leads, and answers with what is said there.
+pub(crate) async fn answer<B, D, E>(
+    transport: &Arc<Transport>,
+    head: Head,
+    shape: Shape,
+    mut way: Box<Connecting>,
+    id: &str,
+    body: Option<B>,
+) -> Response
+where
+    B: Stream<Item = Result<D, E>> + Send + 'static,
+    D: Buf,
+    E: std::fmt::Display,
+{
+    let trail = way.trail.take();
+    let going = async {
+        let full = || Refusal::TooManyRequests { what: Plenty::NodeConnections, retry_after_seconds: 1 };
+        let place = Arc::new(transport.connections.places.take(&way.user, 1).ok_or_else(full)?);
+        let outing = Outing { transport, head, way: &way, id, place };
+        match (&way.destination, way.part.as_str()) {
+            (Destination::Nowhere, _) => Ok(Answered::now(empty(StatusCode::NO_CONTENT))),
+            (Destination::Kubelet { .. }, "log") => logs::answer(outing).await,
+            (Destination::Kubelet { machine, path, query }, _) => upgrade::answer(outing, machine, path, query).await,
+            (Destination::Node { .. } | Destination::Server { .. }, _) => proxy::answer(outing, body).await,
+        }
+    };
+    match going.await {
+        Ok(answered) => answered.told(trail).await,
+        Err(refusal) => {
+            if let Some(mut trail) = trail {
+                let ended = crate::audit::ended(&refusal);
+                trail.start(ended.clone()).await;
+                trail.end(ended).await;
+            }
+            respond::refusal(&refusal, shape)
+        }
+    }
+}
+
+/// An answer, and what is kept until it has come to its end.
+struct Answered {
+    response: Response,
+    /// Where the trail of the request goes, if the answer lasts.
+    ends: Option<tokio::sync::oneshot::Sender<Box<Trail>>>,
+}
+
+impl Answered {
+    fn now(response: Response) -> Answered {
+        Answered { response, ends: None }
+    }
+
+    /// Tells auditors of the answer: that it has begun, and when it has ended.
+    async fn told(self, trail: Option<Box<Trail>>) -> Response {
+        let Answered { response, ends } = self;
+        if let Some(mut trail) = trail {
+            let ended = Ended { code: response.status().as_u16(), ..Ended::default() };
+            trail.start(ended.clone()).await;
+            match ends {
+                // One that is dropped has ended.
+                Some(ends) => _ = ends.send(trail),
+                None => trail.end(ended).await,
+            }
+        }
+        response
+    }
+}
+
+/// Holds what belongs to an answer until it is dropped.
+struct Kept {
+    _trail: tokio::sync::oneshot::Receiver<Box<Trail>>,
+    _place: Arc<Share>,
+}
+
+/// The same answer, which holds something until its body has ended or is dropped.
+fn keeping(response: Response, kept: Kept) -> Response {
+    let (parts, body) = response.into_parts();
+    let pieces = body.into_data_stream().inspect(move |_| {
+        // Dropped with the stream.
+        let _ = &kept;
+    });
+    let (_, body) = warp::reply::stream(pieces).into_response().into_parts();
+    Response::from_parts(parts, body)
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Bytes::new().into());
+    *response.status_mut() = status;
+    response
+}
+
+/// A failure that Kubernetes tells without a reason: 500 and the words.
+fn failed(message: impl Into<String>) -> Refusal {
+    ruled(500, "", message)
+}
+
+fn ruled(code: u16, reason: &str, message: impl Into<String>) -> Refusal {
+    let (reason, message) = (reason.to_owned(), message.into());
+    Refusal::Ruled(Box::new(Ruling { code, reason, message, details: Value::Null }))
+}
+
+fn unreached(why: Unreached) -> Refusal {
+    match why {
+        Unreached::NotAllowed => ruled(400, "BadRequest", why.to_string()),
+        Unreached::Nowhere(why) => failed(why),
+        Unreached::NotDialled(why) | Unreached::Unanswered(why) => failed(format!("error dialing backend: {why}")),
+    }
+}
+
+/// An upgrade that cannot be, as the libraries of Kubernetes' server tell it: in plain text.
+fn not_upgraded(refusal: NotUpgraded) -> Response {
+    let (parts, text) = refusal.into_response().into_parts();
+    Response::from_parts(parts, text.into())
+}
+
+fn without_body() -> OutBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A request without a body to a server behind the API, with the client's headers as far as they are for it.
+fn request(method: http::Method, target: &str, headers: HeaderMap) -> Result<Request<OutBody>, Refusal> {
+    let mut request = Request::new(without_body());
+    *request.method_mut() = method;
+    *request.uri_mut() = target.parse().map_err(|error| failed(format!("{target:?}: {error}")))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+impl Outing<'_> {
+    fn kubelets(&self) -> &Arc<Kubelets> {
+        &self.transport.connections.kubelets
+    }
+
+    /// What is kept until the answer has come to its end, and the way for the trail to it.
+    fn keep(&self) -> (tokio::sync::oneshot::Sender<Box<Trail>>, Kept) {
+        let (sender, trail) = tokio::sync::oneshot::channel();
+        (sender, Kept { _trail: trail, _place: self.place.clone() })
+    }
+
+    fn counts(&self) -> &counts::Counts {
+        &self.transport.connections.counts
+    }
+
+    /// The client's headers without those that are for this server alone.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.head.headers.clone();
+        headers.remove(http::header::HOST);
+        headers.remove(http::header::AUTHORIZATION);
+        let own: Vec<_> = headers
+            .keys()
+            .filter(|name| name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-"))
+            .cloned()
+            .collect();
+        own.iter().for_each(|name| drop(headers.remove(name)));
+        self.transport.authenticator.request_headers.load().clear(&mut headers);
+        headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+
+    #[test]
+    fn nobody_has_all_connections_to_nodes() {
+        let connections = Connections::new(Connections::default().kubelets, None, 10);
+        let take = |name: &str| connections.places.take(&User::new(name, &[]), 1);
+        let held: Vec<Share> = std::iter::from_fn(|| take("jane")).collect();
+        assert_eq!(held.len(), 5, "half of all");
+        assert!(take("joe").is_some());
+        drop(held);
+        assert!(take("jane").is_some());
+    }
+}

@@ -1,0 +1,228 @@
+//! Requests that are passed on to a node, a pod or a Service as they are.
+
+use super::{Answered, Outing, failed, keeping, ruled, unreached, upgrade};
+use crate::aggregate::{passed_on, say_client, strip};
+use crate::respond::Response;
+use bytes::Buf;
+use futures_util::{Stream, StreamExt};
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Destination;
+use holdfast_outbound::kubelets::{Kubelet, Unreached, send};
+use holdfast_outbound::{Link, OutBody};
+use http::header::{self, HeaderName, HeaderValue, LOCATION};
+use http::{Method, Request, StatusCode, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use std::net::IpAddr;
+
+/// Where a request goes.
+struct Goal<'a> {
+    scheme: &'static str,
+    /// Host and port, as URLs have them.
+    authority: String,
+    server: Server<'a>,
+}
+
+enum Server<'a> {
+    Kubelet(Kubelet<'a>),
+    /// Somebody else within the cluster, who is shown nothing.
+    Other {
+        host: String,
+        port: u16,
+    },
+}
+
+impl Goal<'_> {
+    async fn dial(&self, outing: &Outing<'_>) -> Result<Link, Unreached> {
+        match &self.server {
+            Server::Kubelet(kubelet) => kubelet.dial(false).await,
+            Server::Other { host, port } => outing.kubelets().dial_server(host, *port, self.scheme == "https").await,
+        }
+    }
+}
+
+pub async fn answer<B, D, E>(outing: Outing<'_>, body: Option<B>) -> Result<Answered, Refusal>
+where
+    B: Stream<Item = Result<D, E>> + Send + 'static,
+    D: Buf,
+    E: std::fmt::Display,
+{
+    let kubelets = outing.kubelets().clone();
+    let goal = goal(&kubelets, &outing.way.destination)?;
+    let (prefix, rest) = cut(&outing.head.path, !outing.way.is_namespaced);
+    let query = if outing.head.query.is_empty() { String::new() } else { format!("?{}", outing.head.query) };
+    let target = format!("{}{query}", if rest.is_empty() { "/" } else { rest });
+    if outing.head.upgrade.is_some() && holdfast_streams::upgrade::wire(&outing.head.headers).is_some() {
+        let link = goal.dial(&outing).await.map_err(unreached)?;
+        let host = goal.authority.clone();
+        return upgrade::pass(outing, link, &target, Some(&host)).await;
+    }
+    if rest.is_empty() && matches!(outing.head.method, Method::GET | Method::HEAD) {
+        // Links of a page are within it.
+        let mut response = super::empty(StatusCode::MOVED_PERMANENTLY);
+        if let Ok(place) = HeaderValue::from_str(&format!("{}/{query}", outing.head.path)) {
+            response.headers_mut().insert(LOCATION, place);
+        }
+        return Ok(Answered::now(response));
+    }
+    let request = asked(&outing, &goal, &target, prefix, body)?;
+    let link = match goal.dial(&outing).await {
+        Ok(link) => link,
+        Err(Unreached::NotDialled(why)) => return Err(no_service(&why)),
+        Err(why) => return Err(unreached(why)),
+    };
+    let response = match send(link, Some(&goal.authority), request, true).await {
+        Ok(response) => response,
+        Err(why) => return Err(no_service(&why.to_string())),
+    };
+    let mut response = passed_on(response, false, Some(outing.transport));
+    lead_back(&mut response, &goal.authority, prefix);
+    let (ends, kept) = outing.keep();
+    Ok(Answered { response: keeping(response, kept), ends: Some(ends) })
+}
+
+fn no_service(why: &str) -> Refusal {
+    ruled(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
+}
+
+fn goal<'a>(
+    kubelets: &'a holdfast_outbound::kubelets::Kubelets,
+    destination: &Destination,
+) -> Result<Goal<'a>, Refusal> {
+    let other = |host: String, port: Option<u16>, is_secure: bool| {
+        let scheme = if is_secure { "https" } else { "http" };
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let authority = port.map_or(shown.clone(), |port| format!("{shown}:{port}"));
+        let port = port.unwrap_or(if is_secure { 443 } else { 80 });
+        Goal { scheme, authority, server: Server::Other { host, port } }
+    };
+    match destination {
+        Destination::Server { is_secure, host, port } => Ok(other(IpAddr::to_string(host), *port, *is_secure)),
+        Destination::Node { machine, is_secure, port } => {
+            let kubelet = kubelets.find(machine).map_err(unreached)?;
+            match port {
+                Some(port) if !kubelet.listens_on(*port) => {
+                    if kubelet.is_inside() {
+                        return Err(ruled(400, "BadRequest", "address not allowed"));
+                    }
+                    Ok(other(kubelet.host().to_owned(), Some(*port), *is_secure))
+                }
+                _ => {
+                    let (scheme, authority) = (kubelet.scheme(), kubelet.authority());
+                    Ok(Goal { scheme, authority, server: Server::Kubelet(kubelet) })
+                }
+            }
+        }
+        _ => Err(Refusal::NoSuchPath),
+    }
+}
+
+/// A path up to `proxy`, and what follows it, as it was written.
+fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
+    // /api/v1/nodes/NAME/proxy, or with namespaces/NAME before it.
+    let names = if is_cluster { 5 } else { 7 };
+    let mut slashes = path.char_indices().filter(|(_, letter)| *letter == '/').map(|(at, _)| at);
+    match slashes.nth(names) {
+        Some(at) => path.split_at(at),
+        None => (path, ""),
+    }
+}
+
+/// The client's request for whoever is asked.
+fn asked<B, D, E>(
+    outing: &Outing<'_>,
+    goal: &Goal<'_>,
+    target: &str,
+    prefix: &str,
+    body: Option<B>,
+) -> Result<Request<OutBody>, Refusal>
+where
+    B: Stream<Item = Result<D, E>> + Send + 'static,
+    D: Buf,
+    E: std::fmt::Display,
+{
+    let mut headers = outing.headers();
+    strip(&mut headers, false);
+    say_client(&mut headers, outing.head.client);
+    let uri = format!("{prefix}{}", target.split('?').next().unwrap_or_default());
+    for (name, value) in [
+        ("x-forwarded-uri", uri.as_str()),
+        ("x-forwarded-host", goal.authority.as_str()),
+        ("x-forwarded-proto", goal.scheme),
+        ("audit-id", outing.id),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    let has_body =
+        headers.contains_key(header::CONTENT_LENGTH) || outing.head.headers.contains_key("transfer-encoding");
+    let silent = matches!(outing.head.method, Method::GET | Method::HEAD) && !has_body;
+    let body: OutBody = match body.filter(|_| !silent) {
+        Some(body) => {
+            let pieces = body.map(|piece| match piece {
+                Ok(mut piece) => Ok(Frame::data(piece.copy_to_bytes(piece.remaining()))),
+                Err(error) => Err(error.to_string().into()),
+            });
+            BodyExt::boxed_unsync(StreamBody::new(pieces))
+        }
+        None => {
+            headers.remove(header::CONTENT_LENGTH);
+            super::without_body()
+        }
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = outing.head.method.clone();
+    *request.uri_mut() = target.parse::<Uri>().map_err(|error| failed(format!("{target:?}: {error}")))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// Has a redirect within what is proxied lead there through this server.
+fn lead_back(response: &mut Response, authority: &str, prefix: &str) {
+    let Some(place) = response.headers().get(LOCATION).and_then(|place| place.to_str().ok()) else { return };
+    let Ok(url) = place.parse::<Uri>() else { return };
+    let is_within = url.authority().is_none_or(|named| named.as_str() == authority);
+    let path = url.path_and_query().map_or("/", |path| path.as_str());
+    if !is_within || !path.starts_with('/') || path.starts_with(&format!("{prefix}/")) {
+        return;
+    }
+    if let Ok(place) = HeaderValue::from_str(&format!("{prefix}{path}")) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn paths_are_cut_behind_the_proxy() {
+        for (path, is_cluster, expected) in [
+            ("/api/v1/nodes/n/proxy", true, ("/api/v1/nodes/n/proxy", "")),
+            ("/api/v1/nodes/n/proxy/", true, ("/api/v1/nodes/n/proxy", "/")),
+            ("/api/v1/nodes/n/proxy/a%2Fb//c/", true, ("/api/v1/nodes/n/proxy", "/a%2Fb//c/")),
+            ("/api/v1/namespaces/s/pods/p/proxy", false, ("/api/v1/namespaces/s/pods/p/proxy", "")),
+            ("/api/v1/namespaces/s/pods/p:80/proxy/x", false, ("/api/v1/namespaces/s/pods/p:80/proxy", "/x")),
+        ] {
+            assert_eq!(cut(path, is_cluster), expected);
+        }
+    }
+
+    #[test]
+    fn redirects_lead_back_through_the_proxy() {
+        let prefix = "/api/v1/namespaces/s/pods/p/proxy";
+        for (place, expected) in [
+            ("/login?x=1", "/api/v1/namespaces/s/pods/p/proxy/login?x=1"),
+            ("http://10.0.0.1:80/a", "/api/v1/namespaces/s/pods/p/proxy/a"),
+            ("http://elsewhere/a", "http://elsewhere/a"),
+            ("/api/v1/namespaces/s/pods/p/proxy/a", "/api/v1/namespaces/s/pods/p/proxy/a"),
+        ] {
+            let mut response = Response::new(Bytes::new().into());
+            response.headers_mut().insert(LOCATION, HeaderValue::from_static(place));
+            lead_back(&mut response, "10.0.0.1:80", prefix);
+            assert_eq!(response.headers()[LOCATION], expected);
+        }
+    }
+}

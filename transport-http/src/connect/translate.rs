@@ -1,0 +1,151 @@
+//! Exec and attach over a WebSocket of version 5, for kubelets that speak SPDY alone.
+
+use super::upgrade::{spawn, spdy_headers, switched};
+use super::{Answered, Connections, Outing, failed, not_upgraded, request, unreached};
+use crate::connect::paced::Paced;
+use crate::status::Status;
+use holdfast_core::Refusal;
+use holdfast_core::kinds::Machine;
+use holdfast_outbound::kubelets::send;
+use holdfast_streams::remote::{Outcome, Remote, Session, Version, Wanted};
+use holdfast_streams::upgrade::{self, Agreed, REMOTE_COMMAND_SPDY, STREAM_PROTOCOL, Wire};
+use holdfast_streams::{Input, Limits, Output};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+
+/// How often a kubelet is pinged, so that nothing between forgets the connection, and one that has vanished is missed.
+const PING_PERIOD: Duration = Duration::from_secs(30);
+/// The most that a kubelet may say of a command's outcome.
+const OUTCOME_BYTES_MAX: u64 = 1 << 20;
+/// The most of a refusal that is passed on.
+const WORDS_BYTES_MAX: usize = 50_000;
+
+/// The WebSocket is taken first: what goes wrong behind it is told on it.
+pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
+    let protocol = "v5.channel.k8s.io";
+    let answer = match upgrade::websocket_answer(&outing.head.headers, protocol) {
+        Ok(answer) => answer,
+        Err(refusal) => return Ok(Answered::now(not_upgraded(refusal))),
+    };
+    let client = outing.head.upgrade.take();
+    let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
+    let options = &outing.way.options;
+    let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| options.flag(name));
+    let wanted = Wanted { stdin, stdout, stderr, tty };
+    let way = Behind {
+        machine: machine.clone(),
+        target: target.to_owned(),
+        connections: outing.transport.connections.clone(),
+    };
+    let (ends, kept) = outing.keep();
+    spawn(&outing, kept, async move {
+        let client = match client.await {
+            Ok(client) => TokioIo::new(client),
+            Err(error) => return tracing::debug!(%error, "a WebSocket was not opened"),
+        };
+        let agreed = Agreed { wire: Wire::WebSocket, protocol: protocol.to_owned() };
+        let Ok(session) = Session::accept(client, &agreed, wanted, Limits::default()).await else { return };
+        let gone = session.closed();
+        tokio::select! {
+            () = run(session, way, wanted) => {}
+            () = gone.cancelled() => {}
+        }
+    });
+    Ok(Answered { response: switched(answer), ends: Some(ends) })
+}
+
+/// The command behind the WebSocket.
+struct Behind {
+    machine: Machine,
+    target: String,
+    connections: Arc<Connections>,
+}
+
+impl Behind {
+    async fn open(&self, wanted: Wanted) -> Result<(Remote, Version), Refusal> {
+        let kubelet = self.connections.kubelets.find(&self.machine).map_err(unreached)?;
+        let link = kubelet.dial(false).await.map_err(unreached)?;
+        let asked = request(Method::POST, &self.target, spdy_headers(REMOTE_COMMAND_SPDY.iter()))?;
+        let mut response = send(link, Some(&kubelet.authority()), asked, false).await.map_err(unreached)?;
+        self.connections.counts.translated(response.status().as_u16());
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let words = Limited::new(response.into_body(), WORDS_BYTES_MAX).collect();
+            let words = tokio::time::timeout(Duration::from_secs(10), words).await.ok().and_then(Result::ok);
+            let words = words.map(|words| String::from_utf8_lossy(&words.to_bytes()).into_owned()).unwrap_or_default();
+            return Err(failed(format!("unable to upgrade connection: {words}")));
+        }
+        let chosen = response.headers().get(STREAM_PROTOCOL).and_then(|chosen| chosen.to_str().ok());
+        let version = Version::of(chosen.unwrap_or_default());
+        let server = hyper::upgrade::on(&mut response).await;
+        let server = server.map_err(|error| failed(format!("unable to upgrade connection: {error}")))?;
+        let server = Paced::new(TokioIo::new(server), self.connections.bytes_a_second);
+        let remote = Remote::open(server, version, wanted, Limits::default()).await;
+        remote.map(|remote| (remote, version)).map_err(|error| failed(format!("error sending request: {error}")))
+    }
+}
+
+/// Passes everything on, and the outcome when all output has been.
+async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
+    let (remote, version) = match behind.open(wanted).await {
+        Ok(opened) => opened,
+        Err(refusal) => return finish(session, &refused(&refusal)).await,
+    };
+    let pinger = remote.pinger();
+    let Remote { stdin, stdout, stderr, resize, error, .. } = remote;
+    let (own_stdin, own_resize) = (session.stdin.take(), session.resize.take());
+    let (own_stdout, own_stderr) = (session.stdout.take(), session.stderr.take());
+    let into = async {
+        tokio::join!(pass(own_stdin, stdin), pass(own_resize, resize));
+        std::future::pending::<()>().await;
+    };
+    let outcome = async {
+        let mut text = String::new();
+        // A stream may be reset behind its end.
+        _ = error.take(OUTCOME_BYTES_MAX).read_to_string(&mut text).await;
+        text
+    };
+    let out = async {
+        let (outcome, (), ()) = tokio::join!(outcome, pass(stdout, own_stdout), pass(stderr, own_stderr));
+        outcome
+    };
+    let pings = async {
+        loop {
+            tokio::time::sleep(PING_PERIOD).await;
+            pinger.ping();
+        }
+    };
+    let text = tokio::select! {
+        text = out => text,
+        () = into => return,
+        () = pings => return,
+    };
+    let outcome = match (version >= Version::V4, text.is_empty()) {
+        (true, false) => Outcome::status(text, None),
+        (false, false) => Outcome::failed(&format!("error executing remote command: {text}")),
+        (_, true) if version >= Version::V4 => Outcome::failed("the kubelet ended the connection without an outcome"),
+        (_, true) => Outcome::success(),
+    };
+    finish(session, &outcome).await;
+}
+
+async fn finish(session: Session, outcome: &Outcome) {
+    if let Err(error) = session.finish(outcome).await {
+        tracing::debug!(%error, "the outcome of a command could not be told");
+    }
+}
+
+fn refused(refusal: &Refusal) -> Outcome {
+    Outcome::status(Status::from(refusal).document.to_string(), None)
+}
+
+/// One stream from one side to the other, to its end.
+async fn pass(source: Option<Input>, sink: Option<Output>) {
+    let (Some(mut source), Some(mut sink)) = (source, sink) else { return };
+    // A stream that is reset, or that nobody reads any more, has ended.
+    _ = copy(&mut source, &mut sink).await;
+    _ = sink.shutdown().await;
+}
