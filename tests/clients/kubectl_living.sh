@@ -25,6 +25,7 @@ main() {
     run k create namespace "$space"
     rollouts
     scaling
+    components
     services
     jobs
     drains
@@ -174,6 +175,29 @@ END
     run k patch horizontalpodautoscaler old -p '{"spec": {"minReplicas": 4}}'
     eventually "4" k get rc old -o 'jsonpath={.status.readyReplicas}'
     run k delete horizontalpodautoscaler,rc old
+}
+
+# What is asked of a cluster's own parts.
+components() {
+    step "get componentstatuses"
+    run k get componentstatuses
+    has "Warning: v1 ComponentStatus is deprecated in v1.19+"
+    grep -v Warning <<<"$output" | tr -s ' ' | sed 's/ $//' >"$scratch/components"
+    diff - "$scratch/components" <<'END' || surprise "all parts are healthy"
+NAME STATUS MESSAGE ERROR
+controller-manager Healthy ok
+etcd-0 Healthy ok
+scheduler Healthy ok
+END
+    run k get cs scheduler -o 'jsonpath={.conditions[*].type} {.conditions[*].status} {.conditions[*].message}'
+    has "Healthy True ok"
+    run k get cs --field-selector=metadata.name=controller-manager -o name
+    lacks "scheduler" "etcd-0"
+    has "componentstatus/controller-manager"
+    run k get cs -l app=scheduler -o name
+    lacks "componentstatus/"
+    refused k get cs kubelet
+    has "NotFound"
 }
 
 services() {

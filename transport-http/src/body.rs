@@ -6,16 +6,17 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::object::decode;
 use holdfast_core::pipeline::parsed;
-use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unrecognized};
+use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unfit, Unrecognized};
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
+use holdfast_core::schema::{MessageId, check, schema};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
 use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -164,10 +165,13 @@ where
     Ok(received)
 }
 
+/// What a DELETE may have in its body.
+const WANTED: &str = "DeleteOptions";
+
 /// `DeleteOptions` may come in the body.
 pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
     match options_body(&named.body)? {
-        Some(body) => take(&mut named.options, &body),
+        Some(body) => take(&mut named.options, &checked(body)?),
         None => Ok(()),
     }
 }
@@ -176,7 +180,8 @@ pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
 pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
     match parsed(&named.body).as_ref().map(|body| &body["deleteOptions"]) {
         None | Some(Value::Null) => Ok(()),
-        Some(options) => take(&mut named.options, options),
+        // What is of a wrong type is refused with the body.
+        Some(options) => checked(options.clone()).map_or(Ok(()), |options| take(&mut named.options, &options)),
     }
 }
 
@@ -189,7 +194,6 @@ fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
 
 /// The body of a request that is about how something goes, if it has one.
 fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
-    let wanted = "DeleteOptions";
     if body.content.is_empty() {
         return Ok(None);
     }
@@ -201,7 +205,7 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
             .map_err(|error| decode::DecodeError(error.to_string())),
         _ => body.content.json(),
     };
-    let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: wanted.into(), why });
+    let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: WANTED.into(), why });
     let body = decoded.map_err(|error| unrecognized(Unrecognized::Options(error.to_string())))?.value;
     if body.is_null() {
         return Ok(None);
@@ -209,53 +213,45 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     if !body.is_object() {
         return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
-    let kind = body["kind"].as_str().unwrap_or(wanted);
-    if kind != wanted {
+    let kind = body["kind"].as_str().unwrap_or(WANTED);
+    if kind != WANTED {
         let (version, kind) = (body["apiVersion"].as_str().unwrap_or("v1").to_owned(), kind.to_owned());
-        return Err(Refusal::BadRequest(BadRequest::OtherOptions { wanted, version, kind }));
+        return Err(Refusal::BadRequest(BadRequest::OtherOptions { wanted: WANTED, version, kind }));
     }
     Ok(Some(body))
 }
 
 /// `DeleteOptions` from a body win over those of the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
-    let wrong = |field: &'static str| Refusal::BadRequest(BadRequest::DeleteOptionsField(field));
-    let text = |value: &Value, field: &'static str| match value {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text.to_string()).filter(|text| !text.is_empty())),
-        _ => Err(wrong(field)),
-    };
-    let grace = match &body["gracePeriodSeconds"] {
-        Value::Null => None,
-        value => Some(value.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
-    };
-    let orphan = match &body["orphanDependents"] {
-        Value::Null => None,
-        value => Some(value.as_bool().ok_or_else(|| wrong("orphanDependents"))?),
-    };
-    let dry_run = match &body["dryRun"] {
-        Value::Null => false,
-        Value::Array(list) if list.is_empty() => false,
-        Value::Array(list) if list.iter().all(|item| item == "All") => true,
-        other => {
-            return Err(Refusal::Invalid {
-                subject: Subject::new("meta.k8s.io", "DeleteOptions", ""),
-                causes: Cause::not_supported("dryRun", other, &["All"]).into(),
-            });
-        }
-    };
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if asked.iter().any(|item| item != "All") {
+        return Err(Refusal::Invalid {
+            subject: Subject::new("meta.k8s.io", WANTED, ""),
+            causes: Cause::not_supported("dryRun", &body["dryRun"], &["All"]).into(),
+        });
+    }
     let options = DeleteOptions {
-        grace_period_seconds: grace.or(query.grace_period_seconds),
-        orphan_dependents: orphan.or(query.orphan_dependents),
-        propagation_policy: text(&body["propagationPolicy"], "propagationPolicy")?.or(query.propagation_policy.clone()),
-        precondition_uid: text(&body["preconditions"]["uid"], "preconditions.uid")?,
-        precondition_resource_version: text(
-            &body["preconditions"]["resourceVersion"],
-            "preconditions.resourceVersion",
-        )?,
+        grace_period_seconds: body["gracePeriodSeconds"].as_i64().or(query.grace_period_seconds),
+        orphan_dependents: body["orphanDependents"].as_bool().or(query.orphan_dependents),
+        propagation_policy: text(&body["propagationPolicy"]).or(query.propagation_policy.clone()),
+        precondition_uid: text(&body["preconditions"]["uid"]),
+        precondition_resource_version: text(&body["preconditions"]["resourceVersion"]),
         is_collective: false,
     };
-    Ok((options, dry_run))
+    Ok((options, !asked.is_empty()))
+}
+
+/// The options as their type has them.
+fn checked(mut body: Value) -> Result<Value, Refusal> {
+    static MESSAGE: LazyLock<MessageId> = LazyLock::new(|| {
+        schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions").expect("deletions have options")
+    });
+    check(schema(), *MESSAGE, &mut body).map_err(|error| {
+        let (wanted, kind, version) = (WANTED.into(), WANTED.into(), "v1".into());
+        Refusal::BadRequest(BadRequest::Unfit { wanted, kind, version, why: Unfit::Layout(error.to_string()) })
+    })?;
+    Ok(body)
 }
 
 #[cfg(test)]
@@ -269,6 +265,53 @@ mod tests {
         {
             let body = Body { content: Bytes::from_static(content.as_bytes()).into(), ..Body::default() };
             assert_eq!(options_body(&body).ok().map(|options| options.is_some()), says, "{content}");
+        }
+    }
+
+    #[test]
+    fn options_have_their_types() {
+        let unfit = |why: &str| {
+            format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {why}"
+            )
+        };
+        let rows = [
+            (r#"{"dryRun": ["All"], "gracePeriodSeconds": 0, "foo": 1}"#, Ok(true)),
+            (r#"{"dryRun": [], "preconditions": null, "kind": "DeleteOptions", "apiVersion": "v1"}"#, Ok(false)),
+            (r#"{"dryRun": null, "orphanDependents": false}"#, Ok(false)),
+            (
+                r#"{"dryRun": "All"}"#,
+                Err(unfit("string into Go struct field DeleteOptions.dryRun of type []string")),
+            ),
+            (r#"{"dryRun": [1]}"#, Err(unfit("number into Go struct field DeleteOptions.dryRun of type string"))),
+            (
+                r#"{"gracePeriodSeconds": "5"}"#,
+                Err(unfit("string into Go struct field DeleteOptions.gracePeriodSeconds of type int64")),
+            ),
+            (
+                r#"{"gracePeriodSeconds": 1.5}"#,
+                Err(unfit("number 1.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64")),
+            ),
+            (
+                r#"{"orphanDependents": "true"}"#,
+                Err(unfit("string into Go struct field DeleteOptions.orphanDependents of type bool")),
+            ),
+            (
+                r#"{"preconditions": "x"}"#,
+                Err(unfit("string into Go struct field DeleteOptions.preconditions of type v1.Preconditions")),
+            ),
+            (
+                r#"{"dryRun": ["All", "none"]}"#,
+                Err("DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"All\",\"none\"]: supported \
+                     values: \"All\""
+                    .to_owned()),
+            ),
+        ];
+        for (content, expected) in rows {
+            let body = Body { content: Bytes::from_static(content.as_bytes()).into(), ..Body::default() };
+            let taken = options_body(&body).and_then(|body| checked(body.unwrap_or_default()));
+            let taken = taken.and_then(|body| parse(&body, &DeleteOptions::default()));
+            assert_eq!(taken.map(|(_, dry_run)| dry_run).map_err(|refusal| refusal.message()), expected, "{content}");
         }
     }
 }

@@ -122,7 +122,6 @@ pub enum BadRequest {
         version: String,
         kind: String,
     },
-    DeleteOptionsField(&'static str),
     DryRunDisabled,
     UnknownIncludeObject(String),
     /// The time that a client gives its request is none.

@@ -2,18 +2,21 @@
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
+use crate::reply::{Listed, Shown};
 use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
+use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
-use holdfast_core::list::Selection;
+use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, metadata_mut};
+use holdfast_core::object::{Draft, encode};
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
-use holdfast_core::state::State;
+use holdfast_core::state::{Entry, Index, State};
 use holdfast_engine::{Health, Reader, Wanted};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
@@ -138,22 +141,32 @@ async fn component_status(service: &Service, found: &Found) -> Outcome {
     let mut parts: Vec<(&str, Value)> = service.components().iter().map(|name| (*name, well.clone())).collect();
     parts.push(("etcd-0", of_log));
     parts.sort_by_key(|(name, _)| *name);
-    let name = found.request.name();
-    let kind = &found.kind;
-    let answer = if name.is_empty() {
-        let selection = Selection::new(&service.engine().snapshot(), &found.request)?;
-        let names = |name: &'static str| move |field: &str| if field == "metadata.name" { name } else { "" };
-        let picked = parts.into_iter().filter(|(name, _)| selection.fields.matches(names(name)));
-        // They have no labels.
-        let picked = picked.filter(|_| selection.labels.matches(&Document::new()));
-        let items = picked.map(|(name, health)| json!({"metadata": {"name": name}, "conditions": [health]}));
-        let items: Vec<Value> = items.collect();
-        json!({"kind": format!("{}List", kind.kind), "apiVersion": "v1", "metadata": {}, "items": items})
-    } else {
-        let Some((_, health)) = parts.into_iter().find(|(part, _)| *part == name) else {
-            return Err(Refusal::NotFound(Subject::new(&kind.hub().group, &kind.resource, name)));
-        };
-        json!({"kind": kind.kind, "apiVersion": "v1", "metadata": {"name": name}, "conditions": [health]})
+    let state = service.engine().snapshot();
+    let request = &*found.request.retarget(&state.registry, &found.kind)?;
+    let (kind, version) = (&found.kind, request.target.version);
+    let parts = parts.into_iter().map(|(name, health)| (name, part(kind, state.offset, name, health)));
+    let name = request.name();
+    if name.is_empty() {
+        let selection = Selection::new(&state, request)?;
+        let picked = parts.filter(|(name, part)| selection.matches(kind, name, part));
+        let entries = picked.map(|(_, part)| part).collect();
+        let page = Page { offset: state.offset, entries, next: None, remaining: None };
+        let (continue_token, namespace, charge) = Default::default();
+        return Ok(Reply::List(Listed { kind: kind.clone(), version, page, continue_token, namespace, charge }));
+    }
+    let Some((_, entry)) = parts.into_iter().find(|(part, _)| *part == name) else {
+        return Err(Refusal::NotFound(Subject::new(&kind.hub().group, &kind.resource, name)));
     };
-    Ok(Reply::Document { document: document(answer), created: false })
+    Ok(Reply::Object(Shown { kind: kind.clone(), version, entry, created: false }))
+}
+
+/// A part of the cluster as an object, which has no version of its own.
+fn part(kind: &Kind, offset: Offset, name: &str, health: Value) -> Arc<Entry> {
+    let api_version = kind.hub().api_version();
+    let object =
+        json!({"apiVersion": api_version, "kind": kind.kind, "metadata": {"name": name}, "conditions": [health]});
+    let index = Index::new(kind, &object);
+    let fields = document(object);
+    let head = Draft::new(&api_version, &kind.kind, &fields).head();
+    Arc::new(Entry::new(encode::document(&fields).into(), head, offset, 0, index))
 }

@@ -81,11 +81,6 @@ impl Display for BadRequest {
             Self::OtherOptions { wanted, version, kind } => {
                 write!(f, "decoded object cannot be converted to {wanted}: {version}, Kind={kind}")
             }
-            Self::DeleteOptionsField(field) => write!(
-                f,
-                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal into Go \
-                 struct field DeleteOptions.{field}"
-            ),
             Self::DryRunDisabled => f.write_str("the dryRun feature is disabled"),
             Self::Timeout(why) => write!(f, "invalid timeout specified in the request URL - {why}"),
             Self::UnknownIncludeObject(value) => write!(
