@@ -64,13 +64,8 @@ fn first(subresource: &str) -> &str {
 /// Whether the way ends in something that runs, so that to read is not enough. A path of a node's kubelet does, too,
 /// however it is written.
 fn runs_something(found: &Found) -> bool {
-    let (name, rest) = found
-        .request
-        .target
-        .subresource
-        .as_deref()
-        .and_then(|name| name.split_once('/'))
-        .unwrap_or((found.request.target.subresource.as_deref().unwrap_or_default(), ""));
+    let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
+    let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
     if name != "proxy" {
         return name != "log";
     }
