@@ -38,18 +38,22 @@ impl Pace {
 
     /// How many bytes may pass; waits until some may.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<usize> {
-        let now = Instant::now();
-        if self.due > now + BURST {
-            self.sleep.as_mut().reset(self.due - BURST);
+        if let Some(until) = self.waits(Instant::now()) {
+            self.sleep.as_mut().reset(until);
             ready!(self.sleep.as_mut().poll(context));
         }
         let most = u128::from(self.bytes_a_second) * BURST.as_millis() / 1000;
         Poll::Ready(usize::try_from(most).unwrap_or(usize::MAX).max(1))
     }
 
-    fn passed(&mut self, bytes: usize) {
+    /// Until when nothing may pass.
+    fn waits(&self, now: Instant) -> Option<Instant> {
+        (self.due > now + BURST).then(|| self.due - BURST)
+    }
+
+    fn passed(&mut self, bytes: usize, now: Instant) {
         let nanos = u128::try_from(bytes).unwrap_or(0) * 1_000_000_000 / u128::from(self.bytes_a_second);
-        self.due = self.due.max(Instant::now()) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.due = self.due.max(now) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
     }
 }
 
@@ -58,13 +62,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let paced = self.get_mut();
         let Some(pace) = &mut paced.reading else { return Pin::new(&mut paced.inner).poll_read(context, output) };
         let most = ready!(pace.poll(context));
-        let mut piece = output.take(most);
+        let room = most.min(output.remaining());
+        let mut piece = ReadBuf::new(output.initialize_unfilled_to(room));
         ready!(Pin::new(&mut paced.inner).poll_read(context, &mut piece))?;
-        let (read, initialized) = (piece.filled().len(), piece.initialized().len());
-        pace.passed(read);
-        debug_assert!(initialized >= read);
-        // What was read into the piece stands behind what was there.
-        output.initialize_unfilled_to(read);
+        let read = piece.filled().len();
+        pace.passed(read, Instant::now());
         output.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -76,7 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         let Some(pace) = &mut paced.writing else { return Pin::new(&mut paced.inner).poll_write(context, bytes) };
         let most = ready!(pace.poll(context)).min(bytes.len());
         let written = ready!(Pin::new(&mut paced.inner).poll_write(context, &bytes[..most]))?;
-        pace.passed(written);
+        pace.passed(written, Instant::now());
         Poll::Ready(Ok(written))
     }
 
@@ -92,25 +94,40 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    #[tokio::test(start_paused = true)]
-    async fn each_way_has_its_pace() {
+    #[tokio::test]
+    async fn what_has_passed_is_waited_for() {
+        let mut pace = Pace::new(1000);
+        let start = pace.due;
+        assert_eq!(pace.waits(start), None);
+        pace.passed(100, start);
+        assert_eq!(pace.waits(start), None, "a tenth of a second's bytes may pass at once");
+        pace.passed(900, start);
+        assert_eq!(pace.waits(start), Some(start + Duration::from_millis(900)));
+        assert_eq!(pace.waits(start + Duration::from_millis(900)), None);
+        // What was not used in time is gone.
+        let later = start + Duration::from_secs(60);
+        pace.passed(500, later);
+        assert_eq!(pace.waits(later), Some(later + Duration::from_millis(400)));
+    }
+
+    #[tokio::test]
+    async fn every_byte_passes_both_ways() {
+        let sent: Vec<u8> = (0..3000u32).map(|byte| byte as u8).collect();
         let (near, mut far) = duplex(1 << 20);
-        let mut paced = Paced::new(near, Some(1000));
-        let began = Instant::now();
-        far.write_all(&[7; 3000]).await.expect("written");
-        let mut all = vec![0; 3000];
-        paced.read_exact(&mut all).await.expect("read");
-        assert_eq!(all, vec![7; 3000]);
-        let read = began.elapsed();
-        assert!(
-            read >= Duration::from_millis(2700) && read < Duration::from_millis(3300),
-            "{read:?} of the made-up time"
-        );
-        paced.write_all(&[8; 3000]).await.expect("written");
+        let mut paced = Paced::new(near, Some(10_000));
+        far.write_all(&sent).await.expect("written");
+        // Into memory that nobody has written yet.
+        let mut all = BytesMut::new();
+        while all.len() < sent.len() {
+            assert!(paced.read_buf(&mut all).await.expect("read") > 0);
+        }
+        assert_eq!(all, sent);
+        paced.write_all(&sent).await.expect("written");
+        let mut all = vec![0; sent.len()];
         far.read_exact(&mut all).await.expect("read");
-        assert_eq!(all, vec![8; 3000]);
-        assert!(began.elapsed() >= 2 * Duration::from_millis(2700));
+        assert_eq!(all, sent);
     }
 }
