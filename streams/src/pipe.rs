@@ -200,11 +200,14 @@ impl<T> WeakOutbox<T> {
     }
 }
 
+/// Makes of bytes what the connection sends.
+type Wrap<T> = Box<dyn Fn(&[u8]) -> T + Send + Sync>;
+
 /// Writes to one stream. What is written is on its way; the connection sends it by itself.
 pub struct Writer<T> {
     outbox: Outbox<T>,
     room: PollSemaphore,
-    wrap: Box<dyn Fn(&[u8]) -> T + Send + Sync>,
+    wrap: Wrap<T>,
     /// What says that no more comes.
     end: Option<T>,
 }
