@@ -50,7 +50,8 @@ clients:
 # The client scripts in tests/clients are run by the package holdfast-tests.
 # Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
 test: setup clients
-	$(lightly) build --release --locked --workspace
+	@# With the feature that the tests of logs have the engine compiled with, so that it is compiled once.
+	$(lightly) build --release --locked --workspace --features holdfast-engine/suite
 	$(CARGO_TARGET_DIR)/release/xtask ci
 	@# The sum is wanted above all when something failed.
 	status=0; \

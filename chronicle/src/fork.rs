@@ -10,7 +10,7 @@ use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::{Unknown, resolve};
 use holdfast_engine::{Fault, LogRead};
 use holdfast_storage_rocks::folder::{check_entries, make_private};
-use holdfast_storage_rocks::{Fork, RocksLog};
+use holdfast_storage_rocks::{FolderFault, Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
 use holdfast_value::{Value, json};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -117,8 +117,8 @@ pub struct ForkHere {
 impl Forker for ForkHere {
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade> {
         let unmade = |fault| match fault {
-            Fault::Unreadable { what } => Unmade::Folder(what),
-            occupied @ Fault::Occupied { .. } => Unmade::Folder(occupied.to_string()),
+            FolderFault::Log(Fault::Unreadable { what }) => Unmade::Folder(what),
+            occupied @ FolderFault::Occupied { .. } => Unmade::Folder(occupied.to_string()),
             fault => Unmade::Failed(fault.to_string()),
         };
         // Before anything is linked: what is asked for is mostly what cannot be had.

@@ -4,7 +4,7 @@
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `admission` what is changed or refused besides, `wire` what goes out.
-//! [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people, and [`visible`] has what
+//! [`etcd`] has the keys and values of a store that is shared with Kubernetes, [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people, and [`visible`] has what
 //! others wrote shown to them as text.
 
 pub mod admission;
@@ -14,6 +14,7 @@ pub mod authz;
 pub mod cel;
 pub mod digest;
 pub mod election;
+pub mod etcd;
 pub mod event;
 pub mod expiry;
 pub mod flowcontrol;

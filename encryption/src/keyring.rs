@@ -8,11 +8,12 @@
 use crate::cipher::Cipher;
 use crate::configuration::{Configuration, Entry, Provider as Described};
 use crate::kms::{Closed, Kms};
+use crate::locked::{Locked, LockedValue};
 use crate::metrics::{Metrics, Way};
 use holdfast_core::event::Record;
 use holdfast_core::kinds::registry;
 use holdfast_engine::Fault;
-use holdfast_engine::log::{Locked, Prepared, Values};
+use holdfast_engine::log::sealing::{Prepared, Values};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -280,7 +281,8 @@ impl Values for Patient {
 }
 
 fn locked(record: &Record, why: Locked) -> Fault {
-    Fault::Locked { offset: record.offset(), object: format!("{}/{}", record.resource, record.key), why }
+    let object = format!("{}/{}", record.resource, record.key);
+    Fault::Sealed(Box::new(LockedValue { offset: record.offset(), object, why }))
 }
 
 /// Where a value belongs: the object's storage key, and the event. Neither holds a zero byte.
@@ -346,7 +348,7 @@ mod tests {
 
     fn why(opened: Result<Record, Fault>) -> Locked {
         match opened {
-            Err(Fault::Locked { why, .. }) => why,
+            Err(fault) if Locked::of(&fault).is_some() => Locked::of(&fault).cloned().expect("it is locked"),
             other => panic!("{other:?}"),
         }
     }

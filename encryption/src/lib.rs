@@ -12,10 +12,12 @@ mod configuration;
 mod keyring;
 pub mod kms;
 mod live;
+mod locked;
 mod metrics;
 mod sealed;
 
 pub use configuration::Configuration;
 pub use keyring::{Keyring, Patient};
 pub use live::{Follow, Live};
+pub use locked::{Locked, LockedValue};
 pub use sealed::SealedLog;

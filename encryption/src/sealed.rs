@@ -3,7 +3,8 @@
 use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Identity, Prepared, Values, Wake};
+use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
+use holdfast_engine::log::{Identity, Proposal, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -105,23 +106,24 @@ impl<L: LogRead + ?Sized> LogRead for SealedLog<L> {
         self.log.identity()
     }
 
-    fn encrypts(&self) -> bool {
-        self.live.keyring().is_configured()
-    }
-
     fn repaired(&self) -> Result<Offset, Fault> {
         self.log.repaired()
     }
 }
 
 impl<L: Log + ?Sized> Log for SealedLog<L> {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let keyring = self.live.keyring();
         if !keyring.is_configured() {
-            return self.log.append(batch);
+            return self.log.commit(proposal);
         }
-        let sealed: Vec<Record> = batch.iter().map(|record| keyring.seal(record.clone())).collect::<Result<_, _>>()?;
-        self.log.append(&sealed)
+        let sealed = proposal.records.iter().map(|record| keyring.seal(record.clone()));
+        let sealed: Vec<Record> = sealed.collect::<Result<_, _>>()?;
+        self.log.commit(&proposal.with(&sealed))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.log.is_shared()
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
@@ -162,6 +164,12 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
 
     fn recover(&self) -> Result<(), Fault> {
         self.log.recover()
+    }
+}
+
+impl<L: LogRead + ?Sized> Sealing for SealedLog<L> {
+    fn encrypts(&self) -> bool {
+        self.live.keyring().is_configured()
     }
 
     fn prepare(&self, resource: &str) -> Option<Prepared> {

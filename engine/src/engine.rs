@@ -6,7 +6,9 @@ use crate::hub::Hub;
 use crate::large::{Large, aside};
 use crate::limits::Limits;
 use crate::load::load;
-use crate::log::{Fault, Log, Prepared};
+use crate::log::sealing::{InPlain, Prepared, Sealing};
+use crate::log::{Fault, Log};
+use crate::newest::Newest;
 use crate::past::{Memory, View};
 use crate::pins::{Cut, Kept, Pins};
 use crate::planted::{Bug, planted};
@@ -28,7 +30,7 @@ use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
-use holdfast_core::refusal::{Expired, Timeout};
+use holdfast_core::refusal::{Expired, Timeout, Unavailable};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
@@ -59,6 +61,15 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
+    /// Who closes the values of the log's events, where somebody does.
+    pub sealing: Option<Arc<dyn Sealing>>,
+}
+
+impl Options {
+    /// For a log that keeps values as they are.
+    pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Options {
+        Options { settings, clock, sealing: None }
+    }
 }
 
 /// What decisions need from outside, and only the shell can do.
@@ -104,6 +115,7 @@ pub struct Engine {
     turns: Turns,
     large: Large,
     limits: Limits,
+    newest: Newest,
     /// The versions that forks of it began at.
     holds: Holds,
 }
@@ -184,6 +196,7 @@ impl Engine {
             turns: Turns::default(),
             large: Large::default(),
             limits: Limits::default(),
+            newest: Newest::default(),
             holds: Holds::default(),
         };
         Ok((Arc::new(engine), writer, outputs))
@@ -213,9 +226,10 @@ impl Engine {
             return Err(Fault::Forgotten { asked: begin, oldest });
         }
         let hub = Hub::beside(&self.hub);
+        let in_plain: Arc<dyn Sealing> = Arc::new(InPlain { base_encrypts: self.encrypts() });
+        let options = Options { sealing: Some(in_plain), ..self.options.clone() };
         let how = (FORK_COMMANDS_MAX, self.reads.clone());
-        let (engine, writer, queue) =
-            Engine::over(log, (state, self.built_in.clone()), self.options.clone(), hub, how)?;
+        let (engine, writer, queue) = Engine::over(log, (state, self.built_in.clone()), options, hub, how)?;
         engine.queue.turn_here(writer, queue);
         Ok(engine)
     }
@@ -256,6 +270,15 @@ impl Engine {
 
     pub fn log(&self) -> &Arc<dyn Log> {
         &self.log
+    }
+
+    /// Whether the log keeps values of some resources encrypted. Whoever reads it here has them in plain.
+    pub fn encrypts(&self) -> bool {
+        self.sealing().is_some_and(|sealing| sealing.encrypts())
+    }
+
+    pub(crate) fn sealing(&self) -> Option<&Arc<dyn Sealing>> {
+        self.options.sealing.as_ref()
     }
 
     /// Where the log is read, for whoever reads it.
@@ -314,7 +337,9 @@ impl Engine {
         actor: Actor,
         stamp: Stamp,
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
-        self.prepare_log(&writes).await?;
+        if let Some(sealing) = self.sealing() {
+            self.prepare_values(sealing.as_ref(), &writes).await?;
+        }
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.queue.hand_over(Input::Commit(Box::new(command))).map_err(|unsent| match unsent {
@@ -325,11 +350,11 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Has fetched what the log needs for the writes: the writer waits for nobody.
-    async fn prepare_log(&self, writes: &[Write]) -> Result<(), Rejection> {
+    /// Has fetched what it takes to close the values of the writes: the writer waits for nobody.
+    async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.snapshot();
-            writes.iter().filter_map(|write| self.log.prepare(&state.kind(write.kind).storage)).collect()
+            writes.iter().filter_map(|write| sealing.prepare(&state.kind(write.kind).storage)).collect()
         };
         for prepared in prepared {
             prepared.await.map_err(|fault| Rejection::Failed(fault.to_string()))?;
@@ -359,7 +384,12 @@ impl Engine {
             (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
                 self.past(Offset(self.snapshot().offset.0 - 1)).await
             }
-            (None, Freshness::Newest) => Ok(View::of(self.snapshot())),
+            (None, Freshness::Newest) => {
+                if !planted(Bug::OthersUnread) {
+                    self.catch_up().await?;
+                }
+                Ok(View::of(self.snapshot()))
+            }
             (None, Freshness::NotOlderThan(offset)) => {
                 self.reach(offset).await?;
                 Ok(View::of(self.snapshot()))
@@ -429,6 +459,21 @@ impl Engine {
         &self.pins
     }
 
+    /// Whether other servers write to the log, so that the newest state here may be older than the log.
+    pub fn is_shared(&self) -> bool {
+        self.log.is_shared()
+    }
+
+    /// Sees to it that the state is no older than the log was when this was called. Costs nothing where this server alone
+    /// writes to it.
+    pub async fn catch_up(&self) -> Result<(), Refusal> {
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let newest = self.newest.ask(&self.log, &self.reads).await.map_err(unreachable)?;
+        self.reach(newest).await
+    }
+
     /// Waits a little for a version that is yet to come.
     pub async fn reach(&self, offset: Offset) -> Result<(), Refusal> {
         let deadline = tokio::time::Instant::now() + FUTURE_VERSION_WAIT;
@@ -458,4 +503,9 @@ impl Engine {
     ) -> Result<Watch, Refusal> {
         Watch::still(self.clone(), view, selection, start).await
     }
+}
+
+/// Why it cannot be asked how far the log is: nobody is told of a state that may be old.
+fn unreachable(fault: Fault) -> Refusal {
+    Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -4,7 +4,7 @@
 //! Making one takes no longer however long the other log is. While it lives the other log [keeps](Held) the history that
 //! the two share. Nothing is written to a disk: the fork goes when it is dropped.
 
-use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Size};
+use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Proposal, Size};
 use crate::volatile::VolatileLog;
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,10 +262,6 @@ impl LogRead for ForkedLog {
         Ok(Identity { id: Some(self.id.clone()), origin: Some(origin) })
     }
 
-    fn encrypts(&self) -> bool {
-        self.base.encrypts()
-    }
-
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(self.base.repaired()?.min(self.at))
     }
@@ -298,12 +294,12 @@ impl Then for ControlFlow<()> {
 }
 
 impl Log for ForkedLog {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
-        let bytes = batch.iter().map(|record| record.encoded_bytes() as u64).sum();
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        let bytes = proposal.records.iter().map(|record| record.encoded_bytes() as u64).sum();
         if !self.room.take(bytes) {
             return Err(Fault::Full { operation: "append to a fork in memory" });
         }
-        self.own.append(batch)
+        self.own.commit(proposal)
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {
@@ -485,4 +481,28 @@ mod tests {
         drop(newer);
         assert_eq!(holds.limit(Offset(9)), Offset(9));
     }
+}
+
+/// A fork of a log without events. It goes with its process.
+#[cfg(test)]
+impl crate::log::suite::Backend for ForkedLog {
+    fn fresh() -> Self {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).expect("randomness");
+        let name = ("a fork".to_owned(), secret);
+        ForkedLog::new(Arc::new(VolatileLog::default()), Offset::ZERO, None, name, Room::new(u64::MAX))
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
+    }
+
+    fn reopened(self) -> Self {
+        self
+    }
+}
+
+#[cfg(test)]
+mod suite {
+    crate::storage_suite!(crate::forked::ForkedLog);
 }

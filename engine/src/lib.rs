@@ -3,6 +3,7 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. What is deliberately absent:
 //! the engine knows neither HTTP nor any storage product; it owns the trait [`Log`] and nothing behind it.
 
+mod awaited;
 mod engine;
 pub mod forked;
 pub mod gather;
@@ -15,6 +16,7 @@ pub mod memory;
 mod missed;
 pub mod moment;
 mod mutate;
+mod newest;
 mod past;
 mod pins;
 pub mod planted;
@@ -32,7 +34,8 @@ pub mod writer;
 pub use engine::{Clock, Engine, Options, Outside};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use load::load;
-pub use log::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
+pub use log::sealing::Sealing;
+pub use log::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 pub use mutate::{Collection, Reply};
 pub use past::{View, Wanted};
 pub use pins::{Cut, Kept};

@@ -4,12 +4,18 @@
 //! append to the same log: then an append may come back [`Append::Behind`], and what they wrote comes by
 //! [`Log::tail`].
 
-use holdfast_core::event::{Damage, Offset, Record};
+mod fault;
+mod proposal;
+pub mod sealing;
+#[cfg(any(test, feature = "suite"))]
+pub mod suite;
+
+pub use fault::{Cause, DamagedEvent, Fault};
+pub use proposal::{Append, Decision, Expected, Proposal, Receipt};
+
+use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BinaryHeap};
-use std::future::Future;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// How many records are read at a time where all of many are asked for.
@@ -123,11 +129,6 @@ pub trait LogRead: Send + Sync + 'static {
     /// Which log this is; nothing for one without a name.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
-    }
-
-    /// Whether values of some resources are encrypted where they are kept. Whoever reads them here has them in plain.
-    fn encrypts(&self) -> bool {
-        false
     }
 
     /// Gaps up to this version were left by a repair, which told of them; zero when there was none.
@@ -244,14 +245,26 @@ impl First {
 
 /// A log that this process writes to, through one writer.
 ///
-/// A log that nobody else appends to numbers its records densely from 1, never says [`Append::Behind`] and never wakes
-/// anybody: the defaults of [`tail`](Self::tail) and [`wake_by`](Self::wake_by) are enough for it.
+/// A log that nobody else appends to takes its records as the writer numbers them, densely from 1, never says
+/// [`Append::Behind`] and never wakes anybody: the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by) and
+/// [`is_shared`](Self::is_shared) are enough for it.
 pub trait Log: LogRead {
-    /// Appends the batch and makes it durable: when this returns, no crash loses it. All of it or nothing.
+    /// Puts what is proposed into the log and makes it durable: when this returns, no crash loses what it says is there.
     ///
-    /// The batch's offsets follow the log's last one without a gap. After a fault it is not known whether the
-    /// batch is there: the caller must [`recover`](Self::recover) before it appends again.
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault>;
+    /// After a fault it is not known whether anything of it is there, unless the fault is [`Fault::Unreachable`]: the
+    /// caller must [`recover`](Self::recover) before it commits again. The same goes for a [`Receipt::Unknown`].
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault>;
+
+    /// Commits records that are numbered already, each by itself.
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        self.commit(&Proposal::of(batch))
+    }
+
+    /// Whether other servers append to it all the time, so that the newest state of this one may be older than the log.
+    /// Whoever needs the newest asks for the [`last`](LogRead::last) offset, and waits until the state has it.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// The next events after `after`, in order, whoever appended them; none when there are none yet. It reads what is
     /// there, and does not wait.
@@ -306,46 +319,14 @@ pub trait Log: LogRead {
     }
 
     /// Makes the log writable again after a fault, if the cause is gone.
+    ///
+    /// When it succeeds, nothing is unknown any more: what is in the log of earlier commits comes by the
+    /// [`tail`](Self::tail), and nothing else of them will ever be in it.
     fn recover(&self) -> Result<(), Fault>;
-
-    /// What has to be awaited before an event of the resource can be appended, where there is anything: a log that
-    /// keeps values encrypted may have to ask for a key, and an append asks nobody. A fault refuses the write alone.
-    fn prepare(&self, resource: &str) -> Option<Prepared> {
-        let _ = resource;
-        None
-    }
-
-    /// Whether an event's value is kept otherwise than it would be now, so that the next write of its object is to be
-    /// a real one even when it changes nothing.
-    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
-        let _ = offset;
-        Ok(false)
-    }
-}
-
-/// See [`Log::prepare`].
-pub type Prepared = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
-
-/// How the values of events are kept, beside what is told of them in plain.
-pub trait Values {
-    /// The event with its value in plain.
-    fn open(&self, record: Record) -> Result<Record, Fault>;
-
-    /// The event as it is to be kept.
-    fn seal(&self, record: Record) -> Result<Record, Fault>;
 }
 
 /// Called when there is something in the tail.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
-/// What came of an append.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Append {
-    /// The batch is durable.
-    Appended,
-    /// Somebody else was first, and nothing of the batch is in the log. Their events come by [`Log::tail`].
-    Behind,
-}
 
 /// What a log takes on its disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -371,88 +352,4 @@ pub struct Origin {
     pub id: Option<String>,
     /// The two have the same events up to this one.
     pub version: Offset,
-}
-
-/// What was making a log that is not whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfinished {
-    Import,
-    Fork,
-}
-
-impl Unfinished {
-    fn told(self, path: &Path) -> String {
-        match self {
-            Self::Import => format!("the import into {} is not finished", path.display()),
-            Self::Fork => format!("the fork in {} was interrupted before it was whole", path.display()),
-        }
-    }
-}
-
-/// The log failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    #[error("the disk under the log is full ({operation})")]
-    Full { operation: &'static str },
-    /// `path` is the folder of a log that is kept in one.
-    #[error("the log's event {offset} is damaged: {damage}")]
-    Damaged { offset: Offset, damage: Damage, path: Option<PathBuf> },
-    #[error("the log is damaged after its event {after}: {what}")]
-    DamagedStore { after: Offset, what: String, path: PathBuf },
-    /// Another command was making the log there.
-    #[error("{}", what.told(path))]
-    Unfinished { what: Unfinished, path: PathBuf },
-    /// A new log was to be made there.
-    #[error("{} {why}, and nothing is added to what is there", path.display())]
-    Occupied { path: PathBuf, why: &'static str },
-    #[error("{} holds no Holdfast log", path.display())]
-    NoLog { path: PathBuf },
-    #[error("no import into {} was begun", path.display())]
-    NotBegun { path: PathBuf },
-    /// Another process writes the log so often that no moment was found at which its files fit each other.
-    #[error("the server changes the files of its log all the time: they cannot be copied beside it")]
-    Restless,
-    #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
-    InUse { path: String, holder: String },
-    #[error("too old resource version: {asked} ({oldest})")]
-    Forgotten { asked: Offset, oldest: Offset },
-    /// Nothing failed: the kind was redefined or went away, and who follows it begins anew.
-    #[error("the kind is no longer what it was")]
-    Redefined,
-    #[error("{what}")]
-    Unreadable { what: String },
-    /// The value of an event cannot be read, or written, as it is to be kept.
-    #[error("{object} (event {offset}): {why}")]
-    Locked { offset: Offset, object: String, why: Locked },
-    /// The cause is part of what is told, so that who tells of causes, too, does not say it twice.
-    #[error("the log cannot {operation}: {cause}")]
-    Io { operation: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
-}
-
-/// Why the value of an event stays closed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Locked {
-    #[error("its value is encrypted, and no configuration says how to read it")]
-    NoConfiguration,
-    #[error("its value is encrypted, and the configuration has no provider for its prefix {prefix:?}")]
-    NoProvider { prefix: String },
-    #[error("its value is not encrypted, and the configuration has no identity provider that would read it")]
-    Plain,
-    #[error(
-        "its value cannot be decrypted with the key {prefix:?}: the key is another, or the value was changed or moved"
-    )]
-    Changed { prefix: String },
-    /// Whoever keeps the key does not give it; it may later.
-    #[error("{0}")]
-    Unreachable(String),
-}
-
-impl Fault {
-    pub fn io(operation: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Fault {
-        Fault::Io { operation, cause: Box::new(cause) }
-    }
-
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Full { .. })
-    }
 }

@@ -1,6 +1,6 @@
 //! A log in memory, with faults and a second appender on demand: for tests, and the naive twin of the real ones.
 
-use crate::log::{Append, Fault, Log, LogRead, Size, Wake};
+use crate::log::{Append, Fault, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -114,11 +114,7 @@ impl Inner {
     }
 
     fn decode(&self, index: usize) -> Result<Record, Fault> {
-        Record::decode_record(&self.records[index]).map_err(|damage| Fault::Damaged {
-            offset: Offset(index as u64 + 1),
-            damage,
-            path: None,
-        })
+        Record::decode_record(&self.records[index]).map_err(|damage| Fault::damaged(Offset(index as u64 + 1), damage))
     }
 
     fn push(&mut self, record: &Record) {
@@ -189,7 +185,7 @@ impl LogRead for MemoryLog {
 }
 
 impl Log for MemoryLog {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let mut inner = self.lock();
         let failed = || Fault::io("append", std::io::Error::other("planned fault"));
         if inner.broken {
@@ -199,13 +195,13 @@ impl Log for MemoryLog {
             let records = first(Offset(inner.records.len() as u64));
             inner.push_of_other(&records);
         }
-        if batch.first().is_some_and(|record| record.offset <= inner.others) {
+        if proposal.records.first().is_some_and(|record| record.offset <= inner.others) {
             return Ok(Append::Behind);
         }
         let fault = inner.fault.take();
         assert!(fault != Some(Planned::Panic), "planned panic");
         if !matches!(fault, Some(Planned::Full | Planned::Lost)) {
-            batch.iter().for_each(|record| inner.push(record));
+            proposal.records.iter().for_each(|record| inner.push(record));
         }
         inner.broken = fault.is_some();
         inner.full = fault == Some(Planned::Full);
@@ -274,4 +270,29 @@ impl Log for MemoryLog {
         inner.broken = false;
         Ok(())
     }
+}
+
+#[cfg(test)]
+impl crate::log::suite::Backend for MemoryLog {
+    fn fresh() -> Self {
+        MemoryLog::default()
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
+    }
+
+    fn reopened(self) -> Self {
+        self.survivor()
+    }
+
+    fn append_as_other(&self, records: &[Record]) -> bool {
+        MemoryLog::append_as_other(self, records);
+        true
+    }
+}
+
+#[cfg(test)]
+mod suite {
+    crate::storage_suite!(crate::memory::MemoryLog);
 }

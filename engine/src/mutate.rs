@@ -23,6 +23,7 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use holdfast_value::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
@@ -183,8 +184,23 @@ impl Engine {
         in_turn: bool,
     ) -> Result<Attempt, Refusal> {
         let snapshot = self.snapshot();
-        let request = &*request.retarget(&snapshot.registry, kind)?;
-        let mut decision = self.judge(&snapshot, request, stamp, answers, told).await?;
+        let mut decided = self.judge_on(&snapshot, request, kind, stamp, answers, told).await;
+        let writes = decided.as_ref().is_ok_and(|(_, decision)| !decision.writes.is_empty());
+        // Who writes is told by the log whether others were faster. Who is refused, or told that nothing changes, must not
+        // be told so of a state that is old.
+        let snapshot = match self.is_shared() && (!writes || request.options.dry_run) && !planted(Bug::RefusedUnread) {
+            false => snapshot,
+            true => {
+                self.catch_up().await?;
+                let newest = self.snapshot();
+                if newest.offset > snapshot.offset {
+                    decided = self.judge_on(&newest, request, kind, stamp, answers, told).await;
+                }
+                newest
+            }
+        };
+        let (request, mut decision) = decided?;
+        let request = &*request;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
             return Ok(Attempt::Done(self.rehearsed(&snapshot, request, decision).await));
         }
@@ -208,16 +224,29 @@ impl Engine {
         }
     }
 
+    /// Judges the request as one on the kind as it is defined now.
+    async fn judge_on<'r>(
+        &self,
+        snapshot: &State,
+        request: &'r Request,
+        kind: &Arc<Kind>,
+        stamp: Stamp,
+        answers: &mut Answers,
+        told: &mut Told,
+    ) -> Result<(Cow<'r, Request>, Decision), Refusal> {
+        let request = request.retarget(&snapshot.registry, kind)?;
+        let decision = self.judge(snapshot, &request, stamp, answers, told).await?;
+        Ok((request, decision))
+    }
+
     /// The version that a decision leaves as it is, though the log would keep it otherwise now.
     async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
         let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
             return Ok(None);
         };
-        let (log, version) = (self.log().clone(), entry.offset);
-        if !log.encrypts() {
-            return Ok(None);
-        }
-        let outdated = self.reads().run(move || log.is_outdated(version)).await.map_err(Refusal::fault)?;
+        let Some(sealing) = self.sealing().filter(|sealing| sealing.encrypts()).cloned() else { return Ok(None) };
+        let version = entry.offset;
+        let outdated = self.reads().run(move || sealing.is_outdated(version)).await.map_err(Refusal::fault)?;
         Ok(outdated.then_some(version))
     }
 
@@ -323,6 +352,7 @@ impl Engine {
     /// was picked, as it was.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
+        self.catch_up().await?;
         let snapshot = self.snapshot();
         if planted(Bug::MassDeletionOfOldKind) && !snapshot.registry.serves(request.target.kind) {
             let kind = snapshot.registry.share(request.target.kind);

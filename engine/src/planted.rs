@@ -77,9 +77,35 @@ pub enum Bug {
     WebhookUnasked,
     /// An event does not tell what webhooks have changed.
     ChangesUntold,
+    /// A decision that may be in the log is proposed again before that is read back.
+    UnknownTakenForLost,
+    /// A decision that may be in the log is acknowledged.
+    UnknownTakenForDone,
+    /// A decision is acknowledged when the log has it, before what others put in front of it was read.
+    ReceiptAnswered,
+    /// The writer keeps its own numbers, whatever the log has given out.
+    NumbersOfOwn,
+    /// A read of the newest version does not ask whether other servers have written.
+    OthersUnread,
+    /// A request is refused for what this server knows, and nobody asks whether it is still so.
+    RefusedUnread,
+    /// An event that others wrote is passed over now and then.
+    TailSkips,
 }
 
 impl Bug {
+    /// Those that take a log which several servers write to.
+    pub const SHARED: [Bug; 7] = [
+        Bug::UnknownTakenForLost,
+        Bug::UnknownTakenForDone,
+        Bug::ReceiptAnswered,
+        Bug::NumbersOfOwn,
+        Bug::OthersUnread,
+        Bug::RefusedUnread,
+        Bug::TailSkips,
+    ];
+
+    /// All others.
     pub const ALL: [Bug; 34] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,

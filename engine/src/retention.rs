@@ -168,7 +168,7 @@ pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64, holds: &Holds) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{Append, LogRead};
+    use crate::log::{Append, LogRead, Proposal};
     use crate::memory::MemoryLog;
     use holdfast_core::event::{Operation, Record};
 
@@ -189,7 +189,7 @@ mod tests {
             object: vec![b'x'; 100].into(),
             ..Record::default()
         };
-        assert_eq!(log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written"), Append::Appended);
+        assert!(log.append(&(1..=10_000).map(record).collect::<Vec<_>>()).expect("written").is_appended());
         log
     }
 
@@ -271,8 +271,8 @@ mod tests {
     }
 
     impl Log for Small {
-        fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
-            self.log.append(batch)
+        fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+            self.log.commit(proposal)
         }
 
         fn secret(&self) -> Result<[u8; 32], Fault> {

@@ -3,7 +3,7 @@
 //! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. An object's bytes
 //! are those that the state holds.
 
-use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Size};
+use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Proposal, Size};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
@@ -246,9 +246,9 @@ impl LogRead for VolatileLog {
 }
 
 impl Log for VolatileLog {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let mut inner = self.write_inner();
-        batch.iter().for_each(|record| inner.push(record));
+        proposal.records.iter().for_each(|record| inner.push(record));
         Ok(Append::Appended)
     }
 
@@ -269,4 +269,25 @@ impl Log for VolatileLog {
     fn recover(&self) -> Result<(), Fault> {
         Ok(())
     }
+}
+
+/// Nothing survives its process, so that to reopen it is to go on with it.
+#[cfg(test)]
+impl crate::log::suite::Backend for VolatileLog {
+    fn fresh() -> Self {
+        VolatileLog::default()
+    }
+
+    fn log(&self) -> &dyn Log {
+        self
+    }
+
+    fn reopened(self) -> Self {
+        self
+    }
+}
+
+#[cfg(test)]
+mod suite {
+    crate::storage_suite!(crate::volatile::VolatileLog);
 }

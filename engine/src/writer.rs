@@ -2,8 +2,9 @@
 //!
 //! 1. Check each decision's expectations against the newest state, decisions before it in the batch included, and
 //!    number the writes of those that hold ([`Batch::check`]).
-//! 2. Append them to the log, durable, with one fsync for the batch. Where somebody else was first, take over what
-//!    they wrote and begin again with 1.
+//! 2. Put them into the log, durable, with one fsync for the batch. Where somebody else was first, take over what
+//!    they wrote and begin again with 1. A log that numbers events itself says what became of each decision: then all
+//!    comes from its tail, in the log's order, others' events among ours ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
 //! 5. Answer.
@@ -11,15 +12,17 @@
 //! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it
 //! compares versions and claims, and what went stale is decided again by who asked for it.
 
+use crate::awaited::Awaited;
 use crate::gather::Gathering;
 use crate::hub::Hub;
-use crate::log::{Append, Fault, Log};
+use crate::log::{Append, Decision, Expected, Fault, Log, Proposal, Receipt};
 use crate::pins::Pins;
 use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;
-use holdfast_core::event::{Actor, Operation, Record};
+use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::{Body, Packer};
 use holdfast_core::pipeline::{self, Expectation, Write};
@@ -33,6 +36,8 @@ use tokio::sync::oneshot;
 const BATCH_COMMANDS_MAX: usize = 512;
 /// How many bytes of objects share one fsync at most.
 const BATCH_BYTES_MAX: usize = 8 << 20;
+/// How often decisions are proposed again that others were faster than.
+const ROUNDS_MAX: usize = 16;
 /// How long a writer without work waits before it looks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
@@ -113,6 +118,10 @@ pub struct Writer {
     others: Arc<AtomicBool>,
     /// Why the log may not be appended to; `None` when all is well.
     poison: Option<Poison>,
+    /// Decisions that the log has, or may have, and whose events are still to come by its tail.
+    awaited: Awaited,
+    /// Decisions that turned out not to be in the log, and are proposed again.
+    unwritten: Vec<Command>,
     /// Empty between two batches: its room is used again.
     batch: Vec<Command>,
     /// Keeps objects that have not changed for a while in less room.
@@ -122,12 +131,15 @@ pub struct Writer {
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
+    /// Whether nothing is in the log of what was proposed when it failed.
+    is_unwritten: bool,
     why: String,
 }
 
 impl From<&Fault> for Poison {
     fn from(fault: &Fault) -> Poison {
-        Poison { is_full: fault.is_full(), why: fault.to_string() }
+        let is_unwritten = fault.is_full() || matches!(fault, Fault::Unreachable { .. });
+        Poison { is_full: fault.is_full(), is_unwritten, why: fault.to_string() }
     }
 }
 
@@ -135,6 +147,11 @@ impl Poison {
     /// For a write that was not tried.
     fn rejection(&self) -> Rejection {
         if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
+    }
+
+    /// For a write that was proposed when the log failed.
+    fn rejection_of_tried(&self) -> Rejection {
+        if self.is_unwritten { self.rejection() } else { Rejection::Failed(self.why.clone()) }
     }
 }
 
@@ -146,8 +163,19 @@ impl Writer {
         hub: Arc<Hub>,
         pins: Arc<Pins>,
     ) -> Writer {
-        let packer = Packer::default();
-        Writer { state, log, published, hub, pins, others: Arc::default(), poison: None, batch: Vec::new(), packer }
+        Writer {
+            state,
+            log,
+            published,
+            hub,
+            pins,
+            others: Arc::default(),
+            poison: None,
+            awaited: Awaited::default(),
+            unwritten: Vec::new(),
+            batch: Vec::new(),
+            packer: Packer::default(),
+        }
     }
 
     /// Set by whoever sees that others have appended.
@@ -169,10 +197,18 @@ impl Writer {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.heal();
-                    self.follow();
+                    self.look_after_log();
                 }
             }
+        }
+    }
+
+    /// While there is nothing to write: makes a faulty log work again, and takes over what is there.
+    pub fn look_after_log(&mut self) {
+        self.heal();
+        self.follow();
+        if !self.unwritten.is_empty() {
+            self.commit(&mut Vec::new());
         }
     }
 
@@ -210,6 +246,7 @@ impl Writer {
     pub fn commit(&mut self, commands: &mut Vec<Command>) {
         self.heal();
         self.follow();
+        commands.splice(0..0, self.unwritten.drain(..));
         if let Some(poison) = &self.poison {
             commands.drain(..).for_each(|command| command.answer(Err(poison.rejection())));
             return;
@@ -275,16 +312,20 @@ impl Writer {
     }
 
     /// Makes the batch durable, and the state with it the newest. Decisions that others were faster than are checked
-    /// again, so what is appended in the end may be less.
+    /// again, so what is appended in the end may be less, or nothing.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
-        loop {
+        for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {
                 true => Ok(Append::Appended),
-                false => self.log.append(&batch.records),
+                false => self.log.commit(&Proposal::new(&batch.records, &|| batch.decisions())),
             };
             match appended.and_then(|appended| self.after(appended)) {
                 Ok(Append::Behind) if !planted(Bug::OvertakenAcknowledged) => {
                     batch = Batch::check(&self.state, batch.take_back());
+                }
+                Ok(Append::Numbered(receipts)) if !planted(Bug::NumbersOfOwn) => {
+                    let again = self.settle(batch, receipts)?;
+                    batch = Batch::check(&self.state, again.into_iter());
                 }
                 Ok(_) => {
                     self.state = batch.next.clone();
@@ -296,14 +337,62 @@ impl Writer {
                 }
             }
         }
+        let why = "other servers were faster again and again; please try again";
+        batch.take_back().for_each(|command| command.answer(Err(Rejection::Poisoned(why.into()))));
+        Err(())
     }
 
     /// After a write that somebody else was faster than, what they wrote is taken over first.
     fn after(&mut self, appended: Append) -> Result<Append, Fault> {
-        if appended == Append::Behind {
+        if appended.is_behind() {
             self.take_over()?;
         }
         Ok(appended)
+    }
+
+    /// Tells what became of decisions in a log that numbers events itself, once its tail has shown their events. Gives
+    /// back those to be checked again: who was overtaken, and who lost within the batch, perhaps to one of those.
+    fn settle(&mut self, batch: Batch, receipts: Vec<Receipt>) -> Result<Vec<Command>, ()> {
+        let (mut receipts, mut again, mut refused) = (receipts.into_iter(), Vec::new(), Vec::new());
+        for (command, outcome) in batch.decided {
+            let receipt =
+                if outcome.is_ok() { receipts.next().unwrap_or(Receipt::Unknown) } else { Receipt::Overtaken };
+            if planted(Bug::UnknownTakenForDone) && matches!(receipt, Receipt::Unknown)
+                || planted(Bug::ReceiptAnswered) && matches!(receipt, Receipt::At(_))
+            {
+                command.answer(outcome);
+                continue;
+            }
+            let command = command.taken_back(outcome);
+            match receipt {
+                Receipt::At(offset) => self.awaited.written(command, offset),
+                Receipt::Unknown if planted(Bug::UnknownTakenForLost) => again.push(command),
+                Receipt::Unknown => self.awaited.unsure(command),
+                Receipt::Overtaken => again.push(command),
+                Receipt::Refused(fault) => refused.push((command, Poison::from(&fault))),
+            }
+        }
+        let taken = self.take_over();
+        for (command, poison) in refused {
+            command.answer(Err(poison.rejection_of_tried()));
+        }
+        if let Err(fault) = taken {
+            tracing::error!(%fault, "what became of writes cannot be read");
+            self.poison = Some(Poison::from(&fault));
+        } else if !self.awaited.is_empty() {
+            let fault = Fault::Unknown { why: "nobody said what came of it".into() };
+            tracing::warn!("{fault}; it is read back");
+            self.poison = Some(Poison::from(&fault));
+            self.heal();
+            again.append(&mut self.unwritten);
+        }
+        match &self.poison {
+            None => Ok(again),
+            Some(poison) => {
+                again.into_iter().for_each(|command| command.answer(Err(poison.rejection())));
+                Err(())
+            }
+        }
     }
 
     /// The log did not take the batch, or did not say so.
@@ -319,9 +408,9 @@ impl Writer {
         let poison = Poison::from(fault);
         for (command, outcome) in batch.decided {
             command.answer(Err(match outcome {
-                Ok(_) if !poison.is_full => Rejection::Failed(poison.why.clone()),
+                Ok(_) => poison.rejection_of_tried(),
                 // What it clashed with in the batch has not happened either.
-                _ => poison.rejection(),
+                Err(_) => poison.rejection(),
             }));
         }
         self.poison = Some(poison);
@@ -340,6 +429,8 @@ impl Writer {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log takes writes again");
                 self.poison = None;
+                // What the log knows nothing of now it will never have.
+                self.unwritten.extend(self.awaited.absent());
             }
             Err(fault) => self.poison = Some(Poison::from(&fault)),
         }
@@ -354,9 +445,20 @@ impl Writer {
             }
             let mut next = self.state.clone();
             let mut changes = Vec::with_capacity(records.len());
+            let mut shown = Vec::new();
             for record in &records {
-                let change = Change::from_record(&next.registry, record)
-                    .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
+                if planted(Bug::TailSkips) && record.offset % 11 == 0 {
+                    next.offset = record.offset();
+                    continue;
+                }
+                let change = match self.awaited.own(&next, record) {
+                    Some((place, change)) => {
+                        shown.push((place, change.entry.clone()));
+                        change
+                    }
+                    None => Change::from_record(&next.registry, record)
+                        .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?,
+                };
                 changes.push(fold(&mut next, change));
             }
             self.state = next;
@@ -365,6 +467,7 @@ impl Writer {
             self.pins.replaced(&changes);
             self.pins.count_late();
             self.hub.deliver(&self.state, changes);
+            self.awaited.shown(shown);
         }
     }
 }
@@ -374,7 +477,15 @@ impl Command {
         self.writes.iter().map(|write| write.draft.len()).sum()
     }
 
-    fn answer(self, outcome: Outcome) {
+    /// As it was handed over: its writes have their indexes again.
+    fn taken_back(mut self, outcome: Outcome) -> Command {
+        for (write, entry) in self.writes.iter_mut().zip(outcome.unwrap_or_default()) {
+            write.index = entry.index.clone();
+        }
+        self
+    }
+
+    pub(crate) fn answer(self, outcome: Outcome) {
         // A client that has gone away does not mind.
         let _ = self.answer.send(outcome);
     }
@@ -425,13 +536,29 @@ impl Batch {
 
     /// The decisions once more, as they were handed over.
     fn take_back(self) -> std::vec::IntoIter<Command> {
-        let whole = |(mut command, outcome): (Command, Outcome)| {
-            for (write, entry) in command.writes.iter_mut().zip(outcome.unwrap_or_default()) {
-                write.index = entry.index.clone();
-            }
-            command
+        let commands = self.decided.into_iter().map(|(command, outcome)| command.taken_back(outcome));
+        commands.collect::<Vec<_>>().into_iter()
+    }
+
+    /// What the writes of each decision that holds count on, for a log that compares.
+    fn decisions(&self) -> Vec<Decision> {
+        let mut next = 0;
+        let holds = self.decided.iter().filter_map(|(command, outcome)| Some((command, outcome.as_ref().ok()?)));
+        let decision = |(command, entries): (&Command, &Vec<Arc<Entry>>)| {
+            let records = next..next + entries.len();
+            next = records.end;
+            let expected = |expectation: &Expectation| Expected {
+                resource: self.next.kind(expectation.kind).storage.clone(),
+                key: expectation.key.clone(),
+                version: expectation.version,
+            };
+            let written =
+                command.writes.iter().zip(entries).zip(records.clone()).filter(|((write, _), _)| !write.delete);
+            let claims = written
+                .flat_map(|((_, entry), place)| entry.index.claims.iter().map(move |claim| (place, claim.clone())));
+            Decision { claims: claims.collect(), expects: command.expects.iter().map(expected).collect(), records }
         };
-        self.decided.into_iter().map(whole).collect::<Vec<_>>().into_iter()
+        holds.map(decision).collect()
     }
 
     fn answer(&mut self) {
@@ -496,9 +623,8 @@ fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
 /// Gives the write its offset. Its index goes into the entry.
 fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
-    let json = write.draft.seal(offset);
-    let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
-    let operation = if deleted { Operation::Delete } else { Operation::Put };
+    let (json, change) = change_at(write, offset, time_ms);
+    let operation = if change.deleted { Operation::Delete } else { Operation::Put };
     let record = Record {
         offset: offset.0,
         time_ms,
@@ -508,11 +634,18 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
         replaces: state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
         operation: operation as i32,
         actor: actor.clone(),
-        object: json.clone(),
+        object: json,
     };
+    (record, change)
+}
+
+/// What the write does under this offset, and the object as it says it. Its index goes into the entry.
+pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Bytes, Change) {
+    let json = write.draft.seal(offset);
+    let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
     let index = std::mem::take(&mut write.index);
-    let entry = Arc::new(Entry::new(json, write.draft.head(), offset, time_ms, index));
-    (record, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
+    let entry = Arc::new(Entry::new(json.clone(), write.draft.head(), offset, time_ms, index));
+    (json, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
 }
 
 /// Whether an object is being deleted, as far as a planted bug needs to know.

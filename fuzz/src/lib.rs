@@ -18,8 +18,10 @@ use holdfast_core::authz::escalation::{self, Authorize, Grant};
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::role::RoleKind;
 use holdfast_core::authz::{Attributes, Authorizer, Chain, Consulted, User};
+use holdfast_core::etcd::{self, Keys, Media, Place};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;
+use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::kinds::registry;
 use holdfast_core::list::{self, Continue, Selection, TokenKey};
 use holdfast_core::merge::{FieldSet, apply, json as patches, managed, strategic};
@@ -38,10 +40,11 @@ use input::{Choices, document, kind, line, text};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its folder of seeds.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("json", json),
     ("yaml", yaml),
     ("protobuf", protobuf),
+    ("stored", stored),
     ("check", check),
     ("check_made", check_made),
     ("json_patch", json_patch),
@@ -97,6 +100,26 @@ pub fn protobuf(bytes: &[u8]) {
     let mut again = codec().decode(message, &encoded).expect("what is encoded is decoded");
     assert!(check_types(schema(), message, &mut again).is_ok(), "what was checked is right");
     assert_eq!(codec().encode(message, &again), Ok(encoded), "encoding is stable");
+}
+
+/// A key of a shared store on the first line, and its value: what is read is written in every form, and then read as the
+/// same.
+pub fn stored(bytes: &[u8]) {
+    let (key, value) = line(bytes);
+    let keys = Keys::new("/registry");
+    let Ok(Place::Object { kind, key: own }) = keys.place(registry(), key) else {
+        let _ = keys.place(registry(), bytes);
+        return;
+    };
+    let kind = registry().get(kind);
+    let key = keys.of(kind, own);
+    let Ok(document) = etcd::read(kind, &key, value) else { return };
+    for (_, media) in Media::ALL {
+        let written = etcd::write(kind, &key, document.clone(), media, NEWEST).expect("what is read can be written");
+        let again = etcd::read(kind, &key, &written).expect("what is written can be read");
+        let twice = etcd::write(kind, &key, again, media, NEWEST).expect("what is read can be written");
+        assert_eq!(twice.escape_ascii().to_string(), written.escape_ascii().to_string(), "writing is stable");
+    }
 }
 
 fn reads_back(value: &Value) {

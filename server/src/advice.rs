@@ -1,86 +1,107 @@
 //! What to do about a log that failed, in words of the command line. Faults tell only what happened.
 
-use holdfast_core::event::Damage;
+use holdfast_encryption::Locked;
 use holdfast_engine::Fault;
-use holdfast_engine::log::{Locked, Unfinished};
+use holdfast_storage_rocks::{FolderDamage, FolderFault, Making};
 
 /// What is advised, where an error comes of a fault that one can do something about.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| of_fault(cause.downcast_ref()?))
+    error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(fault) => of_folder(fault),
+        None => of_log(cause.downcast_ref()?),
+    })
 }
 
-fn of_fault(fault: &Fault) -> Option<String> {
-    let path = match fault {
-        Fault::Damaged { damage: Damage::NewerFormat { .. }, .. } => {
-            return Some("Start the release that wrote it, or a newer one.".into());
-        }
-        Fault::Damaged { path: Some(path), .. } | Fault::DamagedStore { path, .. } => path.display(),
-        Fault::Unfinished { what: Unfinished::Import, path } => {
+fn of_folder(fault: &FolderFault) -> Option<String> {
+    Some(match fault {
+        FolderFault::Unfinished { making: Making::Import, path } => {
             let path = path.display();
-            return Some(format!(
-                "Go on with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder"
-            ));
+            format!("Go on with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder")
         }
-        Fault::Unfinished { what: Unfinished::Fork, .. } => return Some("Remove the folder, and fork again".into()),
-        Fault::Occupied { .. } => return Some("Name a new folder".into()),
-        Fault::NoLog { .. } => {
-            let advice = "Name the data folder of a server with --data-dir, or a running server with --kubeconfig";
-            return Some(advice.into());
+        FolderFault::Unfinished { making: Making::Fork, .. } => "Remove the folder, and fork again".into(),
+        FolderFault::Occupied { .. } => "Name a new folder".into(),
+        FolderFault::NoLog { .. } => {
+            "Name the data folder of a server with --data-dir, or a running server with --kubeconfig".into()
         }
-        Fault::Locked { why: Locked::Unreachable(_), .. } => return Some("Start the KMS plug-in".into()),
-        Fault::Locked { why: Locked::Plain, .. } => {
-            return Some("Add a provider `identity: {}` behind the others of its entry".into());
-        }
-        Fault::Locked { .. } => {
-            let advice = "Give the configuration that the log was encrypted with, old keys included: \
-                          --encryption-provider-config FILE";
-            return Some(advice.into());
-        }
-        Fault::NotBegun { .. } => return Some("Leave out --resume".into()),
-        Fault::Restless => return Some("Have the server make the fork itself, with --server".into()),
-        _ => return None,
-    };
+        FolderFault::NotBegun { .. } => "Leave out --resume".into(),
+        FolderFault::Restless => "Have the server make the fork itself, with --server".into(),
+        FolderFault::InUse { .. } => return None,
+        FolderFault::Log(fault) => return of_log(fault),
+    })
+}
+
+fn of_log(fault: &Fault) -> Option<String> {
+    if let Some(why) = Locked::of(fault) {
+        return Some(of_encryption(why).into());
+    }
+    let damage = FolderDamage::of(fault)?;
+    if damage.is_newer_format() {
+        return Some("Start the release that wrote it, or a newer one.".into());
+    }
+    let path = damage.folder().display();
     Some(format!(
         "The way out: restore the folder from a backup; or run `holdfast log repair --data-dir {path}`, which puts the \
          objects concerned back to their last intact version and tells which"
     ))
 }
 
+fn of_encryption(why: &Locked) -> &'static str {
+    match why {
+        Locked::Unreachable(_) => "Start the KMS plug-in",
+        Locked::Plain => "Add a provider `identity: {}` behind the others of its entry",
+        Locked::NoConfiguration | Locked::NoProvider { .. } | Locked::Changed { .. } => {
+            "Give the configuration that the log was encrypted with, old keys included: \
+             --encryption-provider-config FILE"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_core::event::Offset;
+    use holdfast_core::event::{Damage, Offset};
+    use holdfast_encryption::LockedValue;
+    use holdfast_engine::log::DamagedEvent;
 
     #[test]
     fn damage_is_told_with_a_way_out() {
-        let damaged = |damage| Fault::Damaged { offset: Offset(7), damage, path: Some("/data".into()) };
+        let damaged = |damage| {
+            let event = DamagedEvent { offset: Offset(7), damage };
+            FolderFault::Log(FolderDamage::Event { folder: "/data".into(), event }.into())
+        };
+        let store = FolderDamage::Store { folder: "/data".into(), after: Offset(7), what: "x".into() };
+        let locked = LockedValue { offset: Offset(7), object: "secrets/a/b".into(), why: Locked::NoConfiguration };
         for (fault, expected) in [
             (damaged(Damage::TooShort { bytes: 1 }), Some("holdfast log repair --data-dir /data`")),
             (damaged(Damage::NewerFormat { found: 9 }), Some("Start the release that wrote it")),
-            (Fault::DamagedStore { after: Offset(7), what: "x".into(), path: "/data".into() }, Some("backup")),
+            (FolderFault::Log(store.into()), Some("backup")),
             (
-                Fault::Unfinished { what: Unfinished::Import, path: "/data".into() },
+                FolderFault::Unfinished { making: Making::Import, path: "/data".into() },
                 Some("--resume --data-dir /data FILE`"),
             ),
-            (Fault::Unfinished { what: Unfinished::Fork, path: "/data".into() }, Some("fork again")),
-            (Fault::Occupied { path: "/data".into(), why: "is a file" }, Some("Name a new folder")),
-            (Fault::NoLog { path: "/data".into() }, Some("--data-dir")),
-            (
-                Fault::Locked { offset: Offset(7), object: "secrets/a/b".into(), why: Locked::NoConfiguration },
-                Some("--encryption-provider-config FILE"),
-            ),
-            (Fault::NotBegun { path: "/data".into() }, Some("Leave out --resume")),
-            (Fault::Restless, Some("--server")),
-            (Fault::Full { operation: "append" }, None),
+            (FolderFault::Unfinished { making: Making::Fork, path: "/data".into() }, Some("fork again")),
+            (FolderFault::Occupied { path: "/data".into(), why: "is a file" }, Some("Name a new folder")),
+            (FolderFault::NoLog { path: "/data".into() }, Some("--data-dir")),
+            (FolderFault::Log(Fault::Sealed(Box::new(locked))), Some("--encryption-provider-config FILE")),
+            (FolderFault::NotBegun { path: "/data".into() }, Some("Leave out --resume")),
+            (FolderFault::Restless, Some("--server")),
+            (FolderFault::Log(Fault::Full { operation: "append" }), None),
         ] {
             let told = fault.to_string();
-            let advised = advice(&anyhow::Error::from(fault).context("start"));
-            match expected {
-                Some(expected) => {
-                    assert!(advised.as_ref().is_some_and(|a| a.contains(expected)), "{told}: {advised:?}")
-                }
-                None => assert_eq!(advised, None, "{told}"),
+            check(&told, fault.into(), expected);
+        }
+        // A log that is open says it by itself.
+        let store = FolderDamage::Store { folder: "/data".into(), after: Offset(7), what: "x".into() };
+        check("of a log", Fault::from(store).into(), Some("backup"));
+    }
+
+    fn check(told: &str, error: anyhow::Error, expected: Option<&str>) {
+        let advised = advice(&error.context("start"));
+        match expected {
+            Some(expected) => {
+                assert!(advised.as_ref().is_some_and(|a| a.contains(expected)), "{told}: {advised:?}")
             }
+            None => assert_eq!(advised, None, "{told}"),
         }
     }
 }

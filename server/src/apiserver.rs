@@ -220,9 +220,10 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let options = Options { settings, clock: Arc::new(SystemClock) };
         let (keys, follow) = args.encryption.live(&gates)?;
-        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let sealed = Arc::new(SealedLog::new(log, keys.clone()));
+        let options = Options { sealing: Some(sealed.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
+        let log: Arc<dyn Log> = sealed;
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
@@ -572,7 +573,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_ends_with_an_error_when_its_writer_dies() {
         let log = Arc::new(MemoryLog::default());
-        let options = Options { settings: pipeline::Settings::default(), clock: Arc::new(SystemClock) };
+        let options = Options::new(pipeline::Settings::default(), Arc::new(SystemClock));
         let registry = Arc::new(registry().clone());
         let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
         let engine = Engine::open(log.clone(), registry, options).expect("it opens");

@@ -7,8 +7,7 @@ use holdfast_chronicle::encryption::EncryptionArgs as Reading;
 use holdfast_component::gates::ApiGates;
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_bool;
-use holdfast_encryption::{Follow, Live};
-use holdfast_engine::log::Locked;
+use holdfast_encryption::{Follow, Live, Locked};
 use holdfast_engine::{Engine, Fault};
 use holdfast_service::Meter;
 use holdfast_transport_http::HealthCheck;
@@ -51,7 +50,7 @@ impl EncryptionArgs {
 pub fn open_patiently(open: impl Fn() -> Result<Arc<Engine>, Fault>) -> Result<Arc<Engine>, Fault> {
     loop {
         match open() {
-            Err(fault @ Fault::Locked { why: Locked::Unreachable(_), .. }) => {
+            Err(fault) if matches!(Locked::of(&fault), Some(Locked::Unreachable(_))) => {
                 tracing::warn!(%fault, "the log cannot be decrypted yet: the server starts when it can");
                 std::thread::sleep(PATIENCE);
             }

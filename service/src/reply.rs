@@ -69,6 +69,7 @@ pub struct Connecting {
     /// The resource and the name in the path.
     pub resource: String,
     pub name: String,
+    pub is_namespaced: bool,
     pub options: ConnectOptions,
     /// Ends with the answer.
     pub trail: Option<Box<Trail>>,

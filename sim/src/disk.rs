@@ -10,7 +10,7 @@ use crate::file::File;
 use crate::random::Dice;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Wake;
-use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Proposal};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
@@ -392,18 +392,18 @@ impl LogRead for Disk {
 }
 
 impl Log for Disk {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let mut changed = Vec::new();
         let batch = match self.sabotage {
             Sabotage::DropByte => {
-                changed.extend_from_slice(batch);
+                changed.extend_from_slice(proposal.records);
                 for record in &mut changed {
                     let text = String::from_utf8_lossy(&record.object).replacen("\"v1\"", "\"v\"", 2);
                     record.object = text.into_bytes().into();
                 }
                 &changed
             }
-            _ => batch,
+            _ => proposal.records,
         };
         let mut inner = self.lock();
         if inner.broken {

@@ -43,7 +43,7 @@ impl Server {
             authorization: Way::Rbac.into(),
             ..Settings::default()
         };
-        let options = Options { settings, clock: clock.clone() };
+        let options = Options::new(settings, clock.clone());
         let hub = Hub::with_queues(QUEUE_EVENTS);
         let (engine, writer, queue) = Engine::assemble(disk.clone(), registry, options, hub, QUEUE_COMMANDS)
             .map_err(|fault| format!("the server does not start: {fault}"))?;

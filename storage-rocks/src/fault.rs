@@ -1,8 +1,75 @@
-//! RocksDB's errors as the engine knows them.
+//! What can be said of a folder and its log: RocksDB's errors as the engine knows them, and what the engine never hears
+//! of, because there is no log yet.
 
+use crate::whole::Making;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_engine::Fault;
-use std::path::Path;
+use holdfast_engine::log::DamagedEvent;
+use std::path::{Path, PathBuf};
+
+/// Why a folder's log cannot be opened, made, copied or mended.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderFault {
+    /// Another command was making the log there.
+    #[error("{}", making.told(path))]
+    Unfinished { making: Making, path: PathBuf },
+    /// A new log was to be made there.
+    #[error("{} {why}, and nothing is added to what is there", path.display())]
+    Occupied { path: PathBuf, why: &'static str },
+    #[error("{} holds no Holdfast log", path.display())]
+    NoLog { path: PathBuf },
+    #[error("no import into {} was begun", path.display())]
+    NotBegun { path: PathBuf },
+    /// Another process writes the log so often that no moment was found at which its files fit each other.
+    #[error("the server changes the files of its log all the time: they cannot be copied beside it")]
+    Restless,
+    #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
+    InUse { path: String, holder: String },
+    #[error(transparent)]
+    Log(#[from] Fault),
+}
+
+impl FolderFault {
+    pub(crate) fn io(operation: &'static str, cause: std::io::Error) -> FolderFault {
+        FolderFault::Log(Fault::io(operation, cause))
+    }
+}
+
+/// Damage in the log of a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderDamage {
+    #[error("{event}")]
+    Event { folder: PathBuf, event: DamagedEvent },
+    #[error("the log is damaged after its event {after}: {what}")]
+    Store { folder: PathBuf, after: Offset, what: String },
+}
+
+impl FolderDamage {
+    /// The damage in a folder that a fault tells of, if it tells of such.
+    pub fn of(fault: &Fault) -> Option<&FolderDamage> {
+        match fault {
+            Fault::Damaged(cause) => cause.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        match self {
+            Self::Event { folder, .. } | Self::Store { folder, .. } => folder,
+        }
+    }
+
+    /// Whether nothing is damaged: a newer release wrote the event.
+    pub fn is_newer_format(&self) -> bool {
+        matches!(self, Self::Event { event: DamagedEvent { damage: Damage::NewerFormat { .. }, .. }, .. })
+    }
+}
+
+impl From<FolderDamage> for Fault {
+    fn from(damage: FolderDamage) -> Fault {
+        Fault::Damaged(Box::new(damage))
+    }
+}
 
 pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
     let text = error.to_string();
@@ -17,7 +84,7 @@ pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
 pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rocksdb::Error) -> Fault {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => {
-            Fault::DamagedStore { after, what: error.to_string(), path: folder.to_owned() }
+            FolderDamage::Store { after, what: error.to_string(), folder: folder.to_owned() }.into()
         }
         _ => fault(operation, error),
     }
@@ -31,10 +98,8 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
 
 /// The same into a record that was read before.
 pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
-    record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| Fault::Damaged {
-        offset,
-        damage,
-        path: Some(folder.to_owned()),
+    record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| {
+        FolderDamage::Event { folder: folder.to_owned(), event: DamagedEvent { offset, damage } }.into()
     })
 }
 

@@ -4,7 +4,7 @@
 //! then what came after the version is taken out, which costs what came after and no more. The folder is marked until
 //! all of it is durable.
 
-use crate::fault::{damage, fault};
+use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, check_owner, make_private};
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
@@ -46,7 +46,7 @@ pub struct Forked {
 
 impl Fork {
     /// Of a data folder on this machine, whether a server is running on it or not. Nothing is changed in it.
-    pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, Fault> {
+    pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, FolderFault> {
         check_log(from)?;
         let source = from.join("log");
         // The fork shares its tables, which their owner could still change.
@@ -64,23 +64,24 @@ impl Fork {
                 },
                 _ => Fault::io("copy the log", error),
             })?;
-            if copied { Ok(()) } else { Err(Fault::Restless) }
+            if copied { Ok(()) } else { Err(FolderFault::Restless) }
         })
     }
 
     /// Of a log that this process has open.
-    pub fn of_log(log: &RocksLog, to: &Path) -> Result<Fork, Fault> {
+    pub fn of_log(log: &RocksLog, to: &Path) -> Result<Fork, FolderFault> {
         Fork::make(to, log.told_as(), |into| {
             log.with(|db, _| {
                 let checkpoint = Checkpoint::new(db).map_err(|error| fault("make a checkpoint", error))?;
                 // What is in memory comes along as a copy of the write-ahead log: nothing is flushed for a fork.
                 let made = checkpoint.create_checkpoint_with_log_size(into, u64::MAX);
                 made.map_err(|error| fault("make a checkpoint", error))
-            })
+            })?;
+            Ok(())
         })
     }
 
-    fn make(to: &Path, from: &Path, copy: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<Fork, Fault> {
+    fn make(to: &Path, from: &Path, copy: impl FnOnce(&Path) -> Result<(), FolderFault>) -> Result<Fork, FolderFault> {
         check_new(to)?;
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);

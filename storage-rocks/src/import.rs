@@ -1,5 +1,6 @@
 //! A log that is being written from an export: marked until it is whole, and resumable.
 
+use crate::fault::FolderFault;
 use crate::folder::make_private;
 use crate::lock::FolderLock;
 use crate::log::RocksLog;
@@ -18,10 +19,10 @@ pub struct Import {
 impl Import {
     /// Begins in a folder that is new or empty, or goes on with an import that was begun. `identity` is what the
     /// export says: the same log in another place.
-    pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, Fault> {
+    pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, FolderFault> {
         let marked = Making::Import.is_marked(folder);
         if resume && !marked {
-            return Err(Fault::NotBegun { path: folder.to_owned() });
+            return Err(FolderFault::NotBegun { path: folder.to_owned() });
         }
         if !resume {
             check_whole(folder)?;
@@ -44,7 +45,8 @@ impl Import {
                     id(&begun),
                     id(identity)
                 ),
-            });
+            }
+            .into());
         }
         Ok(Import { folder: folder.to_owned(), log })
     }
@@ -60,10 +62,12 @@ impl Import {
     }
 
     /// Makes the events durable. They may leave gaps, which the export has accounted for.
-    pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
+    pub fn append(&self, records: &[Record]) -> Result<(), FolderFault> {
         match self.log.append(records)? {
             Append::Appended => Ok(()),
-            Append::Behind => Err(Fault::InUse { path: self.folder.display().to_string(), holder: "another".into() }),
+            Append::Behind | Append::Numbered(_) => {
+                Err(FolderFault::InUse { path: self.folder.display().to_string(), holder: "another".into() })
+            }
         }
     }
 

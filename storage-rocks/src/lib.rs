@@ -21,6 +21,7 @@ mod repair;
 mod room;
 mod whole;
 
+pub use fault::{FolderDamage, FolderFault};
 pub use fork::{Fork, Forked};
 pub use import::Import;
 pub use lock::FolderInUse;
@@ -28,4 +29,4 @@ pub use log::{Durability, RocksLog};
 pub use reader::LogReader;
 pub use repair::{Repair, repair};
 pub use room::{Reserve, Standing};
-pub use whole::{check_new, check_whole};
+pub use whole::{Making, check_new, check_whole};

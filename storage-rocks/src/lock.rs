@@ -1,7 +1,7 @@
 //! One server a data folder: the lock says by whom the folder is held.
 
+use crate::fault::FolderFault;
 use crate::folder::make_private;
-use holdfast_engine::Fault;
 use holdfast_files::check;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    pub fn take(folder: &Path) -> Result<FolderLock, Fault> {
+    pub fn take(folder: &Path) -> Result<FolderLock, FolderFault> {
         let path = folder.join("holder");
         let opened = check(&path).and_then(|()| {
             let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -22,7 +22,7 @@ impl FolderLock {
             options.create(true).read(true).write(true).truncate(false).mode(0o600).custom_flags(no_follow);
             options.open(&path)
         });
-        let mut file = opened.map_err(|error| Fault::io("open the data folder's lock", error))?;
+        let mut file = opened.map_err(|error| FolderFault::io("open the data folder's lock", error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -32,9 +32,9 @@ impl FolderLock {
                     "" => "another process".to_owned(),
                     name => name.to_owned(),
                 };
-                return Err(Fault::InUse { path: folder.display().to_string(), holder });
+                return Err(FolderFault::InUse { path: folder.display().to_string(), holder });
             }
-            Err(std::fs::TryLockError::Error(error)) => return Err(Fault::io("lock the data folder", error)),
+            Err(std::fs::TryLockError::Error(error)) => return Err(FolderFault::io("lock the data folder", error)),
         }
         let name = std::env::args().collect::<Vec<_>>().join(" ");
         let written = file
@@ -45,7 +45,7 @@ impl FolderLock {
         if let Err(error) = written
             && error.kind() != std::io::ErrorKind::StorageFull
         {
-            return Err(Fault::io("write the data folder's lock", error));
+            return Err(FolderFault::io("write the data folder's lock", error));
         }
         Ok(FolderLock { file })
     }
@@ -55,15 +55,15 @@ impl FolderLock {
 pub struct FolderInUse(File);
 
 impl FolderInUse {
-    pub fn take(folder: &Path) -> Result<FolderInUse, Fault> {
+    pub fn take(folder: &Path) -> Result<FolderInUse, FolderFault> {
         make_private(folder)?;
-        let file = File::open(folder).map_err(|error| Fault::io("open the folder in use", error))?;
+        let file = File::open(folder).map_err(|error| FolderFault::io("open the folder in use", error))?;
         match file.try_lock() {
             Ok(()) => Ok(FolderInUse(file)),
             Err(std::fs::TryLockError::WouldBlock) => {
-                Err(Fault::InUse { path: folder.display().to_string(), holder: "another process".into() })
+                Err(FolderFault::InUse { path: folder.display().to_string(), holder: "another process".into() })
             }
-            Err(std::fs::TryLockError::Error(error)) => Err(Fault::io("lock the folder in use", error)),
+            Err(std::fs::TryLockError::Error(error)) => Err(FolderFault::io("lock the folder in use", error)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
-use crate::fault::{damage, fault, record, record_again};
+use crate::fault::{FolderDamage, FolderFault, damage, fault, record, record_again};
 use crate::folder::{check_entries, close, make_private};
 use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
@@ -13,7 +13,7 @@ use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
+use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
     WriteBatch, WriteOptions,
@@ -60,12 +60,12 @@ pub enum Durability {
 
 impl RocksLog {
     /// Opens the log in `folder`, making both when they are not there.
-    pub fn open(folder: &Path) -> Result<RocksLog, Fault> {
+    pub fn open(folder: &Path) -> Result<RocksLog, FolderFault> {
         RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }
 
     /// The same, where appends may wait for less than the disk, and room may be kept aside.
-    pub fn open_with(folder: &Path, durability: Durability, reserve: Reserve) -> Result<RocksLog, Fault> {
+    pub fn open_with(folder: &Path, durability: Durability, reserve: Reserve) -> Result<RocksLog, FolderFault> {
         make_private(folder)?;
         crate::whole::check_whole(folder)?;
         let opened = RocksLog::open_reserving(folder, folder, FolderLock::take(folder)?, reserve)?;
@@ -489,11 +489,8 @@ pub(crate) fn foreign(family: &str, folder: &Path) -> Fault {
 }
 
 pub(crate) fn missing(folder: &Path, offset: Offset) -> Fault {
-    Fault::DamagedStore {
-        after: Offset(offset.0 - 1),
-        what: format!("event {offset} is pointed at, and is not there"),
-        path: folder.to_owned(),
-    }
+    let what = format!("event {offset} is pointed at, and is not there");
+    FolderDamage::Store { after: Offset(offset.0 - 1), what, folder: folder.to_owned() }.into()
 }
 
 impl LogRead for RocksLog {
@@ -552,10 +549,10 @@ impl LogRead for RocksLog {
 
 /// Nobody else appends to it: the folder is locked.
 impl Log for RocksLog {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let db = self.db()?;
         let mut writes = WriteBatch::default();
-        for record in batch {
+        for record in proposal.records {
             stage(&db, &mut writes, record)?;
         }
         db.write_opt(writes, &self.writing()).map_err(|error| fault("append", error))?;

@@ -1,6 +1,6 @@
 //! Reading a log beside the server that writes it: for the commands that look at a data folder.
 
-use crate::fault::fault;
+use crate::fault::{FolderFault, fault};
 use crate::log::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
 use crate::whole::check_log;
@@ -22,7 +22,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    pub fn open(folder: &Path) -> Result<LogReader, Fault> {
+    pub fn open(folder: &Path) -> Result<LogReader, FolderFault> {
         check_log(folder)?;
         let path = folder.join("log");
         let owner = Permissions::from_mode(0o700);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::RocksLog;
     use holdfast_core::event::{Actor, Operation};
-    use holdfast_engine::{Append, Log};
+    use holdfast_engine::Log;
 
     fn put(offset: u64, resource: &str, key: &str) -> Record {
         Record {
@@ -128,10 +128,10 @@ mod tests {
         let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
         let records: Vec<Record> =
             (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();
-        assert_eq!(log.append(&records[..3]).expect("written"), Append::Appended);
+        assert!(log.append(&records[..3]).expect("written").is_appended());
         let reader = LogReader::open(folder.path()).expect("a reader");
         assert_eq!(reader.last().expect("a last event"), Offset(3));
-        assert_eq!(log.append(&records[3..]).expect("written"), Append::Appended);
+        assert!(log.append(&records[3..]).expect("written").is_appended());
         reader.catch_up().expect("caught up");
         let logs: [&dyn LogRead; 2] = [&log, &reader];
         for log in logs {

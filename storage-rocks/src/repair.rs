@@ -4,7 +4,7 @@
 //! does not check is left behind. An object whose newest event is among that goes back to its last intact
 //! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
-use crate::fault::{fault, record};
+use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
 use crate::key::{
     self, EVENTS, HISTORY, META, META_FORGOTTEN, META_ID, META_OLDEST, META_ORIGIN, META_REPAIRED, META_SECRET,
@@ -14,7 +14,7 @@ use crate::log::{check_format, descriptors, family, options, stage, synced};
 use holdfast_core::event::{Actor, Damage, FORMAT, Offset, Operation, Record};
 use holdfast_core::state::{Entry, Index};
 use holdfast_engine::Fault;
-use holdfast_engine::log::Values;
+use holdfast_engine::log::sealing::Values;
 use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,14 +64,14 @@ const PIECE: usize = 1000;
 
 /// Repairs the log of a data folder that no server uses. An intact log is left as it is. `values` opens and keeps what is
 /// written once more.
-pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Repair>, Fault> {
+pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Repair>, FolderFault> {
     crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
     let opens = crate::log::check(folder);
     let old = open_distrustful(&path)?;
     if let Err(newer @ Fault::Unreadable { .. }) = check_format(&old, folder) {
-        return Err(newer);
+        return Err(newer.into());
     }
     let found = Found::read(&old, folder)?;
     if opens && found.damaged.is_empty() {

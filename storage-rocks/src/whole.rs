@@ -1,7 +1,7 @@
 //! A data folder that is being made is marked until it is whole, so that nobody takes a part of a log for a log.
 
+use crate::fault::FolderFault;
 use holdfast_engine::Fault;
-use holdfast_engine::log::Unfinished;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -31,12 +31,19 @@ impl Making {
         }
     }
 
-    pub fn is_marked(self, folder: &Path) -> bool {
+    pub(crate) fn told(self, path: &Path) -> String {
+        match self {
+            Self::Import => format!("the import into {} is not finished", path.display()),
+            Self::Fork => format!("the fork in {} was interrupted before it was whole", path.display()),
+        }
+    }
+
+    pub(crate) fn is_marked(self, folder: &Path) -> bool {
         folder.join(self.marker()).exists()
     }
 
     /// Durable before anything of the log is, so that no crash leaves a part of it that looks whole.
-    pub fn mark(self, folder: &Path) -> Result<(), Fault> {
+    pub(crate) fn mark(self, folder: &Path) -> Result<(), Fault> {
         let marked = (|| {
             std::fs::write(folder.join(self.marker()), self.text())?;
             File::open(folder.join(self.marker()))?.sync_all()?;
@@ -46,25 +53,21 @@ impl Making {
     }
 
     /// The last step: from now on it is a log like any other.
-    pub fn unmark(self, folder: &Path) -> Result<(), Fault> {
+    pub(crate) fn unmark(self, folder: &Path) -> Result<(), Fault> {
         let removed = std::fs::remove_file(folder.join(self.marker())).and_then(|()| File::open(folder)?.sync_all());
         removed.map_err(|error| Fault::io("take the mark off the folder", error))
     }
 }
 
 /// Refuses a folder whose log is not finished.
-pub fn check_whole(folder: &Path) -> Result<(), Fault> {
+pub fn check_whole(folder: &Path) -> Result<(), FolderFault> {
     let Some(making) = Making::ALL.into_iter().find(|making| making.is_marked(folder)) else { return Ok(()) };
-    let what = match making {
-        Making::Import => Unfinished::Import,
-        Making::Fork => Unfinished::Fork,
-    };
-    Err(Fault::Unfinished { what, path: folder.to_owned() })
+    Err(FolderFault::Unfinished { making, path: folder.to_owned() })
 }
 
 /// Refuses a folder that holds anything.
-pub fn check_new(folder: &Path) -> Result<(), Fault> {
-    let refused = |why| Err(Fault::Occupied { path: folder.to_owned(), why });
+pub fn check_new(folder: &Path) -> Result<(), FolderFault> {
+    let refused = |why| Err(FolderFault::Occupied { path: folder.to_owned(), why });
     match std::fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -72,23 +75,23 @@ pub fn check_new(folder: &Path) -> Result<(), Fault> {
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => refused("is a file"),
-        Err(error) => Err(Fault::io("look into the folder", error)),
+        Err(error) => Err(FolderFault::io("look into the folder", error)),
     }
 }
 
 /// Refuses a folder that holds no log.
-pub fn check_log(folder: &Path) -> Result<(), Fault> {
+pub fn check_log(folder: &Path) -> Result<(), FolderFault> {
     check_whole(folder)?;
     match File::open(folder.join("log").join("CURRENT")) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let shown = folder.display();
             let what = format!("the log in {shown} may be read by the user alone that its server runs as");
-            Err(Fault::Unreadable { what })
+            Err(Fault::Unreadable { what }.into())
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(Fault::NoLog { path: folder.to_owned() })
+            Err(FolderFault::NoLog { path: folder.to_owned() })
         }
-        Err(error) => Err(Fault::io("look into the folder", error)),
+        Err(error) => Err(FolderFault::io("look into the folder", error)),
     }
 }

@@ -16,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,11 @@ use tokio_util::sync::CancellationToken;
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Says in version 5 that a channel has come to its end.
 const CLOSE_CHANNEL: u8 = 255;
+
+/// Says that all is said. Clients take any other end for a fault.
+fn normal_end() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+}
 
 fn configuration() -> WebSocketConfig {
     let bounded = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
@@ -171,7 +177,7 @@ impl<S: Socket> Started<S> {
             feeders.drain().for_each(|(_, feeder)| feeder.end());
             if finished {
                 let goodbye = async {
-                    writing.sink.send(Message::Close(None)).await?;
+                    writing.sink.send(normal_end()).await?;
                     while let Some(Ok(_)) = stream.next().await {}
                     Ok::<_, Error>(())
                 };
@@ -295,6 +301,8 @@ pub struct Tunnel<S> {
     socket: WebSocketStream<S>,
     arrived: Bytes,
     ended: bool,
+    /// Whether this side has said that it ends.
+    closing: bool,
 }
 
 impl<S: Socket> Tunnel<S> {
@@ -304,7 +312,7 @@ impl<S: Socket> Tunnel<S> {
     }
 
     pub fn new(socket: WebSocketStream<S>) -> Tunnel<S> {
-        Tunnel { socket, arrived: Bytes::new(), ended: false }
+        Tunnel { socket, arrived: Bytes::new(), ended: false, closing: false }
     }
 }
 
@@ -355,7 +363,12 @@ impl<S: Socket> AsyncWrite for Tunnel<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match ready!(Pin::new(&mut self.socket).poll_close(context)) {
+        if !self.closing && !self.ended {
+            ready!(Pin::new(&mut self.socket).poll_ready(context)).map_err(broken)?;
+            Pin::new(&mut self.socket).start_send(normal_end()).map_err(broken)?;
+        }
+        self.closing = true;
+        match ready!(Pin::new(&mut self.socket).poll_flush(context)) {
             Err(Error::ConnectionClosed | Error::AlreadyClosed) | Ok(()) => Poll::Ready(Ok(())),
             Err(error) => Poll::Ready(Err(broken(error))),
         }

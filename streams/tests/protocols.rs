@@ -74,15 +74,21 @@ async fn client(socket: DuplexStream) -> WebSocketStream<DuplexStream> {
 
 /// All messages until the server ends the connection.
 async fn messages(socket: &mut WebSocketStream<DuplexStream>) -> Vec<Bytes> {
-    let mut all = Vec::new();
+    messages_and_end(socket).await.0
+}
+
+/// The same, and the code of the end.
+async fn messages_and_end(socket: &mut WebSocketStream<DuplexStream>) -> (Vec<Bytes>, Option<u16>) {
+    let (mut all, mut end) = (Vec::new(), None);
     while let Some(Ok(message)) = socket.next().await {
         match message {
             Message::Binary(bytes) => all.push(bytes),
             Message::Text(text) => all.push(text.into()),
+            Message::Close(frame) => end = frame.map(|frame| frame.code.into()),
             _ => {}
         }
     }
-    all
+    (all, end)
 }
 
 #[tokio::test]
@@ -93,7 +99,8 @@ async fn a_channel_of_version_5_can_be_ended() {
     for message in [&b"\0hello "[..], b"\x09ignored", b"", b"\0", b"\0you", b"\xff\0", b"\0late"] {
         socket.send(Message::Binary(Bytes::from_static(message))).await.expect("sent");
     }
-    let all = messages(&mut socket).await;
+    let (all, end) = messages_and_end(&mut socket).await;
+    assert_eq!(end, Some(1000), "clients take any other end for a fault");
     let texts: Vec<_> = all.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
     assert_eq!(texts[0], "\u{1}", "the greeting");
     let stdout: String = texts.iter().filter_map(|text| text.strip_prefix('\u{1}')).collect();

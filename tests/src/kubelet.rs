@@ -3,7 +3,7 @@
 
 use crate::authority::{Authority, Pair};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use holdfast_streams::forward::Forwards;
 use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
 use holdfast_streams::{Limits, upgrade};
@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 /// A running kubelet. Dropping it ends it, and its connections.
 pub struct Kubelet {
@@ -39,12 +40,27 @@ pub struct Kubelet {
 struct Shared {
     seen: Mutex<Vec<(String, HeaderMap)>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends what goes on with connections that were upgraded.
+    upgraded: CancellationToken,
     /// How many connections are open.
     open: watch::Sender<usize>,
 }
 
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+impl Shared {
+    /// Has something go on until the kubelet ends.
+    fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.upgraded.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = ended.cancelled() => {}
+            }
+        });
+    }
+}
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -124,10 +140,18 @@ impl Kubelet {
     }
 }
 
-impl Drop for Kubelet {
-    fn drop(&mut self) {
+impl Kubelet {
+    /// Ends it in the middle of what it does.
+    pub fn stop(&self) {
         self.task.abort();
         self.shared.connections.lock().unwrap().iter().for_each(JoinHandle::abort);
+        self.shared.upgraded.cancel();
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -152,6 +176,10 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
         ["containerLogs", _, "waiting", _] => full(400, "container \"c\" in pod \"waiting\" is waiting to start: x"),
         ["containerLogs", _, "broken", _] => full(500, "it is broken"),
         ["containerLogs", _, "gone", _] => full(404, "pod \"gone\" does not exist"),
+        ["containerLogs", _, "quiet", _] => {
+            let line = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a line\n")))]);
+            Response::new(StreamBody::new(line.chain(stream::pending())).boxed_unsync())
+        }
         ["containerLogs", ..] if query.contains("follow=true") => {
             let lines = stream::unfold(0u64, |line| async move {
                 if line > 1 {
@@ -169,9 +197,9 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
             response
         }
         ["exec" | "attach", _, "gone", _] => full(404, "pod does not exist"),
-        ["exec" | "attach", _, "rubbish", _] => rubbish(&mut request),
-        ["exec" | "attach", ..] => command(&mut request, &query),
-        ["portForward", ..] => forward(&mut request),
+        ["exec" | "attach", _, "rubbish", _] => rubbish(&shared, &mut request),
+        ["exec" | "attach", ..] => command(&shared, &mut request, &query),
+        ["portForward", ..] => forward(&shared, &mut request),
         _ => {
             let method = request.method().clone();
             let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
@@ -189,13 +217,13 @@ fn refused(refusal: upgrade::Refusal) -> Response<Body> {
 }
 
 /// Agrees, and then sends what is no frame.
-fn rubbish(request: &mut Request<Incoming>) -> Response<Body> {
+fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     let answer = match upgrade::remote_command(request.headers()) {
         Ok((answer, _)) => answer,
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
-    tokio::spawn(async move {
+    shared.go_on(async move {
         let mut socket = TokioIo::new(upgraded.await.expect("upgraded"));
         _ = socket.write_all(&[0xff; 4096]).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
@@ -205,7 +233,7 @@ fn rubbish(request: &mut Request<Incoming>) -> Response<Body> {
 
 /// `cat` sends its input back, `size` tells the first size of the terminal, `flood N` writes N bytes; each other command
 /// is written out. `fail` ends with 3.
-fn command(request: &mut Request<Incoming>, query: &str) -> Response<Body> {
+fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
     let pairs: Vec<(String, String)> = query
         .split('&')
         .filter_map(|pair| pair.split_once('='))
@@ -219,7 +247,7 @@ fn command(request: &mut Request<Incoming>, query: &str) -> Response<Body> {
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
-    tokio::spawn(async move {
+    shared.go_on(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
         let Ok(mut session) = Session::accept(socket, &agreed, wanted, Limits::default()).await else { return };
         let (stdin, stdout, stderr) = (session.stdin.take(), session.stdout.take(), session.stderr.take());
@@ -265,7 +293,7 @@ fn command(request: &mut Request<Incoming>, query: &str) -> Response<Body> {
 }
 
 /// Port 7 sends back what it gets in upper case, nobody listens on others.
-fn forward(request: &mut Request<Incoming>) -> Response<Body> {
+fn forward(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     let ports = request.uri().query().and_then(|query| query.strip_prefix("port=")).unwrap_or_default();
     let ports: Vec<u16> = ports.split("%2C").filter_map(|port| port.parse().ok()).collect();
     let (answer, agreed) = match upgrade::port_forward(request.headers()) {
@@ -273,7 +301,7 @@ fn forward(request: &mut Request<Incoming>) -> Response<Body> {
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
-    tokio::spawn(async move {
+    shared.go_on(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
         let Ok(mut forwards) = Forwards::accept(socket, &agreed, &ports, Limits::default()).await else { return };
         while let Some(mut forward) = forwards.next().await {

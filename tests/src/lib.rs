@@ -1,4 +1,4 @@
-//! What the tests of the whole need: a real server to start and end, clients for it, and one suite for every log.
+//! What the tests of the whole need: a real server to start and end, and clients for it.
 //!
 //! The tests themselves are in `tests/tests`, one file a concern; the scripts that real clients run are in
 //! `tests/clients`. What is deliberately absent: anything that looks into the server. A test that needs more than
@@ -18,10 +18,10 @@ pub mod kubelet;
 pub mod large;
 pub mod memory;
 pub mod recorded;
+pub mod records;
 pub mod scheduling;
 pub mod scripts;
 pub mod server;
-pub mod storage_suite;
 pub mod webhook;
 pub mod wire;
 

@@ -37,7 +37,7 @@ impl Memory {
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
-        let options = Options { settings, clock: Arc::new(SystemClock) };
+        let options = Options::new(settings, Arc::new(SystemClock));
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let tokens = ServiceAccountTokens::new(vec!["https://memory.test".into()], Vec::new(), Some(&key), &[]);

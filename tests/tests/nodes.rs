@@ -6,7 +6,7 @@ use futures_util::{SinkExt, StreamExt};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::kubelet::{Kubelet, address};
 use holdfast_tests::wire::Wire;
-use holdfast_tests::{Folder, Server, clients};
+use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -472,8 +472,66 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     assert_eq!(get(path).await, "GET /x? ");
     assert_eq!(get("/api/v1/namespaces/default/services/web:80/proxy/x").await, "GET /x? ");
     drop(web);
-    let text = admin.get(path).await.expect(503).text();
-    assert!(text.starts_with("error trying to reach service: dial tcp"), "{text}");
+    let status = admin.get(path).await.refused(503, "ServiceUnavailable");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("error trying to reach service: dial tcp"), "{message}");
     // What has no port is asked on 80, where nobody listens.
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
+}
+
+/// Whoever vanishes, at either end, leaves no connection behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_that_last_leave_nothing_behind() {
+    const FOLLOWS: usize = 200;
+    const COMMANDS: usize = 40;
+    let Some(cluster) = Cluster::start(&["quiet", "web"]).await else { return };
+    let pid = cluster.server.pid();
+    let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server runs").count();
+    cluster.admin.get(&format!("{PODS}/web/log")).await.expect(200);
+    let before = files();
+    let begin = async || {
+        let (mut follows, mut commands) = (Vec::new(), Vec::new());
+        for _ in 0..FOLLOWS {
+            let path = format!("{PODS}/quiet/log?follow=true");
+            let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
+            let line = follow.body_mut().frame().await.expect("a line").expect("no fault");
+            assert_eq!(&line.into_data().expect("data")[..], b"a line\n");
+            follows.push(follow);
+        }
+        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(COMMANDS) {
+            let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
+            let mut command = cluster.websocket(&path, protocol).await;
+            command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
+            loop {
+                let message = command.next().await.expect("open").expect("no fault");
+                if message.into_data() == b"\x01hi"[..] {
+                    break;
+                }
+            }
+            commands.push(command);
+        }
+        let (now, wanted) = (files(), before + 2 * (FOLLOWS + COMMANDS));
+        assert!(now + 8 >= wanted, "{now} files are open: each has a connection at either side, which is {wanted}");
+        (follows, commands)
+    };
+    let all_closed = async || {
+        eventually(PATIENCE, async || match files() {
+            now if now <= before + 8 => Ok(()),
+            now => Err(format!("{now} files are open, and were {before}")),
+        })
+        .await;
+    };
+    // The clients go.
+    drop(begin().await);
+    all_closed().await;
+    // The node goes.
+    let (follows, commands) = begin().await;
+    cluster.kubelet.stop();
+    for mut follow in follows {
+        while let Some(Ok(_)) = follow.body_mut().frame().await {}
+    }
+    for mut command in commands {
+        while let Some(Ok(_)) = command.next().await {}
+    }
+    all_closed().await;
 }

@@ -27,7 +27,7 @@ impl Clock for SystemClock {
 
 /// A client without a cluster: it knows no Services.
 fn client(identity: Option<Identity>) -> Outbound {
-    let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+    let options = Options::new(Settings::default(), Arc::new(SystemClock));
     let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
     Outbound::new(engine, Default::default(), Routing::Service, identity.map(Arc::new), Default::default())
 }

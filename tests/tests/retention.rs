@@ -3,8 +3,8 @@
 use holdfast_core::event::Offset;
 use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::RocksLog;
+use holdfast_tests::records::put;
 use holdfast_tests::server::holdfast;
-use holdfast_tests::storage_suite::put;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;

@@ -69,7 +69,10 @@ pub(crate) async fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let answer = match path {
-        "" => told(transport, shape, about).await,
+        "" => {
+            let encrypts = transport.engine().encrypts();
+            told(transport, shape, move |log| about(log, encrypts)).await
+        }
         "version" => version(transport, query, shape).await,
         "versions" => versions(transport, query, shape).await,
         "records" => records(transport, query, waiter).await,
@@ -90,7 +93,7 @@ async fn told(
     Ok(respond::bytes(200, told.to_string().into(), shape))
 }
 
-fn about(log: &dyn LogRead) -> Result<Value, Fault> {
+fn about(log: &dyn LogRead, encrypts: bool) -> Result<Value, Fault> {
     let first = log.next_time(Offset::ZERO)?;
     let Identity { id, origin } = log.identity()?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
@@ -103,7 +106,7 @@ fn about(log: &dyn LogRead) -> Result<Value, Fault> {
         "last": log.last()?.0,
         "oldest": log.oldest()?.0,
         "repaired": log.repaired()?.0,
-        "encrypted": log.encrypts(),
+        "encrypted": encrypts,
     }))
 }
 

@@ -77,7 +77,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     if args.plain || source.data_dir.is_none() {
         let log = source.open()?;
         ensure!(
-            args.plain || !log.encrypts(),
+            args.plain || !log.tells_in_plain(),
             "the server keeps values encrypted, and tells them in plain: give --plain to have them so in the export, or \
              export its data folder (--data-dir), as it is kept"
         );

@@ -11,7 +11,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::registry;
 use holdfast_encryption::Patient;
-use holdfast_engine::log::Values;
+use holdfast_engine::log::sealing::Values;
 use holdfast_storage_rocks::Import;
 use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;

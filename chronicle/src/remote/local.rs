@@ -12,8 +12,8 @@ use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_encryption::SealedLog;
-use holdfast_engine::{Engine, Fault, Options};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_engine::{Engine, Options};
+use holdfast_storage_rocks::{FolderFault, RocksLog};
 use holdfast_transport_http::{Builder, memory};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ impl Local {
     pub fn open(folder: &Path, encryption: &EncryptionArgs) -> Result<Local> {
         let live = encryption.live()?;
         let log = RocksLog::open(folder).map_err(|fault| match fault {
-            fault @ Fault::InUse { .. } => {
+            fault @ FolderFault::InUse { .. } => {
                 anyhow!("{fault}. Write through it: leave out --data-dir, and name its kubeconfig with --kubeconfig")
             }
             fault => fault.into(),
         })?;
         let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
-        let options = Options { settings, clock: Arc::new(SystemClock) };
-        let log = SealedLog::new(Arc::new(log), live);
-        let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
+        let log = Arc::new(SealedLog::new(Arc::new(log), live));
+        let options = Options { sealing: Some(log.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
+        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;
         let client = {
             let _inside = runtime.enter();

@@ -114,10 +114,6 @@ impl RemoteLog {
 }
 
 impl LogRead for RemoteLog {
-    fn encrypts(&self) -> bool {
-        self.about().is_ok_and(|about| about["encrypted"] == true)
-    }
-
     fn identity(&self) -> Result<Identity, Fault> {
         let about = self.about().map_err(|failure| self.fault(failure))?;
         let text = |value: &Value| value["id"].as_str().map(str::to_owned);
@@ -194,6 +190,10 @@ impl LogRead for RemoteLog {
 }
 
 impl Readable for RemoteLog {
+    fn tells_in_plain(&self) -> bool {
+        self.about().is_ok_and(|about| about["encrypted"] == true)
+    }
+
     fn namespace(&self) -> &str {
         self.client.namespace()
     }

@@ -13,8 +13,8 @@ use client::Client;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_encryption::SealedLog;
-use holdfast_engine::LogRead;
 use holdfast_engine::moment::at_time;
+use holdfast_engine::{LogRead, Sealing as _};
 use holdfast_storage_rocks::LogReader;
 use jiff::Timestamp;
 use local::Local;
@@ -56,6 +56,11 @@ pub trait Readable: LogRead {
     /// The namespace that is meant where none is named.
     fn namespace(&self) -> &str {
         "default"
+    }
+
+    /// Whether values are told in plain here that are kept encrypted.
+    fn tells_in_plain(&self) -> bool {
+        false
     }
 
     /// Tells which records will be read one after the other: who is far away fetches many at once.
@@ -171,6 +176,10 @@ impl Followed for SealedLog<LogReader> {
 impl Readable for SealedLog<LogReader> {
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
         self.kept().named(text, now)
+    }
+
+    fn tells_in_plain(&self) -> bool {
+        self.encrypts()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::remote::{Followed, Server, open_folder};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::event::{Offset, Record};
 use holdfast_encryption::Keyring;
-use holdfast_engine::log::Values;
+use holdfast_engine::log::sealing::Values;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;

@@ -55,6 +55,8 @@ impl Kind {
             categories: Vec::new(),
             scope,
             storage: resource.into(),
+            stored_in: None,
+            stored_as_json: false,
             versions: Vec::new(),
             stored: true,
             verbs: ALL_VERBS.into(),
@@ -135,6 +137,18 @@ impl Kind {
     /// Where the objects stand below the storage prefix, where that is not the plural name.
     pub fn storage(mut self, path: &str) -> Self {
         self.storage = path.into();
+        self
+    }
+
+    /// In which version of the hub's group stores that are shared with Kubernetes hold the objects, up to a release.
+    pub fn stored_in(mut self, version: &'static str, until: u32) -> Self {
+        self.stored_in = Some((version, until));
+        self
+    }
+
+    /// Such stores hold them in JSON.
+    pub fn stored_as_json(mut self) -> Self {
+        self.stored_as_json = true;
         self
     }
 

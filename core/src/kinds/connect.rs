@@ -152,7 +152,7 @@ pub fn is_global(address: IpAddr) -> bool {
 }
 
 /// Pairs as the query of a URL, sorted by name, as Go's clients write it.
-pub fn query_of(pairs: &mut Vec<(&str, String)>) -> String {
+pub fn query_of(mut pairs: Vec<(&str, String)>) -> String {
     pairs.sort_by_key(|(name, _)| *name);
     let pairs: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={}", escaped(text))).collect();
     pairs.join("&")
@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn queries_read_as_go_writes_them() {
-        let mut pairs = vec![("tty", "1".to_owned()), ("command", "a b&c".to_owned()), ("command", "ü".to_owned())];
-        assert_eq!(query_of(&mut pairs), "command=a+b%26c&command=%C3%BC&tty=1");
+        let pairs = vec![("tty", "1".to_owned()), ("command", "a b&c".to_owned()), ("command", "ü".to_owned())];
+        assert_eq!(query_of(pairs), "command=a+b%26c&command=%C3%BC&tty=1");
     }
 
     #[test]

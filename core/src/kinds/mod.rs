@@ -38,6 +38,7 @@ pub mod node;
 pub mod offered;
 pub mod policy;
 pub mod rbac;
+pub mod records;
 mod registry;
 pub mod resource;
 pub(crate) mod rules;
@@ -97,6 +98,11 @@ pub struct Kind {
     pub scope: Scope,
     /// Where objects of this kind stand below the storage prefix: `deployments`, `services/specs`.
     pub storage: String,
+    /// The version of the hub's group in which stores that are shared with Kubernetes hold them up to a minor release,
+    /// where that is not the one that [`Kind::stored_version`] finds.
+    pub stored_in: Option<(&'static str, u32)>,
+    /// Such stores hold them in JSON, whatever is asked for.
+    pub stored_as_json: bool,
     /// Every group and version that serves this kind. The first one is the hub: objects are stored in it.
     pub versions: Vec<Version>,
     /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.

@@ -1,7 +1,7 @@
 //! Which versions of the built-in kinds clients are offered: all of them, unless the server stands for an older release
 //! or its operator turns some off. What is not offered stays known: the server itself works with it.
 
-use super::{Kind, Registry, Version};
+use super::{Kind, Registry, Version, compare_versions};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The minor release of Kubernetes whose API this is, and the oldest one for which it can stand.
@@ -107,9 +107,33 @@ impl Stage {
 
 fn since(kind: &Kind, version: &Version) -> u32 {
     // What this release has in a version that is younger than the release is as old as the release.
+    introduced(kind, version).min(NEWEST)
+}
+
+/// The minor release of Kubernetes that had it first.
+fn introduced(kind: &Kind, version: &Version) -> u32 {
     let (api_version, kind) = (version.api_version(), kind.kind.as_str());
     let row = SINCE.iter().find(|(of, kinds, _)| *of == api_version && (kinds.is_empty() || kinds.contains(&kind)));
-    row.map_or(0, |(.., since)| *since).min(NEWEST)
+    row.map_or(0, |(.., since)| *since)
+}
+
+impl Kind {
+    /// The version in which a store that is shared with Kubernetes holds its objects, as servers of a minor release write
+    /// them: the best one of the hub's group that the release before has as well, so that its servers can read them.
+    pub fn stored_version(&self, release: u32) -> usize {
+        if self.custom.is_some() {
+            // Its definition says so.
+            return 0;
+        }
+        let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);
+        let mut own: Vec<(usize, &Version)> = own.collect();
+        own.sort_by(|(_, a), (_, b)| compare_versions(&a.version, &b.version));
+        let is_known = |version: &Version| match self.stored_in {
+            Some((only, until)) if release <= until => version.version == only,
+            _ => introduced(self, version) < release,
+        };
+        own.iter().find(|(_, version)| is_known(version)).or(own.first()).map_or(0, |(index, _)| *index)
+    }
 }
 
 impl Offer {
@@ -221,6 +245,42 @@ mod tests {
                 let _ = registry().find_kind(group, version, kind);
             }
             assert!(registry().iter().any(|(_, kind)| kind.versions.iter().any(|served| served.group == group)));
+        }
+    }
+
+    /// From release 1.33 on.
+    #[test]
+    fn objects_are_stored_so_that_the_release_before_can_read_them() {
+        for (group, resource, stored) in [
+            (
+                "admissionregistration.k8s.io",
+                "mutatingadmissionpolicies",
+                ["v1alpha1", "v1alpha1", "v1beta1", "v1beta1"],
+            ),
+            ("resource.k8s.io", "resourceclaims", ["v1beta1", "v1beta2", "v1", "v1"]),
+            ("resource.k8s.io", "devicetaintrules", ["v1alpha3", "v1alpha3", "v1alpha3", "v1alpha3"]),
+            ("storage.k8s.io", "volumeattributesclasses", ["v1beta1", "v1beta1", "v1beta1", "v1"]),
+            ("networking.k8s.io", "ipaddresses", ["v1beta1", "v1", "v1", "v1"]),
+            ("coordination.k8s.io", "leasecandidates", ["v1alpha2", "v1beta1", "v1beta1", "v1beta1"]),
+            ("certificates.k8s.io", "clustertrustbundles", ["v1alpha1", "v1beta1", "v1beta1", "v1beta1"]),
+            ("storagemigration.k8s.io", "storageversionmigrations", ["v1beta1", "v1beta1", "v1beta1", "v1beta1"]),
+            ("autoscaling", "horizontalpodautoscalers", ["v2", "v2", "v2", "v2"]),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", ["v1", "v1", "v1", "v1"]),
+            ("apiextensions.k8s.io", "customresourcedefinitions", ["v1beta1", "v1beta1", "v1beta1", "v1beta1"]),
+            ("apiregistration.k8s.io", "apiservices", ["v1", "v1", "v1", "v1"]),
+            ("", "events", ["v1", "v1", "v1", "v1"]),
+            ("networking.k8s.io", "ingresses", ["v1", "v1", "v1", "v1"]),
+        ] {
+            let of = |kind: &&Kind| kind.resource == resource && kind.hub().group == group;
+            let kind = registry().iter().map(|(_, kind)| kind).find(of).expect(resource);
+            for (release, stored) in (33..).zip(stored) {
+                assert_eq!(kind.versions[kind.stored_version(release)].version, stored, "{resource} in 1.{release}");
+            }
+        }
+        // All others are stored in a version that is stable by now.
+        for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
+            let (hub, stored) = (kind.hub(), &kind.versions[kind.stored_version(NEWEST)]);
+            assert!(stored.group == hub.group && (stored.version == hub.version || stored.version == "v1beta1"));
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub mod documents;
 
+use crate::kinds::offered::NEWEST;
 use crate::kinds::{GroupVersions, Kind, Registry, Scope, Subresource, Version};
 use base64::Engine as _;
 use bytes::Bytes;
@@ -318,8 +319,8 @@ fn owned(verbs: &[&str]) -> Vec<String> {
 /// Opaque to clients; equal hashes mean that two versions share their storage.
 /// Computed as Kubernetes does, so that tools which compare clusters see no difference.
 fn storage_version_hash(kind: &Kind) -> String {
-    let Some(hub) = kind.versions.first() else { return String::new() };
-    let digest = Sha256::digest(format!("{}/{}/{}", hub.group, hub.version, kind.kind));
+    let Some(stored) = kind.versions.get(kind.stored_version(NEWEST)) else { return String::new() };
+    let digest = Sha256::digest(format!("{}/{}/{}", stored.group, stored.version, kind.kind));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 

@@ -54,7 +54,7 @@ async fn write(engine: &Arc<Engine>, verb: Verb, document: Value) {
 }
 
 fn open() -> Arc<Engine> {
-    let options = Options { settings: Default::default(), clock: Arc::new(Noon) };
+    let options = Options::new(Default::default(), Arc::new(Noon));
     Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine")
 }
 

@@ -5,7 +5,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Contested, Rejection};
-use holdfast_engine::{Append, Engine, Fault, Log, LogRead, WatchStart, load};
+use holdfast_engine::{Append, Engine, Fault, Log, LogRead, Proposal, WatchStart, load};
 use holdfast_value::json;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -44,11 +44,11 @@ impl LogRead for Witness {
 }
 
 impl Log for Witness {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         if let Some(look) = self.during.lock().unwrap().as_mut() {
-            look(batch.len());
+            look(proposal.records.len());
         }
-        self.log.append(batch)
+        self.log.commit(proposal)
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {

@@ -6,7 +6,7 @@ use holdfast_core::authz::User;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{
-    Append, AsOf, Changed, Changes, Fault, Log, LogRead, ReadMemory, Reader, Wanted, Watch, WatchStart,
+    Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, ReadMemory, Reader, Wanted, Watch, WatchStart,
 };
 use holdfast_value::json;
 use std::ops::ControlFlow;
@@ -68,8 +68,8 @@ impl LogRead for Counting {
 }
 
 impl Log for Counting {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
-        self.log.append(batch)
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        self.log.commit(proposal)
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {

@@ -33,9 +33,9 @@ fn ticks() -> u64 {
 async fn a_policy_that_takes_long_keeps_no_worker() {
     let log = Arc::new(MemoryLog::default());
     Stage::new(log.clone());
-    let Options { settings, clock } = options(&Arc::<TestClock>::default());
+    let Options { settings, clock, .. } = options(&Arc::<TestClock>::default());
     let settings = Settings { admission: Admission::standard(), ticks, ..settings };
-    let engine = Engine::open(log, Arc::new(registry().clone()), Options { settings, clock }).unwrap();
+    let engine = Engine::open(log, Arc::new(registry().clone()), Options::new(settings, clock)).unwrap();
     let rules =
         json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
     let spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "true"}]});

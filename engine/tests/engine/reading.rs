@@ -5,7 +5,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_core::list::Freshness;
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{Append, AsOf, Engine, Fault, Log, LogRead, WatchStart};
+use holdfast_engine::{Append, AsOf, Engine, Fault, Log, LogRead, Proposal, WatchStart};
 use holdfast_value::json;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
@@ -76,8 +76,8 @@ impl LogRead for Slow {
 }
 
 impl Log for Slow {
-    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
-        self.log.append(batch)
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        self.log.commit(proposal)
     }
 
     fn secret(&self) -> Result<[u8; 32], Fault> {

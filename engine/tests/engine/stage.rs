@@ -49,7 +49,7 @@ pub struct Stage {
 
 pub fn options(clock: &Arc<TestClock>) -> Options {
     let settings = Settings { service_ranges: "10.0.0.0/29".parse().unwrap(), ..Settings::default() };
-    Options { settings, clock: clock.clone() }
+    Options::new(settings, clock.clone())
 }
 
 impl Stage {

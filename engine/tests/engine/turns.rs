@@ -188,7 +188,7 @@ fn to_thing(engine: &Engine, mut request: Request, version: &str) -> Request {
 
 /// An engine with one object of a kind that a webhook converts.
 async fn with_a_thing(webhook: Arc<SlowWebhook>) -> Arc<Engine> {
-    let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+    let options = Options::new(Settings::default(), Arc::new(SystemClock));
     let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
     engine.set_outside(webhook);
     let done = |outcome: Result<Reply, Refusal>| assert!(outcome.is_ok(), "{:?}", outcome.err());

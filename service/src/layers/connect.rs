@@ -64,13 +64,8 @@ fn first(subresource: &str) -> &str {
 /// Whether the way ends in something that runs, so that to read is not enough. A path of a node's kubelet does, too,
 /// however it is written.
 fn runs_something(found: &Found) -> bool {
-    let (name, rest) = found
-        .request
-        .target
-        .subresource
-        .as_deref()
-        .and_then(|name| name.split_once('/'))
-        .unwrap_or((found.request.target.subresource.as_deref().unwrap_or_default(), ""));
+    let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
+    let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
     if name != "proxy" {
         return name != "log";
     }
@@ -131,6 +126,7 @@ fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connectin
         rest: rest.to_owned(),
         resource: found.kind.resource.clone(),
         name: name.to_owned(),
+        is_namespaced: found.kind.is_namespaced(),
         options: options.clone(),
         trail: None,
     })

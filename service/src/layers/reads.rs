@@ -47,13 +47,13 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// The object as it is now, where it can be had without waiting: nearly always.
+    /// The object as it is now, where it can be had without waiting: nearly always, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
         let is_newest =
             matches!(scene, Scene::Present(_)) && matches!(Scene::freshness(request), Ok(Freshness::Newest));
-        if !is_newest || !is_whole || planted(Bug::StaleRead) {
+        if !is_newest || !is_whole || self.service.engine().is_shared() || planted(Bug::StaleRead) {
             return None;
         }
         let state = self.service.engine().snapshot();

@@ -129,7 +129,7 @@ struct Server {
 impl Server {
     fn start(log: &Arc<MemoryLog>, clock: &Arc<SimulatedClock>, hooks: &Arc<Hooks>) -> Result<Server, String> {
         let settings = Settings { admission: Admission::standard(), ..Settings::default() };
-        let options = Options { settings, clock: clock.clone() };
+        let options = Options::new(settings, clock.clone());
         let built_in = Arc::new(registry().clone());
         let (engine, writer, queue) = Engine::assemble(log.clone(), built_in, options, Hub::default(), QUEUE)
             .map_err(|fault| format!("the server does not start: {fault}"))?;

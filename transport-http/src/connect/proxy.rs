@@ -2,7 +2,7 @@
 
 use super::{Answered, Outing, failed, keeping, ruled, unreached, upgrade};
 use crate::aggregate::{passed_on, say_client, strip};
-use crate::respond::{self, Response};
+use crate::respond::Response;
 use bytes::Buf;
 use futures_util::{Stream, StreamExt};
 use holdfast_core::Refusal;
@@ -49,7 +49,7 @@ where
 {
     let kubelets = outing.kubelets().clone();
     let goal = goal(&kubelets, &outing.way.destination)?;
-    let (prefix, rest) = cut(&outing.head.path, outing.way.resource == "nodes");
+    let (prefix, rest) = cut(&outing.head.path, !outing.way.is_namespaced);
     let query = if outing.head.query.is_empty() { String::new() } else { format!("?{}", outing.head.query) };
     let target = format!("{}{query}", if rest.is_empty() { "/" } else { rest });
     if outing.head.upgrade.is_some() && holdfast_streams::upgrade::wire(&outing.head.headers).is_some() {
@@ -68,23 +68,21 @@ where
     let request = asked(&outing, &goal, &target, prefix, body)?;
     let link = match goal.dial(&outing).await {
         Ok(link) => link,
-        Err(Unreached::NotDialled(why)) => return Ok(Answered::now(no_service(&why))),
+        Err(Unreached::NotDialled(why)) => return Err(no_service(&why)),
         Err(why) => return Err(unreached(why)),
     };
     let response = match send(link, Some(&goal.authority), request, true).await {
         Ok(response) => response,
-        Err(why) => return Ok(Answered::now(no_service(&why.to_string()))),
+        Err(why) => return Err(no_service(&why.to_string())),
     };
     let mut response = passed_on(response, false, Some(outing.transport));
-    if outing.way.resource != "nodes" {
-        lead_back(&mut response, &goal.authority, prefix);
-    }
+    lead_back(&mut response, &goal.authority, prefix);
     let (ends, kept) = outing.keep();
     Ok(Answered { response: keeping(response, kept), ends: Some(ends) })
 }
 
-fn no_service(why: &str) -> Response {
-    respond::text(503, format!("error trying to reach service: {why}"))
+fn no_service(why: &str) -> Refusal {
+    ruled(503, "ServiceUnavailable", format!("error trying to reach service: {why}"))
 }
 
 fn goal<'a>(

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 42] = [
+const LAYERS: [&str; 44] = [
     "event",
     "stamp",
     "visible",
@@ -25,8 +25,11 @@ const LAYERS: [&str; 42] = [
     "quota",
     // The bytes of a document, by the schema alone: the state keeps both forms of an object.
     "wire/protobuf",
+    "wire/yaml",
     "authz",
     "kinds",
+    // Documents of kinds, as a store that is shared with Kubernetes has them.
+    "etcd",
     // Documents of kinds, that every cluster begins with.
     "authz/bootstrap_objects",
     // Names kinds that are users.

@@ -70,9 +70,10 @@ const SPECIAL: [(&str, &str); 12] = [
 ];
 
 /// Types with `apiVersion` and `kind` that neither a definition nor their metadata gives away.
-const TYPED: [&str; 21] = [
+const TYPED: [&str; 22] = [
     "AdmissionReview",
     "APIGroupDiscovery",
+    "DeploymentRollback",
     "ExternalMetricValue",
     "ImageReview",
     "MetricValue",

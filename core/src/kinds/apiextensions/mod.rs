@@ -34,6 +34,8 @@ pub fn kinds() -> Vec<Kind> {
             .short(["crd", "crds"])
             .category("api-extensions")
             .storage(STORAGE)
+            .stored_in("v1beta1", u32::MAX)
+            .stored_as_json()
             .columns(columns::of("CustomResourceDefinition"))
             .validate(validate::definition)
             .validate_in(["apiextensions.k8s.io/v1"], validate::newer_definition)

@@ -21,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, "io.k8s.kube-aggregator.pkg.apis.apiregistration", ["v1", "v1beta1"])
             .category("api-extensions")
             .storage("apiregistration.k8s.io/apiservices")
+            .stored_as_json()
             .columns(columns::of("APIService"))
             .names(NameRule::PathSegment)
             .validate(validate::api_service)

@@ -81,7 +81,7 @@ pub fn leads(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal>
         }
     };
     let path = format!("/{first}/{namespace}/{name}{into}");
-    Ok(Destination::Kubelet { machine, path, query: query_of(&mut pairs) })
+    Ok(Destination::Kubelet { machine, path, query: query_of(pairs) })
 }
 
 fn log_query(options: &ConnectOptions, pairs: &mut Vec<(&str, String)>) {

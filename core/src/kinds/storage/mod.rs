@@ -64,6 +64,7 @@ pub fn kinds() -> Vec<Kind> {
             .conditional_update(),
         Kind::cluster("VolumeAttributesClass", "volumeattributesclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
+            .stored_in("v1beta1", 35)
             .short(["vac"])
             .columns(columns::of("VolumeAttributesClass"))
             .return_deleted_object()

@@ -513,7 +513,7 @@ fn time(bytes: &[u8], micros: bool) -> Result<Value> {
 }
 
 /// As Go shows it: whole numbers have no fraction.
-fn double(number: f64) -> Result<Value> {
+pub(crate) fn double(number: f64) -> Result<Value> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT && !(number == 0.0 && number.is_sign_negative()) {
         return Ok(Value::from(number as i64));

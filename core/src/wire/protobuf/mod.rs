@@ -19,6 +19,7 @@ use holdfast_value::Value;
 use crate::refusal::SCHEME;
 use crate::schema::{Field, Message, MessageId, Schema, Shape, Type, Zero, schema};
 
+pub(crate) use decode::double;
 pub use envelope::{MAGIC, Unknown, unwrap, wrap};
 pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 

@@ -8,6 +8,8 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta";
 /// Kinds that every group and version has.
 const SHARED: [&str; 7] =
     ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
+/// Kinds of metadata that the core group alone has.
+const OF_CORE: [&str; 5] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// Of each group that has resources.
 pub(super) fn packages(schema: &Schema) -> BTreeMap<String, String> {
@@ -40,7 +42,7 @@ pub(super) fn find(
     // Kinds alone can be in an envelope; `.` would lead out of the package.
     let own = own.filter(|id| schema.message(*id).typed);
     own.or_else(|| {
-        let shared = SHARED.contains(&kind) || (api_version, kind) == ("v1", "Status");
+        let shared = SHARED.contains(&kind) || api_version == "v1" && OF_CORE.contains(&kind);
         // Version v1beta1 of metadata alone differs from v1 only in its lists.
         let meta = shared || (api_version, kind) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata");
         meta.then(|| schema.id(&format!("{META}.v1.{kind}"))).flatten()
@@ -58,6 +60,8 @@ mod tests {
             ("v1", "PodList", "api.core.v1.PodList"),
             ("v1", "Binding", "api.core.v1.Binding"),
             ("v1", "Status", "apimachinery.pkg.apis.meta.v1.Status"),
+            ("v1", "APIGroup", "apimachinery.pkg.apis.meta.v1.APIGroup"),
+            ("apps/v1beta1", "DeploymentRollback", "api.apps.v1beta1.DeploymentRollback"),
             ("apps/v1", "DeleteOptions", "apimachinery.pkg.apis.meta.v1.DeleteOptions"),
             ("example.com/v1", "DeleteOptions", "apimachinery.pkg.apis.meta.v1.DeleteOptions"),
             ("meta.k8s.io/v1", "PartialObjectMetadata", "apimachinery.pkg.apis.meta.v1.PartialObjectMetadata"),

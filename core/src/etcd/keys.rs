@@ -1,0 +1,211 @@
+//! Where objects stand: `/registry/deployments/default/web`.
+
+use super::Fault;
+use crate::kinds::records::{self, Record};
+use crate::kinds::{Kind, KindId, Registry};
+
+/// The keys of one storage prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// Begins and ends with a slash.
+    root: String,
+}
+
+/// What stands under a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place<'k> {
+    /// An object of a kind: its key within the kind is `namespace/name`, or the name alone.
+    Object { kind: KindId, key: &'k str },
+    /// What servers keep for themselves; the name is empty where there is only one.
+    Record { record: &'static Record, name: &'k str },
+    /// Of no kind that is known: its definition may come later, or another server may serve it.
+    Strange,
+}
+
+impl Keys {
+    /// `registry`, `/registry` and `/registry/` are the same prefix.
+    pub fn new(prefix: &str) -> Keys {
+        let mut parts: Vec<&str> = Vec::new();
+        for part in prefix.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        let mut root = String::from("/");
+        for part in parts {
+            root.push_str(part);
+            root.push('/');
+        }
+        Keys { root }
+    }
+
+    /// What all keys of the prefix begin with.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// What the keys of all objects of a kind begin with. It ends with a slash, so that no other kind's begin so, too.
+    pub fn all_of(&self, kind: &Kind) -> String {
+        self.below(&kind.storage, "")
+    }
+
+    /// Of one object, by its key within the kind.
+    pub fn of(&self, kind: &Kind, key: &str) -> String {
+        self.below(&kind.storage, key)
+    }
+
+    /// The name counts where records have one.
+    pub fn of_record(&self, record: &Record, name: &str) -> String {
+        let mut key = self.below(record.storage, if record.is_named { name } else { "" });
+        if !record.is_named {
+            key.pop();
+        }
+        key
+    }
+
+    fn below(&self, storage: &str, key: &str) -> String {
+        let mut found = String::with_capacity(self.root.len() + storage.len() + 1 + key.len());
+        for part in [&self.root, storage, "/", key] {
+            found.push_str(part);
+        }
+        found
+    }
+
+    /// What stands under a key.
+    pub fn place<'k>(&self, registry: &Registry, key: &'k [u8]) -> Result<Place<'k>, Fault> {
+        let fault = |problem: &str| Fault::new(key, problem);
+        let Ok(text) = std::str::from_utf8(key) else { return Err(fault("the key is not valid UTF-8")) };
+        let Some(path) = text.strip_prefix(&self.root) else {
+            return Err(fault(&format!("the key does not begin with the prefix {}", self.root)));
+        };
+        if let Some(place) = record(path) {
+            return Ok(place);
+        }
+        let Some((kind, key)) = kind_of(registry, path) else { return Ok(Place::Strange) };
+        let is_namespaced = registry.get(kind).is_namespaced();
+        let mut names = key.split('/');
+        let right = if is_namespaced { 2 } else { 1 };
+        if names.clone().count() != right || names.any(|name| matches!(name, "" | "." | "..")) {
+            let wanted = if is_namespaced { "a namespace and a name" } else { "a name" };
+            return Err(fault(&format!("behind {} a key has {wanted}, and nothing else", registry.get(kind).resource)));
+        }
+        Ok(Place::Object { kind, key })
+    }
+}
+
+/// Of the places that are two parts long, none begins with one that is one part long.
+fn kind_of<'p>(registry: &Registry, path: &'p str) -> Option<(KindId, &'p str)> {
+    let first = path.find('/')?;
+    let second = path[first + 1..].find('/').map(|second| first + 1 + second);
+    [second, Some(first)]
+        .into_iter()
+        .flatten()
+        .find_map(|end| Some((registry.by_storage(&path[..end])?, &path[end + 1..])))
+}
+
+fn record(path: &str) -> Option<Place<'_>> {
+    records::ALL.into_iter().find_map(|record| {
+        let name = path.strip_prefix(record.storage)?;
+        match name.strip_prefix('/') {
+            Some(name) if record.is_named && !name.is_empty() && !name.contains('/') => {
+                Some(Place::Record { record, name })
+            }
+            None if !record.is_named && name.is_empty() => Some(Place::Record { record, name }),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::registry;
+
+    #[test]
+    fn a_prefix_is_a_path() {
+        for (prefix, root) in [
+            ("/registry", "/registry/"),
+            ("registry/", "/registry/"),
+            ("", "/"),
+            ("/", "/"),
+            ("a//b/./c/../d", "/a/b/d/"),
+            ("../..", "/"),
+        ] {
+            assert_eq!(Keys::new(prefix).root(), root, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_place_of_its_own() {
+        let (keys, registry) = (Keys::new("/registry"), registry());
+        for (id, kind) in registry.iter().filter(|(_, kind)| kind.stored) {
+            let own = if kind.is_namespaced() { "default/a" } else { "a" };
+            let key = keys.of(kind, own);
+            assert_eq!(keys.place(registry, key.as_bytes()), Ok(Place::Object { kind: id, key: own }), "{key}");
+            assert!(key.starts_with(&keys.all_of(kind)) && keys.all_of(kind).ends_with('/'));
+            // Neither a level more nor one less.
+            for wrong in [format!("{key}/b"), format!("{}{}", keys.all_of(kind), if own == "a" { "" } else { "a" })] {
+                let fault = keys.place(registry, wrong.as_bytes()).expect_err(&wrong).to_string();
+                assert!(fault.contains(&wrong) && fault.contains(&kind.resource), "{fault}");
+            }
+        }
+        for record in records::ALL {
+            let key = keys.of_record(record, "10.0.0.1");
+            let name = if record.is_named { "10.0.0.1" } else { "" };
+            assert_eq!(keys.place(registry, key.as_bytes()), Ok(Place::Record { record, name }), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_are_those_of_kubernetes() {
+        let (keys, registry) = (Keys::new("/registry"), registry());
+        for (group, version, resource, key) in [
+            ("", "v1", "pods", "/registry/pods/a/b"),
+            ("", "v1", "nodes", "/registry/minions/b"),
+            ("", "v1", "services", "/registry/services/specs/a/b"),
+            ("", "v1", "endpoints", "/registry/services/endpoints/a/b"),
+            ("", "v1", "replicationcontrollers", "/registry/controllers/a/b"),
+            ("networking.k8s.io", "v1", "ingresses", "/registry/ingress/a/b"),
+            ("extensions", "v1beta1", "deployments", "/registry/deployments/a/b"),
+            ("events.k8s.io", "v1", "events", "/registry/events/a/b"),
+            (
+                "apiextensions.k8s.io",
+                "v1",
+                "customresourcedefinitions",
+                "/registry/apiextensions.k8s.io/customresourcedefinitions/b",
+            ),
+            ("apiregistration.k8s.io", "v1", "apiservices", "/registry/apiregistration.k8s.io/apiservices/b"),
+        ] {
+            let kind = registry.get(registry.find(group, version, resource).expect(resource).0);
+            assert_eq!(keys.of(kind, if kind.is_namespaced() { "a/b" } else { "b" }), key);
+        }
+        for (record, key) in [
+            (&records::SERVICE_ADDRESSES, "/registry/ranges/serviceips"),
+            (&records::SECOND_SERVICE_ADDRESSES, "/registry/ranges/secondaryserviceips"),
+            (&records::NODE_PORTS, "/registry/ranges/servicenodeports"),
+            (&records::SERVERS, "/registry/masterleases/::1"),
+            (&records::PEERS, "/registry/peerserverleases/::1"),
+        ] {
+            assert_eq!(keys.of_record(record, "::1"), key);
+        }
+    }
+
+    #[test]
+    fn what_is_of_no_kind_is_told_from_what_is_wrong() {
+        let (keys, registry) = (Keys::new("/registry"), registry());
+        for strange in ["health", "example.com/widgets/a/b", "podsx/a/b", "", "ranges/other", "masterleases/a/b", "x/"]
+        {
+            let key = format!("/registry/{strange}");
+            assert_eq!(keys.place(registry, key.as_bytes()), Ok(Place::Strange), "{key}");
+        }
+        for wrong in ["compact_rev_key", "/other/pods/a/b", "/registry/pods/a/", "/registry/pods/../b", "/registry"] {
+            assert!(keys.place(registry, wrong.as_bytes()).is_err(), "{wrong}");
+        }
+        let fault = keys.place(registry, b"/registry/pods/\xff\x1b/b").expect_err("no text").to_string();
+        assert!(!fault.contains('\x1b'), "{fault}");
+        let long = [b"/registry/pods/".as_slice(), &b"x".repeat(1 << 20)].concat();
+        assert!(keys.place(registry, &long).expect_err("a name is missing").to_string().len() < 2048);
+    }
+}

@@ -1,0 +1,40 @@
+//! Why a value stays closed.
+
+use holdfast_core::event::Offset;
+use holdfast_engine::Fault;
+
+/// The value of an event cannot be read, or written, as it is to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object} (event {offset}): {why}")]
+pub struct LockedValue {
+    pub offset: Offset,
+    pub object: String,
+    pub why: Locked,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Locked {
+    #[error("its value is encrypted, and no configuration says how to read it")]
+    NoConfiguration,
+    #[error("its value is encrypted, and the configuration has no provider for its prefix {prefix:?}")]
+    NoProvider { prefix: String },
+    #[error("its value is not encrypted, and the configuration has no identity provider that would read it")]
+    Plain,
+    #[error(
+        "its value cannot be decrypted with the key {prefix:?}: the key is another, or the value was changed or moved"
+    )]
+    Changed { prefix: String },
+    /// Whoever keeps the key does not give it; it may later.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl Locked {
+    /// Why the value stays closed that a fault tells of, if it tells of one.
+    pub fn of(fault: &Fault) -> Option<&Locked> {
+        match fault {
+            Fault::Sealed(cause) => cause.downcast_ref::<LockedValue>().map(|value| &value.why),
+            _ => None,
+        }
+    }
+}
