@@ -75,10 +75,6 @@ impl Courses {
         let none = Sources::default();
         let environment = inside::environment(pod, container, &none, allocatable);
         let Some(words) = runnable(container, inside::words(container, &environment)) else { return UNKNOWN };
-        // What stands in other objects is read where somebody looks into the container, not for each that begins.
-        if inside::mentions_sources(pod, container, &words) {
-            return UNKNOWN;
-        }
         let probes = probes(container);
         let mentions = |what: &str| words.iter().any(|word| word.to_ascii_lowercase().contains(what));
         let mut hash = Sha256::new();
@@ -110,7 +106,13 @@ impl Courses {
             return known.clone();
         }
         let setup = inside::setup(pod, container, &none, allocatable, begin_ms);
-        let found = go(container, setup, &words, probes, begin_ms);
+        let mut found = go(container, setup, &words, probes, begin_ms);
+        // What stands in other objects is read where somebody looks into the container, not for each that begins: a
+        // command that fails without it may do well with it.
+        let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
+        if fails && inside::mentions_sources(pod, container, &words) {
+            found = UNKNOWN;
+        }
         let mut known = self.0.borrow_mut();
         if known.len() >= COURSES_MAX {
             known.clear();
