@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn others_go_on_meanwhile() {
-        ends_after_another_task(|work| heavy(work));
-        ends_after_another_task(|work| aside(work));
+        ends_after_another_task(heavy);
+        ends_after_another_task(aside);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use crate::api::{Api, ApiError};
 use crate::cache::Cache;
 use holdfast_core::authz::User;
 pub use holdfast_core::authz::paths::OpenPath;
+use holdfast_core::kinds::known::Known;
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +36,9 @@ struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
-    /// A subresource of a node, as kubelets ask about it.
-    Node {
+    /// A subresource of an object, as kubelets ask about that of their node.
+    Object {
+        of: Known,
         name: String,
         subresource: String,
     },
@@ -46,7 +48,7 @@ impl About {
     fn size(&self) -> usize {
         match self {
             About::Path(path) => path.len(),
-            About::Node { name, subresource } => name.len() + subresource.len(),
+            About::Object { name, subresource, .. } => name.len() + subresource.len(),
         }
     }
 
@@ -54,9 +56,12 @@ impl About {
     fn attributes(&self, verb: &str) -> (&'static str, Value) {
         match self {
             About::Path(path) => ("nonResourceAttributes", json!({"path": path, "verb": verb})),
-            About::Node { name, subresource } => (
+            About::Object { of: Known { group, version, resource, .. }, name, subresource } => (
                 "resourceAttributes",
-                json!({"verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": name}),
+                json!({
+                    "verb": verb, "group": group, "version": version, "resource": resource, "subresource": subresource,
+                    "name": name,
+                }),
             ),
         }
     }

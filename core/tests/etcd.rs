@@ -177,7 +177,8 @@ fn work_is_in_proportion_to_what_is_stored() {
         })
     };
     let base64 = |many: usize| STANDARD.encode(json(many)).into_bytes();
-    let forms: [(&Kind, &dyn Fn(usize) -> Vec<u8>); 5] =
+    type Make<'m> = &'m dyn Fn(usize) -> Vec<u8>;
+    let forms: [(&Kind, Make); 5] =
         [(maps, &json), (maps, &cbor), (maps, &yaml), (policies, &protobuf), (maps, &base64)];
     for (number, (kind, make)) in forms.into_iter().enumerate() {
         let work = |many: usize| {

@@ -9,6 +9,7 @@ use crate::{forward, logs, metrics, remote};
 use holdfast_component::authorization::About;
 use holdfast_component::serving::Guard;
 use holdfast_core::authz::User;
+use holdfast_core::kinds::known;
 use holdfast_nodes::Told;
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::guests::{Guests, Place};
@@ -130,8 +131,8 @@ impl Server {
     async fn refusal(&self, user: &User, method: &Method, node: Option<&str>, subresources: &[&str]) -> Option<Answer> {
         let verb = verb(method);
         for subresource in subresources {
-            let about =
-                About::Node { name: node.unwrap_or_default().to_owned(), subresource: (*subresource).to_owned() };
+            let (name, subresource) = (node.unwrap_or_default().to_owned(), (*subresource).to_owned());
+            let about = About::Object { of: known::NODE, name, subresource };
             match self.guard.authorizer.allows_with(user, verb, about).await {
                 Ok(true) => return None,
                 Ok(false) => {}

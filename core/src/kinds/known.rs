@@ -1,7 +1,7 @@
 //! Kinds that the server itself reads or makes, beside serving them: each named here, and nowhere else.
 
 /// How one of them is found in a [`Registry`](super::Registry).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Known {
     pub group: &'static str,
     pub version: &'static str,

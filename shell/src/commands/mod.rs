@@ -139,8 +139,8 @@ impl Given {
                     continue;
                 }
             };
-            if letters.starts_with('-') {
-                return Err(format!("unrecognized option: {}", &letters[1..]));
+            if let Some(long) = letters.strip_prefix('-') {
+                return Err(format!("unrecognized option: {long}"));
             }
             for (at, letter) in letters.char_indices() {
                 if with_value.contains(letter) {

@@ -100,7 +100,7 @@ pub async fn wait(shell: &mut Shell, words: &[String]) -> Done<i32> {
     }
     let mut status = 0;
     for pid in wanted {
-        if !shell.shared.lock().processes.get(&pid).is_some_and(|process| process.parent == shell.pid) {
+        if shell.shared.lock().processes.get(&pid).is_none_or(|process| process.parent != shell.pid) {
             status = 127;
             continue;
         }
