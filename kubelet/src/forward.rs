@@ -1,7 +1,7 @@
 //! `/portForward`: what answers at a pod's ports. Nothing listens there, so there is one answer for all.
 
 use crate::answers::{Answer, fault, plain};
-use crate::remote::{Sessions, refused, switched};
+use crate::remote::{Sessions, full, refused, switched};
 use crate::request::Query;
 use holdfast_nodes::{Behaviour, Told, inside};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
@@ -88,10 +88,7 @@ pub async fn answer(sessions: &Sessions, told: &Told, pod: &Value, mut request: 
     if pod["status"]["phase"] != "Running" {
         return fault(StatusCode::INTERNAL_SERVER_ERROR, "pod is not running");
     }
-    let place = match sessions.enter() {
-        Ok(place) => place,
-        Err(answer) => return answer,
-    };
+    let Some(place) = sessions.enter() else { return full() };
     let upgraded = hyper::upgrade::on(&mut request);
     let serving = Arc::new(Ports::of(pod, told));
     tokio::spawn(async move {

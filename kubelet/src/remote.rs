@@ -38,14 +38,17 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// A place, or the answer that there is none.
-    pub fn enter(&self) -> Result<OwnedSemaphorePermit, Answer> {
-        self.0.clone().try_acquire_owned().map_err(|_| {
-            let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
-            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
-            answer
-        })
+    /// A place; without one, the answer is [`full`].
+    pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
     }
+}
+
+/// There is no place for one more session.
+pub fn full() -> Answer {
+    let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+    answer
 }
 
 /// Answers a request to switch protocols.
@@ -75,18 +78,15 @@ async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<L
     })
 }
 
-/// What a query asks for; an error is the answer to it.
-fn wanted(query: &Query) -> Result<Wanted, Answer> {
+/// Which streams a query asks for, if it asks for any.
+fn wanted(query: &Query) -> Option<Wanted> {
     let wanted = Wanted {
         stdin: query.is_set("input") || query.is_set("stdin"),
         stdout: query.is_set("output") || query.is_set("stdout"),
         stderr: query.is_set("error") || query.is_set("stderr"),
         tty: query.is_set("tty"),
     };
-    if !wanted.stdin && !wanted.stdout && !wanted.stderr {
-        return Err(plain(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr"));
-    }
-    Ok(wanted)
+    (wanted.stdin || wanted.stdout || wanted.stderr).then_some(wanted)
 }
 
 /// Answers `/exec` with a command, and `/attach` without.
@@ -99,9 +99,8 @@ pub async fn answer(
     mut request: Request<Incoming>,
 ) -> Answer {
     let query = Query::of(request.uri().query());
-    let wanted = match wanted(&query) {
-        Ok(wanted) => wanted,
-        Err(answer) => return answer,
+    let Some(wanted) = wanted(&query) else {
+        return plain(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
     };
     if let Some(words) = &command {
         let bytes: usize = words.iter().map(String::len).sum();
@@ -110,9 +109,10 @@ pub async fn answer(
             return fault(StatusCode::INTERNAL_SERVER_ERROR, why);
         }
     }
-    let (place, look) = match (sessions.enter(), find(containers, pod, target).await) {
-        (Ok(place), Ok(look)) => (place, look),
-        (Err(answer), _) | (_, Err(answer)) => return answer,
+    let Some(place) = sessions.enter() else { return full() };
+    let look = match find(containers, pod, target).await {
+        Ok(look) => look,
+        Err(answer) => return answer,
     };
     let (answer, agreed) = match upgrade::remote_command(request.headers()) {
         Ok(agreed) => agreed,
@@ -264,9 +264,10 @@ pub async fn run_whole(
 ) -> Answer {
     let words: Vec<String> =
         query.first("cmd").unwrap_or_default().split_whitespace().take(WORDS_MAX).map(str::to_owned).collect();
-    let (_place, look) = match (sessions.enter(), find(containers, pod, target).await) {
-        (Ok(place), Ok(look)) => (place, look),
-        (Err(answer), _) | (_, Err(answer)) => return answer,
+    let Some(_place) = sessions.enter() else { return full() };
+    let look = match find(containers, pod, target).await {
+        Ok(look) => look,
+        Err(answer) => return answer,
     };
     let container = &look.0;
     let Some(executed) = container.execute(&words, false, false) else {

@@ -168,7 +168,8 @@ mod tests {
     fn led(pod: &Value, part: &str, pairs: &[(&str, &str)]) -> Result<String, String> {
         let pairs: Vec<_> = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let mut options = ConnectOptions { parameters: pairs, ..ConnectOptions::default() };
-        options.container = options.all("container").next().map(str::to_owned);
+        let container = options.all("container").next().map(str::to_owned);
+        options.container = container;
         let way = Named::parse("p").expect("a name");
         let led = leads(pod, &Leading { part, way: &way, options: &options, find: &find, draw: 0 });
         led.map_err(|refusal| refusal.message()).map(|destination| match destination {
