@@ -2,6 +2,7 @@
 //!
 //! `fuzz/README.md` tells how to run it under the real fuzzer.
 
+#[allow(clippy::disallowed_methods, reason = "the seeds are files")]
 #[path = "../../fuzz/src/smoke.rs"]
 mod smoke;
 #[path = "../../fuzz/src/shell.rs"]
