@@ -1,5 +1,6 @@
 //! Threads of their own for what has much to do: those who share a thread with it would wait for it, and it for them.
 
+use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 /// Has work done on a thread of its own, until it ends or what is returned is dropped. It knows no sockets.
@@ -19,12 +20,50 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
         let _ = end.send(worked);
     };
     match std::thread::Builder::new().name(name.to_owned()).spawn(worked) {
-        Ok(_) => match ended.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "what is called {name} does not run"),
-            Err(_) => tracing::error!("what is called {name} has ended"),
-        },
+        Ok(thread) => {
+            let _thread = Ended { alive: Some(alive), thread: Some(thread) };
+            match ended.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "what is called {name} does not run"),
+                Err(_) => tracing::error!("what is called {name} has ended"),
+            }
+        }
         Err(error) => tracing::error!(%error, "the machine gives no thread for what is called {name}"),
     }
-    drop(alive);
+}
+
+/// A thread that ends when this is dropped, which waits for it: what it holds, as a log, is not to outlive the server.
+struct Ended {
+    alive: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // One that has panicked has ended, too.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_it_holds_is_let_go_of_before_it_is_gone() {
+        let held = Arc::new(());
+        let (begun, begins) = oneshot::channel();
+        let of_thread = held.clone();
+        let running = tokio::spawn(apart("test", move || async move {
+            let _held = of_thread;
+            begun.send(()).expect("somebody waits");
+            std::future::pending::<()>().await;
+        }));
+        begins.await.expect("it runs");
+        running.abort();
+        assert!(running.await.expect_err("it was ended").is_cancelled());
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
 }

@@ -8,6 +8,7 @@ use crate::{Limits, Output, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -36,7 +37,6 @@ enum Kind {
     },
     /// All at once, in the order of the ports.
     WebSocket {
-        _open: Open,
         forwards: std::vec::IntoIter<Forward>,
     },
 }
@@ -55,6 +55,8 @@ pub struct Forward {
     /// What goes both ways: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
     pub data: Data,
     error: Output,
+    /// A WebSocket's channels have no ends: it ends itself when the last of its connections has.
+    _open: Option<Arc<Open>>,
 }
 
 impl Forward {
@@ -122,19 +124,25 @@ impl Forwards {
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
                 let (mut channels, started) = channels(socket, Form::of(&agreed.protocol), limits).await;
-                let mut forwards = Vec::new();
+                let mut streams = Vec::new();
                 for (port, channel) in ports.iter().zip((0..).step_by(2)) {
                     let mut data = channels.write(channel);
                     let mut error = channels.write(channel + 1);
                     // Clients know by these that the channels stand.
                     data.write_all(&port.to_le_bytes()).await?;
                     error.write_all(&port.to_le_bytes()).await?;
-                    let data = Data(Wires::Channel(channels.read(channel), data));
-                    forwards.push(Forward { port: *port, data, error: Box::new(error) });
+                    streams.push((*port, Data(Wires::Channel(channels.read(channel), data)), error));
                 }
                 let closed = channels.closed();
-                let kind = Kind::WebSocket { _open: started.run(channels), forwards: forwards.into_iter() };
-                Ok(Forwards { kind, closed })
+                let open = Arc::new(started.run(channels));
+                let forward = |(port, data, error): (_, _, Writer<Message>)| Forward {
+                    port,
+                    data,
+                    error: Box::new(error),
+                    _open: Some(open.clone()),
+                };
+                let forwards: Vec<Forward> = streams.into_iter().map(forward).collect();
+                Ok(Forwards { kind: Kind::WebSocket { forwards: forwards.into_iter() }, closed })
             }
         }
     }
@@ -153,7 +161,7 @@ impl Forwards {
     /// The next connection that the client asks for; `None` when it has gone.
     pub async fn next(&mut self) -> Option<Forward> {
         match &mut self.kind {
-            Kind::WebSocket { forwards, .. } => match forwards.next() {
+            Kind::WebSocket { forwards } => match forwards.next() {
                 Some(forward) => Some(forward),
                 None => {
                     self.closed.cancelled().await;
@@ -186,7 +194,7 @@ impl Forwards {
                 let (error, data) = if first.is_error { (first, half) } else { (half, first) };
                 // The error stream goes one way, and the client has closed its side.
                 let error = Box::new(error.stream.split().1);
-                return Some(Forward { port, data: Data(Wires::Stream(data.stream)), error });
+                return Some(Forward { port, data: Data(Wires::Stream(data.stream)), error, _open: None });
             },
         }
     }

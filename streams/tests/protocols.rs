@@ -299,6 +299,8 @@ async fn ports_are_forwarded_as_channels() {
         first.data.write_all(&five).await.expect("written");
         let second = forwards.next().await.expect("the second");
         second.fail("nobody listens").await;
+        // The connection ends with the last of them.
+        drop(first);
         assert!(forwards.next().await.is_none());
     });
     let mut socket = client(near).await;
@@ -313,6 +315,7 @@ async fn ports_are_forwarded_as_channels() {
     let ports = [&b"\0\x07\0"[..], b"\x01\x07\0", b"\x02\x34\x12", b"\x03\x34\x12"];
     assert_eq!(all[..4], ports);
     assert_eq!(all[4..], [&b"\0hello"[..], b"\x03nobody listens"]);
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
     let (_, far) = duplex(10);
     let agreed = agreed(Wire::WebSocket, "");
     let refused = Forwards::accept(far, &agreed, &[1; 128], Limits::default()).await.err().expect("too many");
