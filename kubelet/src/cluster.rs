@@ -50,7 +50,8 @@ impl Cluster {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The objects that a container's files and variables come from. What is not there, or must not be read, is left out.
+    /// Reads the ConfigMaps, Secrets, Services and tokens that a container mounts or has in its environment. An object that
+    /// is missing, or that the simulated nodes' account may not read, is left out.
     pub async fn sources(&self, pod: &Value, container: &Value) -> Sources {
         let mut found = Sources::default();
         for path in sources(pod, container) {

@@ -64,24 +64,8 @@ fn longer(one: Span, then: Span) -> Span {
 
 /// `30`, `1.5m`, `infinity`, as `sleep` takes it.
 fn amount(text: &str) -> Option<Span> {
-    if matches!(text, "infinity" | "inf") {
-        return Some(Span::Forever);
-    }
-    let (number, unit_ms) = match text.char_indices().next_back()? {
-        (at, 's') => (&text[..at], 1_000.0),
-        (at, 'm') => (&text[..at], 60_000.0),
-        (at, 'h') => (&text[..at], 3_600_000.0),
-        (at, 'd') => (&text[..at], 86_400_000.0),
-        _ => (text, 1_000.0),
-    };
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let millis = number.parse::<f64>().ok().filter(|_| is_number)? * unit_ms;
-    // Nobody lives to see the end of what is longer.
-    Some(if millis < LONGEST_MS { Span::Millis(millis.ceil() as i64) } else { Span::Forever })
+    Some(holdfast_shell::sleep_millis(text)?.map_or(Span::Forever, Span::Millis))
 }
-
-/// A hundred years.
-const LONGEST_MS: f64 = 100.0 * 366.0 * 86_400_000.0;
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ mod syntax;
 mod terminal;
 mod time;
 
+pub use commands::sleep_millis;
 pub use machine::{MAIN, Machine, Pid, Setup, Signal, Stream, Turn};
 pub use pipe::PIPE_BYTES_MAX;
 

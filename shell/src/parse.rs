@@ -458,15 +458,7 @@ impl Parser {
             match next {
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
                 '\'' => {
-                    self.next();
-                    let mut text = String::new();
-                    loop {
-                        match self.next().ok_or(Fault::Incomplete)? {
-                            '\'' => break,
-                            other => text.push(other),
-                        }
-                    }
-                    word.push(Part::Quoted(text));
+                    word.push(self.single_quoted()?);
                 }
                 '"' => {
                     self.next();
@@ -491,6 +483,18 @@ impl Parser {
             }
         }
         if word.is_empty() { Err(self.unexpected()) } else { Ok(word) }
+    }
+
+    /// Reads from one single quote to the next: nothing between them has a meaning of its own.
+    fn single_quoted(&mut self) -> Read<Part> {
+        self.next();
+        let mut text = String::new();
+        loop {
+            match self.next().ok_or(Fault::Incomplete)? {
+                '\'' => return Ok(Part::Quoted(text)),
+                other => text.push(other),
+            }
+        }
     }
 
     /// Text in which only `$`, `` ` `` and `\` count, up to its end.
@@ -661,15 +665,7 @@ impl Parser {
                     return Ok(word);
                 }
                 '\'' => {
-                    self.next();
-                    let mut text = String::new();
-                    loop {
-                        match self.next().ok_or(Fault::Incomplete)? {
-                            '\'' => break,
-                            other => text.push(other),
-                        }
-                    }
-                    word.push(Part::Quoted(text));
+                    word.push(self.single_quoted()?);
                 }
                 '"' => {
                     self.next();

@@ -19,8 +19,7 @@ pub enum Unfit {
 }
 
 impl Prefix {
-    /// As Kubernetes reads the option: a slash before it is added, slashes that stand twice or at its end and parts that
-    /// are `.` go.
+    /// Cleans the value of `--etcd-prefix` as Kubernetes does: `registry//a/./` becomes `/registry/a`.
     pub fn new(text: &str) -> Result<Prefix, Unfit> {
         let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let prefix = parts.iter().map(|part| format!("/{part}")).collect::<String>();
@@ -61,26 +60,12 @@ impl Prefix {
         let to = format!("{}/{resource}0", self.0);
         (from, to)
     }
-
-    /// Which object is under a key: its kind's place in storage, and its own key. `is_known` says what is a kind's place;
-    /// of two that fit, the longer one is meant. Nothing for a key that is no object's.
-    pub fn parse<'k>(&self, key: &'k [u8], is_known: impl Fn(&str) -> bool) -> Option<(&'k str, &'k str)> {
-        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.0)?.strip_prefix('/')?;
-        // No place in storage has more than two parts, and no object's key.
-        let places = rest.match_indices('/').map(|(at, _)| at).take(2);
-        let split = places.filter(|at| is_known(&rest[..*at])).last()?;
-        let (resource, key) = (&rest[..split], &rest[split + 1..]);
-        let mut parts = key.split('/');
-        let has_parts = parts.clone().count() <= 2 && parts.all(|part| !part.is_empty());
-        has_parts.then_some((resource, key))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use holdfast_core::kinds::registry;
-    use proptest::prelude::*;
 
     fn is_known(place: &str) -> bool {
         registry().by_storage(place).is_some() || place == "example.com/gadgets"
@@ -110,7 +95,6 @@ mod tests {
         ] {
             assert!(is_known(resource), "no kind is kept at {resource}");
             assert_eq!(prefix.key(resource, key), expected);
-            assert_eq!(prefix.parse(expected.as_bytes(), is_known), Some((resource, key)));
             let (from, to) = prefix.range(resource);
             assert!((from.as_str()..to.as_str()).contains(&expected), "{expected}");
         }
@@ -136,31 +120,6 @@ mod tests {
             ("services", "services/specs"),
         ];
         assert_eq!(others, expected);
-    }
-
-    #[test]
-    fn what_is_no_objects_key_is_told_apart() {
-        let prefix = Prefix::new("/registry").unwrap();
-        for key in [
-            "",
-            "/registry",
-            "/registry/",
-            "/registry/pods",
-            "/registry/pods/",
-            "/registry/pods//web-0",
-            "/registry/pods/default/",
-            "/registry/pods/default/web-0/x",
-            "/registry/podsx/default/web-0",
-            "/registry/services/default/kubernetes",
-            "/registry/unknown/default/a",
-            "/registry/ranges/servicenodeports",
-            "/registryx/pods/default/web-0",
-            "/other/pods/default/web-0",
-            "compact_rev_key",
-        ] {
-            assert_eq!(prefix.parse(key.as_bytes(), is_known), None, "{key}");
-        }
-        assert_eq!(prefix.parse(b"/registry/pods/default/\xff", is_known), None);
     }
 
     #[test]
@@ -195,15 +154,5 @@ mod tests {
             assert!(Prefix::new(text).is_err(), "{text}");
         }
         assert_eq!(Prefix::who("/registry/pods/a/b"), "/holdfast/who/registry/pods/a/b");
-    }
-
-    proptest! {
-        #[test]
-        fn no_key_panics_and_what_parses_is_made_again(key in "(/registry)?(/?[a-z.]{0,12}){0,6}") {
-            let prefix = Prefix::new("/registry").unwrap();
-            if let Some((resource, name)) = prefix.parse(key.as_bytes(), is_known) {
-                prop_assert_eq!(prefix.key(resource, name), key);
-            }
-        }
     }
 }

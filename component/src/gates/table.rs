@@ -37,7 +37,12 @@ pub const GATES: &[Gate] = &[
     gate("APIResponseCompression", BETA, BETA, Switch(18, "large answers are compressed for clients that ask for it")),
     gate("APIServerIdentity", NONE, BETA, Switch(26, "a lease says which server this is")),
     gate("APIServingWithRoutine", NONE, ALPHA, Unseen),
-    gate("AllowInsecureBackendProxy", BETA, NONE, Unseen),
+    gate(
+        "AllowInsecureBackendProxy",
+        BETA,
+        NONE,
+        Always("who reads a log may leave the node's certificate unverified"),
+    ),
     gate("AllowParsingUserUIDFromCertAuth", NONE, BETA, Switch(33, "a client certificate may say the user's uid")),
     gate(
         "AllowUnsafeMalformedObjectDeletion",
@@ -47,7 +52,12 @@ pub const GATES: &[Gate] = &[
     ),
     gate("AnyVolumeDataSource", ALPHA, STABLE, Switch(24, "claims may have a data source of any kind")),
     gate("AppArmor", BETA, NONE, Always("pods keep their AppArmor profiles")),
-    gate("AuthorizePodWebsocketUpgradeCreatePermission", NONE, BETA, Unseen),
+    gate(
+        "AuthorizePodWebsocketUpgradeCreatePermission",
+        NONE,
+        BETA,
+        Always("a GET to exec, attach or portforward needs create"),
+    ),
     gate("BalanceAttachedNodeVolumes", ALPHA, NONE, Elsewhere),
     gate(
         "BoundServiceAccountTokenVolume",
@@ -260,7 +270,7 @@ pub const GATES: &[Gate] = &[
     gate("PodOverhead", BETA, NONE, Switch(18, "pods and runtime classes may say an overhead")),
     gate("PodReadyToStartContainersCondition", NONE, BETA, Elsewhere),
     gate("PodTopologyLabelsAdmission", NONE, BETA, Switch(35, "pods get the topology labels of their nodes")),
-    gate("PortForwardWebsockets", NONE, BETA, Unseen),
+    gate("PortForwardWebsockets", NONE, BETA, Always("ports are forwarded over WebSockets, too")),
     gate("PreventStaticPodAPIReferences", NONE, BETA, Unseen),
     gate("ProcMountType", ALPHA, BETA, Switch(33, "containers may say procMount")),
     gate("QOSReserved", ALPHA, ALPHA, Elsewhere),
@@ -346,7 +356,7 @@ pub const GATES: &[Gate] = &[
     gate("TopologyManager", BETA, NONE, Elsewhere),
     gate("TopologyManagerPolicyAlphaOptions", NONE, ALPHA, Elsewhere),
     gate("TopologyManagerPolicyBetaOptions", NONE, BETA, Elsewhere),
-    gate("TranslateStreamCloseWebsocketRequests", NONE, BETA, Unseen),
+    gate("TranslateStreamCloseWebsocketRequests", NONE, BETA, Always("exec and attach speak WebSockets of version 5")),
     gate(
         "UnauthenticatedHTTP2DOSMitigation",
         NONE,

@@ -1,8 +1,9 @@
 //! Two engines on one log, clients on both, and a world in which the log is late, silent and out of reach: all from one
 //! seed, on one thread.
 //!
-//! The log is the witness of what happened, in which order. Each request is judged by where the log stood when it was
-//! made and when it was answered: somewhere in between its answer must have been true.
+//! Linearizability is checked against the shared log itself, whose order is what really happened. For each request the
+//! test notes the log's last offset when it was sent and when it was answered: its answer must agree with the state at
+//! one of the offsets between the two.
 
 use super::model::{Dice, Seen, SharedLog, Store};
 use super::stage::{Stage, create, delete, patch, poll, selection};

@@ -8,6 +8,8 @@ mod print;
 mod system;
 mod text;
 
+pub use system::sleep_millis;
+
 use crate::shell::{Done, Later, Shell};
 use std::fmt::Display;
 

@@ -6,8 +6,9 @@ use crate::shell::{Done, Shell, Stop};
 use crate::time::format;
 use std::sync::Arc;
 
-/// As a number of milliseconds: `30`, `1.5m`, `infinity`.
-fn millis(text: &str) -> Option<Option<i64>> {
+/// How many milliseconds an argument of `sleep` stands for: `30`, `1.5m`. `Some(None)` is `infinity`, or longer than
+/// anybody lives; `None` is no amount of time.
+pub fn sleep_millis(text: &str) -> Option<Option<i64>> {
     if matches!(text, "infinity" | "inf") {
         return Some(None);
     }
@@ -20,13 +21,16 @@ fn millis(text: &str) -> Option<Option<i64>> {
     };
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let value = number.parse::<f64>().ok().filter(|_| is_number)? * unit_ms;
-    Some((value < 1e15).then_some(value.ceil() as i64))
+    Some((value < LONGEST_MS).then_some(value.ceil() as i64))
 }
+
+/// A hundred years.
+const LONGEST_MS: f64 = 100.0 * 366.0 * 86_400_000.0;
 
 pub async fn sleep(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
     let mut total = Some(0i64);
     for word in words {
-        match millis(word) {
+        match sleep_millis(word) {
             Some(span) => total = total.zip(span).map(|(total, span)| total.saturating_add(span)),
             None => return wrong(shell, name, format!("invalid number '{word}'")).await,
         }
@@ -56,7 +60,9 @@ pub async fn timeout(shell: &mut Shell, words: &[String]) -> Done<i32> {
         }
     }
     let Some((span, command)) = words.split_first() else { return wrong(shell, "timeout", "missing operand").await };
-    let Some(span) = millis(span) else { return wrong(shell, "timeout", format!("invalid number '{span}'")).await };
+    let Some(span) = sleep_millis(span) else {
+        return wrong(shell, "timeout", format!("invalid number '{span}'")).await;
+    };
     let deadline = span.map(|span| shell.now_ms().saturating_add(span));
     let (child, command) = (shell.child(), command.to_vec());
     let begun = shell.spawn("timeout", child, move |mut child| {

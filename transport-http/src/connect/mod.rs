@@ -156,7 +156,7 @@ fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// A failure that Kubernetes tells without a reason: 500 and the words.
+/// A Status with code 500 and this message, and no reason, as Kubernetes answers where a node cannot be reached.
 fn failed(message: impl Into<String>) -> Refusal {
     ruled(500, "", message)
 }
