@@ -35,7 +35,9 @@ watch: setup
 	scripts/watch.sh $(ARGS)
 
 # The counts are made once, in an hour; `scripts/pgo.sh` makes them anew.
-dist: setup clients
+dist:
+	scripts/setup.sh dist
+	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
 	[ -e "$(CARGO_TARGET_DIR)/pgo/counts.profdata" ] || scripts/pgo.sh
 	flags="$$(scripts/pgo-flags.sh)"; \
 	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/dist" RUSTFLAGS="$${RUSTFLAGS:-} $$flags" scripts/build.sh --config scripts/dist-profile.toml
