@@ -1,7 +1,9 @@
 //! `xtask ci`: everything that continuous integration checks, but for the tests.
 
 mod arrows;
+mod circles;
 mod dependencies;
+mod imports;
 mod kind_names;
 mod layers;
 mod profiles;
@@ -17,6 +19,7 @@ pub fn run() -> anyhow::Result<()> {
     step("schema table", || crate::schema::run(true))?;
     step("names of kinds", kind_names::check)?;
     step("layers of the core", layers::check)?;
+    step("circles of files", circles::check)?;
     step("dependency arrows", arrows::check)?;
     step("profiles", profiles::check)?;
     step("sources and licences", dependencies::check)?;

@@ -4,7 +4,7 @@
 //! resource, so that one which concerns nobody pays for a look-up.
 
 use super::expressions::Expression;
-use super::rules::{Matching, Rule, rules};
+use super::rules::{Matching, rules};
 use crate::kinds::Registers;
 use holdfast_value::Value;
 use imbl::OrdMap;
@@ -300,14 +300,4 @@ fn policy(document: &Value) -> Policy {
             })
             .collect(),
     }
-}
-
-/// The resources that rules name.
-pub(super) fn resources_of(rules: &[Rule]) -> BTreeSet<String> {
-    rules.iter().flat_map(|rule| rule.resources.iter()).map(|resource| plural(resource)).collect()
-}
-
-/// `pods/status` speaks of `pods`.
-fn plural(resource: &str) -> String {
-    resource.split('/').next().unwrap_or(resource).to_owned()
 }

@@ -1,6 +1,5 @@
 //! Which writes somebody wants to see: rules on resources, and selectors of labels.
 
-use super::registered::resources_of;
 use crate::select::LabelSelector;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
@@ -94,6 +93,16 @@ impl Matching {
     pub(super) fn resources(&self) -> BTreeSet<String> {
         resources_of(&self.rules)
     }
+}
+
+/// The resources that rules name.
+pub(super) fn resources_of(rules: &[Rule]) -> BTreeSet<String> {
+    rules.iter().flat_map(|rule| rule.resources.iter()).map(|resource| plural(resource)).collect()
+}
+
+/// `pods/status` speaks of `pods`.
+fn plural(resource: &str) -> String {
+    resource.split('/').next().unwrap_or(resource).to_owned()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Binary operators: chains of operands become trees.
 
 use super::ast::*;
+use super::build::{call, node};
 use super::lex::Complaint;
-use super::parse::{call, node};
 use std::collections::VecDeque;
 
 const OR: u8 = 0;

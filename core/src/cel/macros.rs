@@ -1,8 +1,8 @@
 //! Macros: calls that stand for loops, and for what calls cannot say.
 
 use super::ast::*;
+use super::build::{call, node};
 use super::lex::Complaint;
-use super::parse::{call, node};
 
 /// What cel-go calls the results of its loops.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];

@@ -8,6 +8,7 @@
 //! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
 
 mod ast;
+mod build;
 mod chain;
 mod check;
 mod compare;

@@ -2,19 +2,16 @@
 //! errors have no places in our form, and sources come from strangers, so the depth is limited while the tree grows.
 
 use super::ast::*;
+use super::build::{call, node};
 use super::chain::{BINARY, Chain};
 use super::lex::{Complaint, Lexer, NOWHERE, Spanned, Token, is_reserved};
 use super::macros::{has, member_call};
-use super::types::Type;
 use std::collections::VecDeque;
 
 /// In characters, as cel-go counts.
 pub const MAX_SOURCE: usize = 100_000;
 /// Expressions within expressions, as cel-go counts.
 pub const MAX_NESTING: u32 = 250;
-/// Levels of the tree. Long chains of operators of one precedence are deep as well, and whoever walks the tree
-/// recurses, so this is what the smallest stack that a thread may have can bear.
-pub const MAX_DEPTH: u32 = 300;
 
 /// Parses; or tells what is no expression, in the order of the source. As far as a mistake is a word too many or a
 /// bracket that is missing, what follows it is read as well.
@@ -474,19 +471,4 @@ fn follows_operand(token: &Token) -> bool {
         }
         token => *token == Token::End,
     }
-}
-
-/// A node over a tree of this depth.
-pub fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
-    let depth = below + 1;
-    if depth > MAX_DEPTH {
-        return Err((format!("expression recursion limit exceeded: {MAX_DEPTH}"), at));
-    }
-    Ok(Box::new(Node { at: at as u32, depth, ty: Type::Error, kind }))
-}
-
-pub fn call(at: usize, function: &str, member: bool, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
-    let depth = arguments.iter().map(|argument| argument.depth).max().unwrap_or(0);
-    let function = function.to_owned();
-    node(at, depth, Kind::Call(Call { function, member, arguments, overloads: Vec::new(), pattern: None }))
 }

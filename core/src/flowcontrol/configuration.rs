@@ -1,16 +1,13 @@
 //! What the objects of `flowcontrol.apiserver.k8s.io` come to.
 
 use super::queues::Queuing;
-use super::schemas::{Schema, Schemas};
+use super::schemas::{CATCH_ALL, EXEMPT, Metadata, Schema, Schemas};
 use crate::authz::bootstrap_objects::flow_control_objects;
 use crate::kinds::{KindId, Known, known};
 use crate::state::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub const EXEMPT: &str = "exempt";
-pub const CATCH_ALL: &str = "catch-all";
 
 /// Every flow that is told apart, and every level that requests can go to.
 #[derive(Debug)]
@@ -105,13 +102,6 @@ impl Named for Schema {
 pub(super) struct Object<S> {
     metadata: Metadata,
     spec: S,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Metadata {
-    pub name: String,
-    #[serde(default)]
-    pub uid: String,
 }
 
 #[derive(Default, Deserialize)]

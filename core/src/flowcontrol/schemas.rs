@@ -3,11 +3,20 @@
 //! The schema with the lowest precedence that matches is a request's. Schemas are found by the subjects that they name,
 //! so that a request is compared with those that could be about its user, in their order, and with no others.
 
-use super::configuration::{CATCH_ALL, Metadata};
 use crate::authz::{Attributes, ResourceTarget, Target, User, service_account_user};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub const EXEMPT: &str = "exempt";
+pub const CATCH_ALL: &str = "catch-all";
+
+#[derive(Deserialize)]
+pub(super) struct Metadata {
+    pub name: String,
+    #[serde(default)]
+    pub uid: String,
+}
 
 const ANY: &str = "*";
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";

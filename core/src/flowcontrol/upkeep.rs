@@ -4,7 +4,7 @@
 //! Mandatory objects are always brought back. The others are kept up to date as long as their annotation says so, or
 //! nobody has ever changed them; and what an older release came with goes.
 
-use super::configuration::{CATCH_ALL, EXEMPT};
+use super::schemas::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};
 use crate::authz::{PRIVILEGED_GROUP, User};
 use crate::kinds::rules::same;

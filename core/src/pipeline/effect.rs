@@ -3,7 +3,7 @@
 //! Judging stops at the first effect whose outcome is not among the answers. Whoever asked runs it, notes the outcome
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
-use super::token::TokenClaims;
+use super::claims::TokenClaims;
 use crate::admission::call::{Bucket, Call};
 use crate::admission::outcome::Pauses;
 use crate::authz::Consulted;

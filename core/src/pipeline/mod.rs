@@ -12,6 +12,7 @@ mod ask;
 mod bind;
 mod body;
 mod candidate;
+mod claims;
 mod convert;
 pub(crate) mod decision;
 mod decode;
@@ -38,6 +39,7 @@ mod token;
 mod validate;
 
 pub use body::named_version;
+pub use claims::{BoundTo, TokenClaims};
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, parsed, requested};
 pub use definition::Clearing;
@@ -46,7 +48,6 @@ pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use room::makes_room;
 pub use scale::scale_of;
 pub use settings::Settings;
-pub use token::{BoundTo, TokenClaims};
 
 use crate::admission::{Admitted, Told};
 use crate::authz::{Authorizer, Chain};

@@ -1,6 +1,7 @@
 //! A token for a service account: what it shall say is decided here, and signed outside.
 
 use super::candidate::Made;
+use super::claims::{BoundTo, TokenClaims};
 use super::decision::{Answer, Decision};
 use super::{Context, Effect, Endpoint, SignedToken, Stop, admit, body, decode};
 use crate::authz::service_account_user;
@@ -20,33 +21,6 @@ const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 /// What nodes ask for where a pod shall get a token that is good for longer.
 const EXTENDED: i64 = 3607;
-
-/// What a token shall say. The issuer is the signer's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenClaims {
-    pub id: String,
-    /// `system:serviceaccount:default:builder`.
-    pub subject: String,
-    /// Empty: the signer's own.
-    pub audiences: Vec<String>,
-    /// In seconds since 1970, as all times here.
-    pub issued: i64,
-    pub expires: i64,
-    /// Whether it may be good for longer, if only this server takes it.
-    pub extends: bool,
-    pub namespace: String,
-    pub account: BoundTo,
-    pub pod: Option<BoundTo>,
-    pub secret: Option<BoundTo>,
-    pub node: Option<BoundTo>,
-}
-
-/// An object that a token is good as long as.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BoundTo {
-    pub name: String,
-    pub uid: String,
-}
 
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;

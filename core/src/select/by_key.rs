@@ -1,6 +1,6 @@
 //! The requirements of a long selector, one test for each key: however many name a key, a label is looked at once.
 
-use super::label::{Operator, Requirement, find_label};
+use super::requirement::{Operator, Requirement, find_label};
 
 /// What a selector asks of labels, by their keys.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

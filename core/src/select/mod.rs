@@ -6,7 +6,9 @@
 mod by_key;
 mod field;
 mod label;
+mod requirement;
 mod scan;
 
 pub use field::{FieldRequirement, FieldSelector};
-pub use label::{LabelSelector, Operator, Requirement, find_label};
+pub use label::LabelSelector;
+pub use requirement::{Operator, Requirement, find_label};

@@ -9,7 +9,7 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-use super::validate::MATCH_POLICIES;
+pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];

@@ -1,6 +1,6 @@
 //! The rules of webhooks that see requests before they are stored.
 
-use super::matching::{conditions, rule};
+use super::matching::{MATCH_POLICIES, conditions, rule};
 use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, Seen, distinct, selector};
 use crate::kinds::shapes::{exactly_one_of, fully_qualified_name, texts, webhook_service, webhook_url};
@@ -9,7 +9,6 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 
 pub(super) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
-pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
 pub(super) const REINVOCATION_POLICIES: &[&str] = &["IfNeeded", "Never"];
 /// Review versions that the server speaks.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];

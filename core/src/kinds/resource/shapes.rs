@@ -1,6 +1,5 @@
 //! Names and small parts that claims, classes and slices share.
 
-use super::validate::LIST_MAX;
 use crate::kinds::expressions::device_selector;
 use crate::kinds::rules::{At, named};
 use crate::kinds::shapes::{at_most, driver_name, identifier, need_one_of, not_longer, qualified};
@@ -8,6 +7,7 @@ use crate::object::names;
 use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
+pub(super) const LIST_MAX: usize = 32;
 const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 const POOL_BYTES_MAX: usize = 253;

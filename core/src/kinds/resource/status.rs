@@ -1,7 +1,8 @@
 //! What may be told of claims on devices: what they got, who uses it, and how the devices are.
 
+use super::shapes::LIST_MAX;
 use super::shapes::{configuration, device_name, parameters, pool_name};
-use super::validate::{LIST_MAX, Requests, reference, references, requests};
+use super::validate::{Requests, reference, references, requests};
 use crate::kinds::core::validate::node_selector;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, distinct, same};
 use crate::kinds::shapes::{at_most, conditions, distinct_items, driver_name, need_one_of, not_longer};

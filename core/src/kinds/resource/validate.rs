@@ -1,6 +1,6 @@
 //! The rules of claims on devices, and of classes. Selectors are expressions, which are not compiled.
 
-use super::shapes::{cel_selectors, configuration, device_class, device_name, pool_name, toleration};
+use super::shapes::{LIST_MAX, cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
 use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
@@ -8,7 +8,6 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) const LIST_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 const CONDITIONS_MAX: usize = 8;
 const TOLERATIONS_MAX: usize = 16;

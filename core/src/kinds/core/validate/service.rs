@@ -1,6 +1,6 @@
 //! Services: what each type may say.
 
-use super::service_update::update;
+use super::service_update::{is_headless, needs_health_check, update};
 use crate::kinds::rules::{
     At, PROTOCOLS, Seen, cidr, ip, is_dual_stack, labels, named, named_if_any, need, need_name, need_one_of, one_of,
     ordinary_ip, port, port_number,
@@ -54,11 +54,6 @@ pub fn service(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The server fills each of the two fields from the other.
-pub(super) fn is_headless(spec: &Value) -> bool {
-    spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
-}
-
 /// Whether clients from outside the cluster may reach the service.
 fn is_outward(spec: &Value) -> bool {
     match spec["type"].as_str() {
@@ -66,11 +61,6 @@ fn is_outward(spec: &Value) -> bool {
         Some("ClusterIP") => spec["externalIPs"].as_array().is_some_and(|list| !list.is_empty()),
         _ => false,
     }
-}
-
-/// Whether a balancer asks each node if it has a pod of the service.
-pub(super) fn needs_health_check(spec: &Value) -> bool {
-    spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
 fn of_type(spec: At, causes: &mut Causes) {

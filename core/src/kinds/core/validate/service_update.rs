@@ -1,9 +1,8 @@
 //! What a service keeps while it changes: its first address and family, its balancer, and its health check.
 
-use super::service::{is_headless, needs_health_check};
 use crate::kinds::rules::{At, same};
 use crate::refusal::{Cause, Causes};
-use holdfast_value::Value;
+use holdfast_value::{Value, json};
 
 const SET_ONCE: &str = "may not change once set";
 
@@ -60,6 +59,16 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     if new.len() == 1 && policy.text() != "SingleStack" {
         causes.push(policy.invalid(&format!("must be set to 'SingleStack' when releasing the secondary {what}")));
     }
+}
+
+/// The server fills each of the two fields from the other.
+pub(super) fn is_headless(spec: &Value) -> bool {
+    spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
+}
+
+/// Whether a balancer asks each node if it has a pod of the service.
+pub(super) fn needs_health_check(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
 #[cfg(test)]
