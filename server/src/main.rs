@@ -19,6 +19,7 @@ mod encryption;
 mod envtest;
 mod etcd;
 mod flags;
+mod help;
 mod image_policy;
 mod inside;
 mod kubelets;
@@ -157,7 +158,7 @@ fn main() -> std::process::ExitCode {
         Some("up" | "apiserver" | "run") => not_built::API_SERVER,
         _ => &[],
     };
-    let mut command = Cli::command();
+    let mut command = help::arranged(Cli::command());
     let called = arguments.get(1).and_then(|name| command.find_subcommand(name.to_str()?)).cloned();
     let arguments = match called {
         Some(called) => flags::without_empty(arguments, &called),
