@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 pgo="$target/pgo"
 clients="${HOLDFAST_CLIENTS:-$target/clients}"
+# Where counters write is part of the compiler's flags: the same place each time, so that a second run compiles nothing.
+counts="$pgo/counts"
 work="$(mktemp -d)"
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -25,8 +27,8 @@ kubectl="$(find "$clients" -type f -name 'kubectl*' | sort | tail -n 1)"
 [ -n "$kubectl" ] || { echo "pgo: no kubectl in $clients: make clients" >&2; exit 1; }
 
 # The flags have to differ in nothing else from those of `make dist`.
-CARGO_TARGET_DIR="$pgo/counting" RUSTFLAGS="-Cprofile-generate=$work/counts" cargo build --config scripts/dist-profile.toml --release --locked -p holdfast
-rm -rf "$work/counts" # of programs that ran while this one was compiled
+CARGO_TARGET_DIR="$pgo/counting" RUSTFLAGS="-Cprofile-generate=$counts" cargo build --config scripts/dist-profile.toml --release --locked -p holdfast
+rm -rf "$counts" # of programs that ran while this one was compiled
 holdfast="$pgo/counting/release/holdfast"
 
 # Starts a cluster over what is in a folder already.
@@ -87,7 +89,7 @@ start lived --nodes 50
 "$kubectl" rollout status deployment/web --timeout=300s
 stop
 
-"$profdata" merge --sparse --output "$pgo/counts.profdata" "$work"/counts/*.profraw
+"$profdata" merge --sparse --output "$pgo/counts.profdata" "$counts"/*.profraw
 
 # A function has a line with its name, after that of its file where it is not known outside, and one with its counts.
 "$profdata" show --all-functions --counts "$pgo/counts.profdata" | awk '
