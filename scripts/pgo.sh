@@ -121,3 +121,6 @@ awk '
     }
     END { for (at = 1; at <= all; at++) if (!(ran[at] in rests)) print 99999999 + at, ran[at] }
 ' "$work/ran" "$work/rest" | sort --key=1,1n --key=2 | awk '{ print $2 }' >"$pgo/functions.order"
+
+# Cargo does not know that the program depends on the list: it links the program again where there is none.
+rm -f "$target"/dist/release/holdfast "$target"/dist/release/deps/holdfast-*
