@@ -1,26 +1,29 @@
-//! Work that takes long: where no task waits for its thread, and on threads that give way to those that answer requests.
+//! Runs long computations where they block no other task, and on threads of lower priority than the threads that answer
+//! requests.
 //!
-//! Somebody may have much work done, by a large request or by a list in another form. On a thread like all others that
-//! work has as much of the processors as everybody's answers have together. A thread of lower priority does it with what
-//! they leave. A thread that is not root's can never get its priority back: so each such work has a thread of its own.
+//! A user may cause much work, by a large request or by a list that must be converted. On an ordinary thread such work
+//! gets as much processor time as the answers to all other requests together. A thread of lower priority does it in the
+//! time that they leave. A process without root's rights can never raise a thread's priority again, so each such
+//! computation gets a thread of its own.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
-/// How much nicer such a thread is: it has a third of the time of another one that wants the same processor.
+/// The niceness that is added: a thread with it gets about a third of the time of a thread without it on the same
+/// processor.
 const NICER: i32 = 5;
 
-/// Does work that may take long. The tasks that share its thread go on meanwhile, on another one.
+/// Runs work that may take long. Other tasks of this thread meanwhile move to another thread.
 pub fn heavy<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        // There is only this thread.
+        // A runtime with one thread has no other thread to move tasks to.
         _ => work(),
     }
 }
 
-/// The same, with a thread that gives way.
+/// As [`heavy`], on a thread of lower priority.
 pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| on_another_thread(work)),
@@ -28,7 +31,7 @@ pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// A runtime all of whose threads give way: for what nobody's request waits for.
+/// A runtime all of whose threads have lower priority: for work that no request waits for.
 pub fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().thread_name("background").on_thread_start(give_way).enable_all().build()
 }
@@ -47,16 +50,17 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     });
     match done {
         Some(done) => done,
-        // The machine gives no thread.
+        // The system gives no thread, so this one does the work.
         None => take().map(|work| work()).expect("the work is done once"),
     }
 }
 
-/// Has this thread, and those that it starts from now on, give way to others. One that does so already goes on as it is.
+/// Lowers the priority of this thread and of the threads that it starts later. A thread with lower priority already
+/// stays as it is.
 fn give_way() {
-    // That of the first thread, which is nobody's to change.
+    // The niceness of the process's first thread, which is never lowered, so repeated calls do not add up.
     let niceness = rustix::process::getpriority_process(Some(rustix::process::getpid())).unwrap_or(0);
-    // A system that does not let a thread be nicer has it go on as it is.
+    // If the system does not allow it, the thread keeps its priority.
     let _ = rustix::process::setpriority_process(None, niceness + NICER);
 }
 
@@ -66,7 +70,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// Work that ends only when another task has run, on the one worker that there is for both.
+    /// Checks that work which ends only after another task has run does end, with one worker thread for both.
     fn ends_after_another_task(runtime: impl Fn(Box<dyn FnOnce() -> bool + Send>) -> bool + Send + 'static) {
         let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let ((began, begun), (done, waits)) = (channel(), channel());
@@ -100,7 +104,7 @@ mod tests {
         assert_eq!((aside(niceness), niceness()), (nicer, before));
     }
 
-    /// Threads have the niceness of those that start them.
+    /// A thread inherits the niceness of the thread that starts it.
     #[test]
     fn threads_of_threads_that_give_way_are_no_nicer() {
         let niceness = || rustix::process::getpriority_process(None).expect("it can be asked");

@@ -1,7 +1,8 @@
-//! What it costs controllers to come to know a cluster: 100 Deployments with 1,000 pods each, from the first list of all
-//! to the end of what is planned for it.
+//! What it costs the controllers to read a cluster for the first time: 100 Deployments with 1,000 pods each, from the
+//! first lists to the last plan made for them.
 //!
-//! `cargo bench --package holdfast-controllers --bench first_list`; with a number, so many pods for each Deployment.
+//! `cargo bench --package holdfast-controllers --bench first_list`; a number as an argument sets the pods of each
+//! Deployment.
 
 use holdfast_controllers::Settings;
 use holdfast_core::object::Body;
@@ -47,7 +48,7 @@ fn tell(what: &str, began: f64, count: usize) {
     println!("{what}: {:.2} µs a pod", (processor_micros() - began) / count as f64);
 }
 
-/// What this thread has had of a processor: other work on the machine does not count.
+/// The processor time of this thread, which other work on the machine does not affect.
 fn processor_micros() -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     told.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("a number") / 1000.0
@@ -75,7 +76,7 @@ fn manifest(
         "resourceVersion": "1", "uid": uid(kind, name)}, "spec": spec, "status": status})
 }
 
-/// As long as those of a pod are.
+/// Managed fields of the usual size for a pod.
 fn managed() -> Value {
     let fields: holdfast_value::Map = (0..90).map(|number| (format!("f:field{number:02}"), json!({}))).collect();
     json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": "kubelet", "time": MOMENT}])

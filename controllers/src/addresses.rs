@@ -1,4 +1,4 @@
-//! Ranges of addresses.
+//! CIDR ranges of addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     first: u128,
-    /// How many bits of an address are the range's own.
+    /// The length of the prefix, in bits.
     pub bits: u32,
     pub is_v6: bool,
 }
 
 impl Range {
-    /// What is written may be any address of the range.
+    /// The text may have any address of the range before the slash.
     pub fn parse(text: &str) -> Option<Range> {
         let (address, bits) = text.split_once('/')?;
         let (number, is_v6) = number(address.parse().ok()?);
@@ -36,18 +36,19 @@ impl Range {
         self.covers(other) || other.covers(self)
     }
 
-    /// How many ranges of so many bits are in it, as a power of two; `None` if it is smaller than one.
+    /// How many ranges with a prefix of `bits` it contains, as a power of two; `None`: it is smaller than one.
     pub fn doublings(&self, bits: u32) -> Option<u32> {
         bits.checked_sub(self.bits).filter(|_| bits <= width(self.is_v6))
     }
 
-    /// One of the ranges of so many bits that are in it.
+    /// The range with this index among the ranges with a prefix of `bits` that it contains.
     pub fn nth(&self, bits: u32, index: u128) -> Range {
         let first = self.first | index.checked_shl(width(self.is_v6) - bits).unwrap_or(0);
         Range { first, bits, is_v6: self.is_v6 }
     }
 
-    /// Which of the ranges of so many bits that are in it holds the first address of `other`.
+    /// The index, among the ranges with a prefix of `bits` that it contains, of the one with the first address of
+    /// `other`.
     pub fn index_of(&self, bits: u32, other: &Range) -> u128 {
         (other.first & low(width(self.is_v6) - self.bits)).checked_shr(width(self.is_v6) - bits).unwrap_or(0)
     }
@@ -74,7 +75,7 @@ fn width(is_v6: bool) -> u32 {
     if is_v6 { 128 } else { 32 }
 }
 
-/// So many ones.
+/// A number whose lowest `bits` bits are ones.
 fn low(bits: u32) -> u128 {
     1u128.checked_shl(bits).map_or(u128::MAX, |power| power - 1)
 }

@@ -1,15 +1,15 @@
-//! What controllers read besides the world: the scale of any object, metrics.
+//! What controllers read beside the world: the scales of objects of any kind, and metrics.
 
 use holdfast_value::Value;
 use holdfast_world::views::Definition;
 use holdfast_world::{Key, Refusal, World};
 use std::collections::HashMap;
 
-/// What must be read before a plan can go on.
+/// A path that must be read before the plan can be made.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ask(pub String);
 
-/// What came of reading, for each key until its plan is made.
+/// The answers to GETs, for each key until its plan is made.
 #[derive(Debug, Default)]
 pub struct Answers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 
@@ -20,10 +20,10 @@ pub struct Read<'a> {
     answers: Option<&'a HashMap<String, Result<Value, Refusal>>>,
 }
 
-/// The index of definitions by the kinds that they make.
+/// The index of CustomResourceDefinitions by kind.
 const KINDS: &str = "kinds";
 
-/// Lets definitions be found by their kinds.
+/// Indexes CustomResourceDefinitions by kind.
 pub fn index(world: &mut World) {
     world.index::<Definition>(KINDS, |object| match object.view::<Definition>() {
         Some(Definition { spec }) => vec![format!("{}/{}", spec.group, spec.names.kind).into()],
@@ -40,13 +40,13 @@ impl Answers {
         Read { world, answers: self.0.get(key) }
     }
 
-    /// The next plan for this key reads everything anew.
+    /// Drops the answers for a key, so that its next plan reads everything again.
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 }
 
-/// Kinds with a scale that need not be looked for, each with its group, its version and its name in paths.
+/// Built-in kinds with a scale, each with its group, version and plural.
 const SCALABLE: [(&str, &str, &str, &str); 4] = [
     ("apps", "apps/v1", "Deployment", "deployments"),
     ("apps", "apps/v1", "ReplicaSet", "replicasets"),
@@ -54,7 +54,7 @@ const SCALABLE: [(&str, &str, &str, &str); 4] = [
     ("", "v1", "ReplicationController", "replicationcontrollers"),
 ];
 
-/// How a kind is called in paths, and whether its objects have a scale.
+/// A kind's plural, and whether its objects have a scale.
 pub struct Scalable {
     pub plural: String,
     pub has_scale: bool,
@@ -68,7 +68,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// `None` where the API has no such kind.
+    /// `None`: the API has no such kind.
     pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, Ask> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((_, plural)) = built_in(group, kind) {
@@ -78,7 +78,7 @@ impl<'a> Read<'a> {
             let plural = definition.spec.names.plural.clone();
             return Ok(Some(Scalable { plural, has_scale: definition.has_scale(version) }));
         }
-        // Another server's kind, or one that has no scale.
+        // A kind of another API server, or a built-in kind without a scale.
         let Ok(list) = self.get(&version_path(api_version))? else { return Ok(None) };
         let resources = || list["resources"].as_array().into_iter().flatten();
         let names = resources().filter_map(|resource| Some((resource["name"].as_str()?, &resource["kind"])));
@@ -90,8 +90,8 @@ impl<'a> Read<'a> {
         }))
     }
 
-    /// A version in which a kind is served, and how it is called in paths: the version that is named, or else another.
-    /// `None` where the group has no such kind.
+    /// A version in which a kind is served, and the kind's plural: the named version if it is served, otherwise another
+    /// one. `None`: the group has no such kind.
     pub fn served(self, api_version: &str, kind: &str) -> Result<Option<(String, String)>, Ask> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((version, plural)) = built_in(group, kind) {
@@ -116,7 +116,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The version and the name in paths of a kind that need not be looked for.
+/// The version and plural of a built-in kind with a scale.
 fn built_in(group: &str, kind: &str) -> Option<(&'static str, &'static str)> {
     let found = SCALABLE.iter().find(|(of, _, name, _)| *of == group && *name == kind);
     found.map(|(_, version, _, plural)| (*version, *plural))
@@ -131,12 +131,12 @@ pub fn scale_path(api_version: &str, namespace: &str, plural: &str, name: &str) 
     format!("{}/namespaces/{namespace}/{plural}/{name}/scale", version_path(api_version))
 }
 
-/// The path of the pods of a namespace that a selector means.
+/// The path of the pods of a namespace that a selector selects.
 pub fn pods_path(namespace: &str, selector: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods?labelSelector={}", escape(selector))
 }
 
-/// Text as a part of a path or a query.
+/// Escapes a text as a part of a path or a query.
 pub fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

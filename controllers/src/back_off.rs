@@ -1,27 +1,28 @@
-//! How soon a pod that failed is replaced after the one before it, where it is deleted first and nothing is left to count.
+//! Back-off before a failed pod is replaced, for controllers that delete the failed pod first, so that no failed pods
+//! are left to count.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
 
 const FIRST_MILLIS: i64 = 1_000;
 
-/// When pods of owners failed, by the owner's uid. Whoever starts anew begins with short waits.
+/// Failures of pods by the owner's uid. They are kept in memory only: after a restart waits are short again.
 pub struct BackOffs {
-    /// How many in a row are replaced before there is a wait.
+    /// How many failures in a row are replaced without a wait.
     at_once: u32,
     max_millis: i64,
     owners: HashMap<String, Failures>,
 }
 
-/// The failures of one owner, by the place of the pod: a node, an ordinal.
+/// The failures of one owner, by the pod's place: a node or an ordinal.
 struct Failures {
     places: HashMap<String, Failure>,
-    /// When what lies far back was forgotten last.
+    /// When old failures were last dropped.
     swept: Time,
 }
 
 struct Failure {
-    /// The version of the owner: another one may do better.
+    /// The generation of the owner: after a change of the template, failures start at 0 again.
     generation: i64,
     at: Time,
     in_a_row: u32,
@@ -32,12 +33,12 @@ impl BackOffs {
         BackOffs { at_once, max_millis, owners: HashMap::new() }
     }
 
-    /// Notes a failure; or says until when the next is to be waited for.
+    /// Records a failure; `Err`: the replacement must wait until this time.
     pub fn fail(&mut self, uid: &str, generation: i64, place: &str, now: Time) -> Result<(), Time> {
         let lately = |failure: &Failure| now.millis_since(failure.at) <= 2 * self.max_millis;
         let new = || Failures { places: HashMap::new(), swept: now };
         let failures = self.owners.entry(uid.to_owned()).or_insert_with(new);
-        // Once for all that one plan asks about.
+        // Old failures are dropped once per plan, whose time is the same for all of its pods.
         if failures.swept != now {
             failures.places.retain(|_, failure| lately(failure));
             failures.swept = now;
@@ -54,13 +55,13 @@ impl BackOffs {
         Ok(())
     }
 
-    /// An owner that is gone needs nothing remembered.
+    /// Drops the failures of an owner that is gone.
     pub fn forget(&mut self, uid: &str) {
         self.owners.remove(uid);
     }
 }
 
-/// How long after so many failures the next is waited for: twice as long each time.
+/// The wait after so many failures in a row; it doubles with each.
 fn wait_millis(failures: u32, at_once: u32, max_millis: i64) -> i64 {
     let doublings = failures.checked_sub(at_once);
     doublings.map_or(0, |doublings| FIRST_MILLIS.saturating_mul(2_i64.saturating_pow(doublings)).min(max_millis))

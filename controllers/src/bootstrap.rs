@@ -1,4 +1,5 @@
-//! Tokens by which machines join: the cluster's address is signed with each, and those that have expired go.
+//! Bootstrap tokens, by which machines join the cluster: signs the cluster's connection data with each token, and
+//! deletes expired tokens.
 
 use crate::encoded::decode;
 use crate::subject::Subject;
@@ -14,12 +15,12 @@ use std::collections::BTreeMap;
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const PREFIX: &str = "bootstrap-token-";
 const NAMESPACE: &str = "kube-system";
-/// What machines that know nothing yet may read.
+/// The ConfigMap with connection data that unauthenticated machines may read.
 const INFO: (&str, &str) = ("kube-public", "cluster-info");
 const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// A token that may be used at a time.
+/// A bootstrap token.
 struct Token {
     id: String,
     secret: String,
@@ -28,7 +29,7 @@ struct Token {
 }
 
 impl Token {
-    /// `None` for what is no such token, or names itself otherwise than its Secret.
+    /// `None`: the Secret is no bootstrap token, or the token's id does not match the Secret's name.
     fn of(secret: Seen<'_, Secret>) -> Option<Token> {
         let meta = secret.meta();
         if secret.kind != TYPE || meta.namespace != NAMESPACE || meta.is_deleting() {
@@ -38,7 +39,7 @@ impl Token {
         let text = |field: &str| String::from_utf8(decode(data[field].as_str()?)?).ok();
         let id = meta.name.strip_prefix(PREFIX).filter(|id| !id.is_empty())?.to_owned();
         let expires = text("expiration").map(|expires| Time::parse(&expires));
-        // A time that cannot be read has passed.
+        // An expiration that cannot be parsed counts as passed.
         let expires = expires.map(|expires| expires.unwrap_or(Time::from_second(0)));
         let named = text("token-id")?;
         let secret = text("token-secret").filter(|secret| !secret.is_empty())?;
@@ -105,11 +106,11 @@ impl Controller for BootstrapSigner {
     }
 }
 
-/// A JSON web signature without what it signs.
+/// A detached JSON web signature: without the content.
 fn detached(content: &str, token: &Token) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
-    // Keys of any length are good for this.
+    // HMAC accepts keys of any length, so this does not fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(token.secret.as_bytes()) else { return String::new() };
     mac.update(signed.as_bytes());
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))

@@ -1,16 +1,17 @@
-//! Whose an object is: adopting what is selected and nobody's, letting go of what is no longer selected.
+//! Ownership by selector: an owner adopts objects that it selects and that have no owner, and releases those that it no
+//! longer selects.
 
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
 
-/// The index of objects that nobody manages, by where selectors look for them.
+/// The index of objects without a controller, by the places where selectors look for them.
 const ORPHANS: &str = "orphans";
-/// The index of managers, by what they select.
+/// The index of owners by what they select.
 const SELECTORS: &str = "selectors";
 
-/// Lets what nobody manages be found by who selects it.
+/// Indexes objects without a controller, so that the owners that select them find them.
 pub fn index_orphans<V: View>(world: &mut World) {
     world.index::<V>(ORPHANS, |object| match object.meta.controller() {
         Some(_) => Vec::new(),
@@ -18,7 +19,7 @@ pub fn index_orphans<V: View>(world: &mut World) {
     });
 }
 
-/// Lets managers be found by what they select.
+/// Indexes owners, so that the objects that they select find them.
 pub fn index_selectors<K: Managing>(world: &mut World) {
     world.index::<K>(SELECTORS, |object| match object.view::<K>() {
         Some(manager) => selected_places(&object.meta.namespace, manager.selector()),
@@ -26,20 +27,20 @@ pub fn index_selectors<K: Managing>(world: &mut World) {
     });
 }
 
-/// A kind that manages what its selector selects.
+/// A kind whose objects own what their selector selects.
 pub trait Managing: View {
     fn selector(&self) -> &Selector;
 }
 
-/// What an owner manages of one kind.
+/// The objects of one kind that an owner has.
 pub struct Claims<'w, V> {
-    /// Also those that the actions adopt.
+    /// Including those that the actions adopt.
     pub mine: Vec<Seen<'w, V>>,
-    /// Adopt and release.
+    /// Adoptions and releases.
     pub actions: Vec<Action>,
 }
 
-/// Claims what `selects` selects of `candidates`, which are the owner's or nobody's.
+/// Claims those of the candidates that `selects` selects. Candidates belong to the owner or have no controller.
 pub fn claim<'w, V: View>(
     owner: Subject<'_>,
     candidates: impl Iterator<Item = Seen<'w, V>>,
@@ -64,7 +65,7 @@ pub fn claim<'w, V: View>(
     claims
 }
 
-/// What an owner has of a kind, and what nobody has and its selector may select.
+/// The objects of a kind that an owner has, and those without a controller that its selector may select.
 pub fn candidates<'w, V: View>(
     world: &'w World,
     owner: Subject<'_>,
@@ -74,7 +75,7 @@ pub fn candidates<'w, V: View>(
     owned(world, &meta.uid).chain(world.selectable::<V>(ORPHANS, &meta.namespace, selector))
 }
 
-/// What the object with this uid manages of a kind.
+/// The objects of a kind whose controller is the object with this uid.
 pub fn owned<'w, V: View>(world: &'w World, uid: &str) -> impl Iterator<Item = Seen<'w, V>> {
     world.owned::<V>(uid).filter(move |seen| seen.meta().is_controlled_by(uid))
 }
@@ -97,13 +98,13 @@ fn release<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
     Action::new(V::resource(), seen.object.key(), Verb::StrategicPatch(patch))
 }
 
-/// Whether a reference is to an object of this kind, in whatever version.
+/// Whether a reference names this kind, in any version.
 pub fn names_kind<V: View>(owner: &Owner) -> bool {
     V::resource().is_named(&owner.api_version, &owner.kind)
 }
 
-/// The managers of kind `V` that a change of what they manage concerns: whose it was, whose it is, and, where it is
-/// nobody's, all that select it now.
+/// The owners of kind `V` that a change of an object concerns: the controllers before and after, and, if the object has
+/// none, all owners that select it now.
 pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
     let metas = [&change.before, &change.after].map(|object| object.as_ref().map(|object| &object.meta));
     for owner in metas.into_iter().flatten().filter_map(Meta::controller).filter(|owner| names_kind::<V>(owner)) {

@@ -1,4 +1,4 @@
-//! Conditions of a status, as documents: those of types that nobody here knows stay as they are.
+//! Conditions of a status as documents, so that conditions of unknown types stay as they are.
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
@@ -9,7 +9,7 @@ use holdfast_world::views::pod::Condition;
 pub struct Conditions(Vec<Value>);
 
 impl Conditions {
-    /// Takes them out of a status.
+    /// Takes the conditions out of a status.
     pub fn take(status: &mut Map) -> Conditions {
         match status.remove("conditions") {
             Some(Value::Array(conditions)) => Conditions(conditions),
@@ -17,7 +17,7 @@ impl Conditions {
         }
     }
 
-    /// Puts them back.
+    /// Puts the conditions back into a status.
     pub fn put(self, status: &mut Map) {
         if !self.0.is_empty() {
             status.insert("conditions", self.0.into());
@@ -37,14 +37,16 @@ impl Conditions {
         self.0.push(condition);
     }
 
-    /// Sets a condition of a Deployment; one of the same status for the same reason stays as it is, whatever it says.
+    /// Sets a condition of a Deployment. A condition with the same status and reason stays as it is, even with another
+    /// message.
     pub fn set(&mut self, kind: &str, state: &str, reason: &str, message: String, now: Time) {
         if !self.get(kind).is_some_and(|known| known.status == state && known.reason == reason) {
             self.renew(kind, state, reason, message, now);
         }
     }
 
-    /// The same though nothing is new, which shows in the time of its last update alone.
+    /// Sets a condition even if its status and reason are the same; then only the message and the time of its last
+    /// update change.
     pub fn renew(&mut self, kind: &str, state: &str, reason: &str, message: String, now: Time) {
         let since = self.get(kind).filter(|known| known.status == state).and_then(|known| known.last_transition_time);
         self.remove(kind);

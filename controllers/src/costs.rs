@@ -1,20 +1,21 @@
-//! What a change costs each controller: plans, and objects that it looks at, among many that the change does not concern.
+//! The cost of a change for each controller, in plans and in objects looked at, among many objects that the change does
+//! not concern.
 
 use crate::Settings;
 use holdfast_value::{Value, json};
 use holdfast_world::{BackOff, Controller, Driver, Key, Outcome, Resource, Sight, Stamp, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many objects of each kind that it looks at stand idle.
+/// How many idle objects of each of its kinds there are.
 const IDLE: usize = 240;
-/// How many of a kind are in a namespace: a few, or all of them.
+/// How many objects of a kind are in one namespace: a few, or all.
 const SPREADS: [usize; 2] = [4, IDLE];
-/// How many plans one change may take: of the object, its owner and what it leads to.
+/// How many plans one change may cause: for the object, its owner and its dependents.
 const PLANS_MAX: usize = 6;
-/// How many objects may be looked at for it.
+/// How many objects may be looked at for one change.
 const READS_MAX: u64 = 100;
 
-/// Who has to look at as many objects as there are, and why.
+/// Controllers that must look at all objects of a kind, and why.
 const BY_NATURE: [(&str, &str); 3] = [
     ("daemonset-controller", "a set is for every node, and a node for every set"),
     ("resourcequota-controller", "an object is counted by every quota of its namespace"),
@@ -25,7 +26,7 @@ fn now() -> Time {
     Time::from_second(1_795_255_200)
 }
 
-/// Resources that stand for all others where a controller looks at everything.
+/// Two resources that stand for all others in the worlds of controllers that look at everything.
 fn some() -> [Resource; 2] {
     [
         Resource::new("", "v1", "configmaps", "ConfigMap", true),
@@ -38,7 +39,7 @@ fn key(resource: &Resource, number: usize, spread: usize) -> Key {
     Key::new(&namespace, &format!("o{number}"))
 }
 
-/// An object that needs nothing, as far as its controller can tell from it alone.
+/// An object for which its controller has nothing to do.
 fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String {
     let labels = json!({"app": key.name.to_string(), "version": version.to_string()});
     let selector = json!({"app": key.name.to_string()});
@@ -57,7 +58,7 @@ fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": key.name.to_string()}}),
         "resourcequotas" => json!({"hard": {"pods": "1", "count/configmaps": "10"}}),
         "cronjobs" => json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}),
-        // Its pods are for no node.
+        // Its pods fit no node.
         "daemonsets" => {
             let mut template = template;
             template["spec"]["nodeSelector"] = json!({"on": "nowhere"});
@@ -75,7 +76,7 @@ fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String
     document.to_string()
 }
 
-/// A driver of one controller over idle objects, with all of them planned once.
+/// A driver with one controller over idle objects, each of which was planned once.
 fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Resource>) {
     let mut resources: BTreeSet<Resource> = controller.resources().into_iter().collect();
     if controller.sight() == Sight::Everything {
@@ -96,10 +97,10 @@ fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Res
     (driver, resources)
 }
 
-/// Plans until nothing is to be planned now, and carries nothing out. Answers how many plans that took.
+/// Plans until nothing is left to plan now, without carrying anything out. Returns the number of plans.
 fn rest(driver: &mut Driver) -> usize {
     let mut plans = 0;
-    // What waits for a batch, or is to be looked at at a time, is due by then.
+    // The later times include keys that wait for a batch, and keys with a time of their own.
     for later in [0, 1, 60] {
         let time = now().plus_seconds(later);
         while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {
@@ -123,8 +124,8 @@ fn settings() -> Settings {
     }
 }
 
-/// Idle objects cost nothing: a change takes a few plans, and looks at a few objects, however many there are, in other
-/// namespaces and in its own.
+/// Idle objects cost nothing: a change takes a few plans and looks at a few objects, however many others there are in
+/// its own and in other namespaces.
 #[test]
 fn a_change_costs_what_it_concerns() {
     let mut dear = Vec::new();
@@ -164,8 +165,8 @@ fn manifest(api_version: &str, kind: &str, name: &str, owner: Option<(&str, &str
     object
 }
 
-/// One namespace with ten thousand jobs that are over, each with its pod, and ten thousand idle ReplicaSets: of each
-/// Deployment the ten that it had.
+/// One namespace with ten thousand finished Jobs, each with its pod, and ten thousand idle ReplicaSets, ten for each
+/// Deployment.
 fn large() -> Vec<Value> {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now()});
     let pod = |phase: &str, conditions: Value| {
@@ -217,7 +218,7 @@ fn large() -> Vec<Value> {
     objects
 }
 
-/// Takes in one object as it is at a version; answers how many plans that leads to, and how many objects are looked at.
+/// Applies a new version of one object; returns how many plans it causes, and how many objects are looked at.
 fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
     object["metadata"]["resourceVersion"] = version.to_string().into();
     let (resource, key) = place(driver, object);
@@ -234,8 +235,8 @@ fn place(driver: &Driver, object: &Value) -> (Resource, Key) {
     (resource, Key::new(part("/metadata/namespace"), part("/metadata/name")))
 }
 
-/// All controllers at once, in a cluster of which most is over: what is at rest is planned once, and never again by
-/// itself; a change among ten thousand looks at no more than among ten.
+/// All controllers at once, in a cluster where most is finished: an idle object is planned once and never again by
+/// itself, and a change among ten thousand objects looks at no more of them than among ten.
 #[test]
 fn ten_thousand_that_are_at_rest_cost_nothing() {
     let mut driver = Driver::new();
@@ -255,7 +256,7 @@ fn ten_thousand_that_are_at_rest_cost_nothing() {
     let plans = rest(&mut driver);
     assert!(plans <= 3 * objects.len(), "{plans} plans for {} objects", objects.len());
 
-    // A day goes by.
+    // A day passes.
     let reads = driver.world().reads();
     let mut plans = 0;
     let end = now().plus_seconds(24 * 3600);

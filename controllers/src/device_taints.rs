@@ -1,4 +1,4 @@
-//! Deletes pods that use devices which are tainted, where their claims do not tolerate it, or no longer.
+//! Deletes pods that use tainted devices, if their claims do not tolerate the taints, or no longer do.
 
 use crate::pod_gc::pod_status;
 use crate::subject::Subject;
@@ -12,13 +12,13 @@ const NO_EXECUTE: &str = "NoExecute";
 const REASON: &str = "DeviceTaintManagerEviction";
 const DISRUPTION: (&str, &str) =
     ("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint");
-/// An index of slices and claims by `driver/pool`.
+/// The index of ResourceSlices and ResourceClaims by `driver/pool`.
 const BY_POOL: &str = "pool";
 
 /// Plans a pod at a time.
 #[derive(Default)]
 pub struct DeviceTaintEviction {
-    /// Pods that are to go at some time, by their uid.
+    /// Pods that are to be deleted later, by key, with their uid.
     waiting: BTreeMap<Key, String>,
 }
 
@@ -101,7 +101,7 @@ fn wake(claim: Seen<'_, ResourceClaim>, keys: &mut Keys) {
     pods.for_each(|consumer| keys.add(Key::new(&claim.meta().namespace, &consumer.name)));
 }
 
-/// Wakes the pods that use devices which a rule selects.
+/// Adds the pods that use devices which a rule selects.
 fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
     let Some(selector) = &rule.spec.device_selector else { return };
     match (&selector.driver, &selector.pool) {
@@ -118,7 +118,7 @@ fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
     }
 }
 
-/// When a pod must go because of the devices that it uses; never, where it can live with all their taints, or has no node
+/// When a pod must be deleted because of its devices; `None`: never, because it tolerates all taints or has no node
 /// yet.
 fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     let meta = pod.meta();
@@ -139,7 +139,7 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
             if seconds.is_empty() {
                 return Some(now);
             }
-            // One that has no end is enough; of several that have one the first to end counts.
+            // One toleration without an end is enough; otherwise the one that ends first counts.
             let least = seconds.into_iter().collect::<Option<Vec<i64>>>()?.into_iter().min()?;
             Some(taint.time_added.unwrap_or(now).plus_seconds(least))
         })
@@ -147,7 +147,7 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     ends.min()
 }
 
-/// What drives pods off a device, as the newest slices of its pool say, and rules.
+/// The NoExecute taints of a device, from the newest slices of its pool and from DeviceTaintRules.
 fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&'a Taint> {
     let slices: Vec<Seen<'a, ResourceSlice>> = world.indexed::<ResourceSlice>(BY_POOL, &pool(driver, name)).collect();
     let newest = slices.iter().map(|slice| slice.spec.pool.generation).max();
@@ -263,7 +263,7 @@ mod tests {
             let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
             let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
             trial.patch_status("resourceclaims", "c", status);
-            // The pod's claim is one that was made for its extended resources.
+            // The pod's claim was made for its extended resources.
             let mapping = json!({"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"});
             let told = json!({"resourceClaimName": "c", "requestMappings": [mapping]});
             trial.patch_status("pods", "p", json!({"extendedResourceClaimStatus": told}));

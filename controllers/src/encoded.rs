@@ -1,4 +1,4 @@
-//! Bytes as documents have them.
+//! Base64, as in documents.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `None` for what is no base64.
+/// `None`: the text is no base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

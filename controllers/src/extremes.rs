@@ -1,4 +1,5 @@
-//! Numbers as large as fields allow: nothing overflows, no plan grows with them, and others of the kind go on.
+//! Tests with the largest numbers that fields allow: nothing overflows, plans do not grow with them, and other objects
+//! of the kind are not delayed.
 
 use crate::deployment::Deployments;
 use crate::job::Jobs;
@@ -10,12 +11,12 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 use holdfast_world::{Controller, Trial};
 
 const MANY: i64 = i32::MAX as i64;
-/// How many pods one plan makes at most, whatever the kind.
+/// The most pods that one plan of any kind creates.
 const PODS_MAX: usize = 500;
-/// How many plans are carried out: more than it takes to come to all objects twice.
+/// How many plans are carried out: enough for each object's turn to come twice.
 const STEPS: usize = 6;
 
-/// One that asks for as much as can be asked for, and one that asks for two pods.
+/// An object with the largest numbers, and one with two pods.
 fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] {
     [("huge", huge), ("small", small)].map(|(name, spec)| {
         let mut template = template(name, "i");
@@ -33,7 +34,7 @@ fn pair(kind: &str, api_version: &str, huge: Value, small: Value) -> [Value; 2] 
     })
 }
 
-/// Carries out a few plans, and answers how many pods there are of each object then.
+/// Carries out a few plans; returns how many pods each object has then.
 fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize; 2] {
     let mut trial = Trial::new();
     controllers.into_iter().for_each(|controller| trial.add(controller));
@@ -43,7 +44,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     for _ in 0..STEPS {
         trial.step();
     }
-    // What is due in ever so long is due at a time that there is.
+    // A wait of the largest length ends at a representable time.
     trial.pass_millis(MANY * 1000);
     for _ in 0..STEPS {
         trial.step();
@@ -53,7 +54,7 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     [of("huge"), of("small")]
 }
 
-/// A kind with its version, who keeps it, and the two specs.
+/// A kind with its version, its controllers, and the two specs.
 type Row = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
 
 #[test]

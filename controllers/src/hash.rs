@@ -1,12 +1,12 @@
-//! Short names for templates.
+//! Hashes of templates, for names.
 
 use holdfast_value::Value;
 
-/// Letters and digits of generated names: no vowels, so no words.
+/// Letters and digits of generated names: without vowels, so that no words appear.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A name for a template: equal templates have equal names, and `collisions` makes another one where two that differ
-/// have the same.
+/// The hash of a template: equal templates have equal hashes. With another `collisions` the hash is different, for
+/// templates that differ but have the same hash.
 pub fn of(template: &Value, collisions: i64) -> String {
     let mut sum = Fnv1a::default();
     sum.add(template.to_string().as_bytes());

@@ -1,9 +1,8 @@
-//! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
+//! The controllers of a cluster: each is a pure plan for one key at a time over a world.
 //!
-//! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`back_off`] says how soon one that failed is replaced,
-//! [`revisions`] keeps old templates, [`subject`] writes statuses and tells of things, [`conditions`] are the part of a
-//! status that others write too.
+//! Each controller has a folder or file; [`all`] lists them. Shared parts: [`claim`] decides ownership, [`pods`]
+//! creates and deletes pods, [`back_off`] delays the replacement of failed pods, [`revisions`] keeps old templates,
+//! [`subject`] writes statuses and Events, [`conditions`] edits conditions that other writers share.
 
 pub mod account_tokens;
 pub mod addresses;
@@ -60,14 +59,14 @@ use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
 pub use settings::Settings;
 
-/// Every controller there is.
+/// All controllers.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut all = workloads(settings);
     all.extend(keepers(settings));
     all
 }
 
-/// Those that keep what people have asked for.
+/// The controllers of workloads and their networking.
 fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(autoscaler::Autoscalers::new(settings)),
@@ -87,7 +86,7 @@ fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
     ]
 }
 
-/// Those that keep the cluster.
+/// The controllers of the cluster itself.
 fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     let mut keepers: Vec<Box<dyn Controller>> = vec![
         Box::new(account_tokens::clean::TokenCleaner::new(settings)),
@@ -120,7 +119,7 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
     if settings.device_taints {
         keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));
     }
-    // Settings that do not fit are refused where they are made.
+    // Invalid settings are refused where they are parsed, so an error cannot occur here.
     if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
         keepers.push(Box::new(ranges));
     }

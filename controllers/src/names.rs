@@ -1,11 +1,11 @@
-//! What controllers are called, and which of them run: the option `--controllers` of Kubernetes' controller manager.
+//! The names of controllers, and which of them run: the option `--controllers` of Kubernetes' controller manager.
 
-/// One controller by its name, and the name that it had before 1.27, which is still taken; empty where it had none.
+/// A controller's name, and its name before 1.27, which is still accepted; empty if it had none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
     pub name: &'static str,
     pub alias: &'static str,
-    /// Whether `*` means it, too.
+    /// Whether `*` includes it.
     pub by_default: bool,
 }
 
@@ -17,7 +17,7 @@ const fn unless_asked(name: &'static str, alias: &'static str) -> Named {
     Named { name, alias, by_default: false }
 }
 
-/// All that Kubernetes has, whether or not they are built here.
+/// All controllers that Kubernetes has, built here or not.
 pub const ALL: [Named; 52] = [
     named("serviceaccount-token-controller", "serviceaccount-token"),
     named("endpoints-controller", "endpoint"),
@@ -59,7 +59,7 @@ pub const ALL: [Named; 52] = [
     named("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     named("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
     named("ephemeral-volume-controller", "ephemeral-volume"),
-    // By default it waits for a feature gate that is off by default.
+    // Kubernetes runs it only with a feature gate that is off by default.
     unless_asked("storageversion-garbage-collector-controller", "storage-version-gc"),
     named("resourceclaim-controller", "resource-claim-controller"),
     named("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
@@ -74,10 +74,10 @@ pub const ALL: [Named; 52] = [
     named("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
 ];
 
-/// What an API server of Holdfast does itself, whether or not a controller is asked to.
+/// Controllers whose work Holdfast's API server always does itself.
 pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
 
-/// What is not there, and why.
+/// Controllers that are not built, and why.
 pub const LEFT_OUT: [(&str, &str); 8] = [
     ("podcertificaterequest-cleaner-controller", "PodCertificateRequests are not served"),
     (
@@ -97,14 +97,14 @@ const NO_CLOUD: &str = "it is a cloud controller manager's";
 /// Which controllers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The names as they were given, in order, aliases replaced.
+    /// The entries in their order, with aliases replaced.
     entries: Vec<(bool, &'static str)>,
-    /// What becomes of those that are not named: true with `*`, false with `-*` or where neither is given.
+    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or neither.
     others: bool,
 }
 
 impl Choice {
-    /// Reads the entries of the option: `*`, `name`, `-name`. The first one that names a controller decides.
+    /// Parses the entries of the option: `*`, `name`, `-name`. The first entry for a controller decides.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
         let mut choice = Choice { entries: Vec::new(), others: false };
         let mut unknown = Vec::new();
@@ -131,7 +131,7 @@ impl Choice {
         entry.map_or(self.others && by_default, |(wanted, _)| *wanted)
     }
 
-    /// Those that are wanted by name.
+    /// The controllers that are wanted by name.
     pub fn named(&self) -> impl Iterator<Item = &'static str> {
         let first = |place: usize, name: &str| self.entries.iter().position(|(_, entry)| *entry == name) == Some(place);
         let wanted: Vec<&'static str> = self

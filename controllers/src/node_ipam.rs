@@ -1,4 +1,4 @@
-//! Gives each node a range of addresses for its pods, of each family that the cluster has.
+//! Allocates a range of pod addresses to each node, in each family of the cluster.
 
 use crate::Settings;
 use crate::addresses::Range;
@@ -8,34 +8,34 @@ use holdfast_world::views::Node;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many ranges there may be in one of IPv6, as a power of two.
+/// The largest number of node ranges in an IPv6 range, as a power of two.
 const DOUBLINGS_MAX_V6: u32 = 16;
 
 /// Plans a node at a time.
 pub struct NodeRanges {
     pools: Vec<Pool>,
-    /// What each node has, or will have as soon as it is written.
+    /// The ranges of each node, including those that are not written yet.
     given: BTreeMap<Key, Vec<Range>>,
 }
 
 /// The cluster's range of one family.
 struct Pool {
     range: Range,
-    /// Of a node's part.
+    /// The prefix length of a node's part.
     bits: u32,
     doublings: u32,
-    /// Parts that nodes have.
+    /// The indexes of parts that nodes have.
     taken: BTreeSet<u128>,
-    /// Ranges of more than one part that nodes have.
+    /// Node ranges larger than one part, as intervals of indexes.
     wide: BTreeSet<(u128, u128)>,
-    /// The parts that overlap what is kept for Services.
+    /// Intervals of parts that overlap the ranges of Services.
     kept: Vec<(u128, u128)>,
-    /// The parts before this one were tried since it last went round.
+    /// Where the next search starts.
     next: u128,
 }
 
 impl NodeRanges {
-    /// `None` where nodes get no ranges from here; or why the settings are no good.
+    /// `Ok(None)`: node ranges are not allocated here. `Err`: the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Option<NodeRanges>, String> {
         if !settings.allocate_node_ranges {
             return Ok(None);
@@ -58,7 +58,7 @@ impl NodeRanges {
 }
 
 impl Pool {
-    /// The parts that overlap a range: the first, and the first that does not any more.
+    /// The parts that overlap a range: the first one, and the first one behind them.
     fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {
             return None;
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// Where the next part is that may be free, if this one is not.
+    /// The next index to try, if this part is taken; `None`: it is free.
     fn after_taken(&self, index: u128) -> Option<u128> {
         let ranges = self.wide.iter().chain(&self.kept).filter(|(first, end)| (*first..*end).contains(&index));
         ranges.map(|(_, end)| *end).max().or_else(|| self.taken.contains(&index).then_some(index + 1))
@@ -139,7 +139,7 @@ impl Controller for NodeRanges {
         for range in self.given.remove(&change.key).unwrap_or_default() {
             self.pools.iter_mut().for_each(|pool| pool.release(&range));
         }
-        // What is free again may be what another waits for.
+        // Other nodes may wait for the range that became free.
         let waiting = world.all::<Node>().filter(|node| node.spec.pod_cidrs.is_empty());
         waiting.for_each(|node| keys.add(node.object.key()));
     }

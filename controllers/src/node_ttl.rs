@@ -1,5 +1,4 @@
-//! Tells nodes how long they may keep Secrets and ConfigMaps before they ask for them again: the longer, the more nodes
-//! there are.
+//! Tells nodes how long they may cache Secrets and ConfigMaps: the more nodes, the longer.
 
 use crate::subject::Subject;
 use holdfast_world::views::Node;
@@ -7,7 +6,8 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View,
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// Seconds for clusters of a size; sizes overlap, so that a node that comes and goes does not change all others.
+/// Seconds by the size of the cluster. The sizes overlap, so that a single node that is added and removed does not
+/// change all others.
 const STEPS: [Sizes; 5] = [
     Sizes { from: 0, to: 100, seconds: "0" },
     Sizes { from: 90, to: 500, seconds: "15" },

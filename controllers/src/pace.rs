@@ -1,23 +1,23 @@
-//! How fast an owner makes pods that do not stay.
+//! Limits how fast an owner creates pods that disappear at once.
 //!
-//! Whatever takes pods away as soon as they are made (a taint that they do not tolerate, somebody who deletes them) leaves
-//! nothing to count, and an owner would make others for ever, as fast as they can be written. So each has a purse, out of
-//! which a rollout, and another after it, is paid at once.
+//! If something deletes pods as soon as they are created (a NoExecute taint, a user), no failed pods are left to count,
+//! and the owner would create pods for ever as fast as they can be written. So each owner has a purse of pods, large
+//! enough for a rollout and another one after it.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
 
-/// What an owner may make at once, of the number that it keeps, and at least.
+/// The size of a purse: a multiple of the owner's number of pods, and a minimum.
 const AT_ONCE_TIMES: i64 = 8;
 const AT_ONCE_MIN: i64 = 20;
-/// The purse is full again after so many seconds for each time that the number was made anew.
+/// A purse refills by the owner's number of pods in so many seconds.
 const SECONDS_A_TIME: i64 = 5;
-/// An owner with an empty purse is looked at once in so long.
+/// How often an owner with an empty purse is planned.
 const LOOK_MILLIS: i64 = 1_000;
-/// Pods are counted in thousandths, as time is.
+/// Pods are counted in thousandths, like the milliseconds of the refill.
 const POD: i64 = 1_000;
 
-/// What owners have made lately, by their uids.
+/// What owners have created lately, by their uids.
 #[derive(Default)]
 pub struct Paces(HashMap<String, Spent>);
 
@@ -27,7 +27,7 @@ struct Spent {
 }
 
 impl Paces {
-    /// How many of the missing pods an owner that keeps `wanted` makes now, and when to look again for the others.
+    /// How many of the missing pods an owner with `wanted` pods creates now, and when to plan again for the others.
     pub fn take(&mut self, uid: &str, wanted: usize, missing: usize, now: Time) -> (usize, Option<Time>) {
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / POD / AT_ONCE_TIMES);
         let purse = wanted.saturating_mul(AT_ONCE_TIMES).max(AT_ONCE_MIN).saturating_mul(POD);
@@ -42,7 +42,7 @@ impl Paces {
         (made, (made < missing).then(|| now.plus_millis(LOOK_MILLIS)))
     }
 
-    /// An owner that is gone needs nothing remembered.
+    /// Drops the entry of an owner that is gone.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }
@@ -56,12 +56,12 @@ mod tests {
     fn what_does_not_stay_is_made_ever_more_slowly() {
         let mut paces = Paces::default();
         let at = |millis: i64| Time::from_second(1_795_255_200).plus_millis(millis);
-        // One that is always gone again.
+        // A pod that always disappears again.
         let made: usize = (0..60_000).step_by(10).map(|millis| paces.take("one", 1, 1, at(millis)).0).sum();
         assert!((75..=80).contains(&made), "{made}");
         assert_eq!(paces.take("one", 1, 1, at(60_000)).0, 1);
         assert_eq!(paces.take("one", 1, 1, at(60_000)), (0, Some(at(61_000))));
-        // Others are not held up, nor is who grows, nor who has many and makes them anew.
+        // Other owners are not delayed, nor is one that scales up, nor a large one that replaces its pods.
         assert_eq!(paces.take("two", 1, 1, at(60_000)), (1, None));
         assert_eq!(paces.take("one", 1000, 999, at(60_000)), (999, None));
         for millis in 0..8 {

@@ -1,72 +1,72 @@
-//! Deliberate mistakes of controllers, one at a time, for proving that the simulation finds each. Never in a normal build.
+//! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each. Never in a normal
+//! build.
 //!
-//! A mistake is made in the thread that planted it. Where one is planted the code asks `planted(Bug::…)`, which is
-//! `false` at compile time without the feature `planted`, so that nothing of it is left.
+//! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
+//! compile time without the feature `planted`, so no trace of it remains.
 
-/// A mistake that somebody could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// Of too many pods of a ReplicaSet, those that are worth most go first.
+    /// A ReplicaSet scaled down deletes its best pods first.
     KeepsTheWorst,
-    /// A ReplicaSet counts pods that have ended, or are on their way out, as pods that run.
+    /// A ReplicaSet counts pods that have ended or are being deleted as running.
     CountsTheLeaving,
-    /// New pods of a Deployment that are not available yet do not hold back the end of old ones.
+    /// A Deployment counts new pods that are not available as available when it scales down old sets.
     UnreadyCountsAsAvailable,
-    /// A rolling update makes all new pods at once.
+    /// A rolling update creates all new pods at once.
     SurgeUnbounded,
-    /// A StatefulSet makes the next pod though the one before it is not ready.
+    /// A StatefulSet creates the next pod though the one before it is not ready.
     OrderIgnored,
-    /// An update of a StatefulSet goes on below its partition.
+    /// An update of a StatefulSet also replaces pods below its partition.
     PartitionIgnored,
-    /// A DaemonSet makes pods on nodes whose taints they do not tolerate.
+    /// A DaemonSet creates pods on nodes whose taints they do not tolerate.
     TaintsIgnored,
     /// An update of a DaemonSet replaces all pods at once.
     AllAtOnce,
-    /// An update of a StatefulSet goes on though the pod above is not ready.
+    /// An update of a StatefulSet continues though the pod above is not healthy.
     UpdateUnordered,
-    /// Old sets of a Deployment are never forgotten.
+    /// Old sets of a Deployment are never deleted.
     HistoryForEver,
-    /// A Job counts a pod before its finalizer is off, and once more when that takes a second try.
+    /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
     CountedTooEarly,
-    /// A Job counts pods by what is known of them, older though it be than what is known of the job.
+    /// A Job counts pods from the world even if they are older than the Job.
     OldNewsCounted,
-    /// A Job makes all pods that it needs at once.
+    /// A Job creates all pods that it needs at once.
     ParallelismIgnored,
-    /// A Job goes on however often its pods fail.
+    /// A Job continues however often its pods fail.
     LimitIgnored,
-    /// What several own goes with the first of them.
+    /// An object with several owners is deleted with the first of them.
     OneOwnerIsEnough,
-    /// An owner does not wait for what it owns, though it was to go last.
+    /// In foreground deletion an owner does not wait for its dependents.
     OwnersGoFirst,
-    /// What is to be left behind still names its owner when that goes.
+    /// Orphaned dependents keep the reference to their deleted owner.
     OrphansForgotten,
     /// A budget counts pods that are not ready as healthy.
     UnreadyCountsAsHealthy,
-    /// A budget counts pods that are on their way out as healthy.
+    /// A budget counts pods that are being deleted as healthy.
     EvictedPodsCount,
-    /// A CronJob starts a job beside another, though that is forbidden.
+    /// A CronJob starts a Job beside another one, though `concurrencyPolicy` forbids it.
     ForbidIgnored,
-    /// A Service leads to pods that are not ready.
+    /// The endpoints of a Service include pods that are not ready as ready.
     LeadsToUnready,
-    /// A job that has finished goes before its time.
+    /// A finished Job is deleted before its time to live is over.
     TimeIgnored,
-    /// A quota goes on counting what is gone.
+    /// A quota goes on counting deleted objects.
     UsedForEver,
-    /// Pods of a node that is gone stay.
+    /// The pods of a deleted node stay.
     LostPodsStay,
-    /// A node whose lease is renewed counts as silent all the same.
+    /// A node whose lease is renewed counts as lost all the same.
     LeasesIgnored,
-    /// A node that was silent goes on repelling pods when it is back.
+    /// A node keeps its taints after it is ready again.
     TaintsStay,
-    /// Pods of a node that is silent are waited for.
+    /// Pods on a lost node are never evicted.
     SilenceIsBorne,
-    /// A claim that is deleted goes though pods have it.
+    /// A deleted claim is removed though pods use it.
     ClaimsUnprotected,
-    /// A volume stays when its claim is gone.
+    /// A volume stays after its claim is deleted.
     VolumesStay,
-    /// A quota never says what its limits are.
+    /// A quota's status never shows its limits.
     LimitsForgotten,
-    /// An autoscaler makes as many pods as the load takes.
+    /// An autoscaler ignores its minimum and maximum.
     BoundsIgnored,
 }
 

@@ -1,5 +1,5 @@
-//! Deletes pods that nobody else would: of nodes that are gone, those that end without ever having had a node, and the
-//! oldest of very many that have ended.
+//! Deletes pods that no other controller deletes: pods of nodes that are gone, deleted pods that never had a node, and
+//! the oldest finished pods beyond a limit.
 
 use crate::Settings;
 use crate::planted::{Bug, planted};
@@ -12,7 +12,7 @@ use holdfast_world::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How long a node may be away before its pods are lost: one that registers anew keeps them.
+/// How long a node may be gone before its pods are lost: a node that registers again within this time keeps them.
 const QUARANTINE_SECONDS: i64 = 40;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// An index of pods by their node.
@@ -20,12 +20,12 @@ const BY_NODE: &str = "node";
 /// An index of pods that have ended, under one value.
 const ENDED: &str = "ended";
 
-/// Plans a pod at a time, and under the empty key those that have ended.
+/// Plans a pod at a time, and under the empty key the finished pods.
 pub struct PodCollector {
-    /// How many pods that have ended are kept; all, if it is not positive.
+    /// How many finished pods are kept; all if it is not positive.
     threshold: i64,
     ended: i64,
-    /// Since when nodes that pods are bound to are away.
+    /// Nodes that pods are bound to and that do not exist, and since when.
     away: BTreeMap<String, Time>,
 }
 
@@ -61,7 +61,7 @@ impl Controller for PodCollector {
             if change.after.is_some() {
                 self.away.remove(&*change.key.name);
             }
-            // A node that is there and in service costs no pod its life.
+            // A node that exists and is in service loses no pods.
             if change.after::<Node>().is_none_or(is_out_of_service) {
                 pods_on(world, &change.key.name).for_each(|pod| keys.add(pod.object.key()));
             }
@@ -95,15 +95,15 @@ impl Controller for PodCollector {
     }
 }
 
-/// Whether the pod's node is not there.
+/// Whether the pod's node does not exist.
 fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
     let node = &pod.spec.node_name;
     !node.is_empty() && world.get::<Node>(&Key::cluster(node)).is_none()
 }
 
 impl PodCollector {
-    /// They are taken from the namespaces that have most, so that nobody's go for the sake of somebody who makes many. Of
-    /// a namespace, those that were evicted go first, then the oldest.
+    /// Deletes finished pods of the namespaces with the most of them first, so that one user's many pods do not cost
+    /// another user's. Within a namespace evicted pods are deleted first, then the oldest.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
         let mut ended: Vec<Seen<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
@@ -118,7 +118,7 @@ impl PodCollector {
         for pod in &ended {
             *left.entry(&pod.object.meta.namespace).or_default() += 1;
         }
-        // Each with the number that its namespace has until it goes.
+        // Each pod with the number that its namespace has left before the pod is deleted.
         let mut ranked = Vec::with_capacity(ended.len());
         for pod in &ended {
             let left = left.entry(&pod.object.meta.namespace).or_default();
@@ -141,7 +141,8 @@ impl PodCollector {
             Some(node) if meta.is_deleting() && is_out_of_service(node) => fail_and_remove(pod, None, stamp, plan),
             Some(_) => {}
             None => {
-                // A pod that is made for a node that went long ago waits as well: its owner makes another when it goes.
+                // A pod created for a node that was gone long before waits as well, because its owner would replace it
+                // at once.
                 let away = *self.away.entry(node.clone()).or_insert(stamp.time);
                 let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
@@ -160,7 +161,7 @@ fn is_out_of_service(node: Seen<'_, Node>) -> bool {
         && !Condition::is_true(&node.status.conditions, "Ready")
 }
 
-/// Lets [`pods_on`] find pods.
+/// The index for [`pods_on`].
 pub fn index_by_node(world: &mut World) {
     world.index::<Pod>(BY_NODE, |object| {
         let node = object.view::<Pod>().map(|pod| pod.spec.node_name.as_str());
@@ -173,7 +174,7 @@ pub fn pods_on<'a>(world: &'a World, node: &str) -> impl Iterator<Item = Seen<'a
     world.indexed::<Pod>(BY_NODE, node)
 }
 
-/// Whoever waits for the pod learns first that it has failed.
+/// The pod becomes Failed before it is deleted, so that watchers learn of its failure.
 fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, plan: &mut Plan) {
     if !pod.is_finished() {
         plan.together(pod_status(pod, stamp.time, Some("Failed"), disruption.map(|why| ("DeletionByPodGC", why))));
@@ -183,7 +184,7 @@ fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, p
     }
 }
 
-/// A patch of a pod's status: its phase, and that it is disrupted, by whom and why.
+/// The patches of a pod's status: its phase, and the condition `DisruptionTarget` with reason and message.
 pub fn pod_status(pod: Seen<'_, Pod>, now: Time, phase: Option<&str>, disruption: Option<(&str, &str)>) -> Vec<Action> {
     let mut status = json!({});
     if let Some(phase) = phase {
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(trial.names("pods"), ["first"]);
     }
 
-    /// Whoever makes pods for nodes that never were leaves nothing behind in memory.
+    /// Pods for nodes that never existed leave nothing in memory.
     #[test]
     fn of_a_node_that_no_pod_is_for_nothing_is_remembered() {
         let mut world = World::default();
@@ -352,7 +353,7 @@ mod tests {
         }
         trial.run();
         assert_eq!(trial.names("pods"), ["d", "old"]);
-        // Of namespaces that have as many, the oldest that was evicted goes.
+        // Between namespaces with equally many pods, the oldest evicted pod is deleted.
         trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "third"}}));
         let mut pod = pod("e", "n");
         pod["metadata"]["namespace"] = json!("third");

@@ -1,14 +1,14 @@
-//! Making pods from templates, and deleting them.
+//! Creates pods from templates, and deletes pods.
 
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::{Action, Key, Refused, Seen, Time, Verb, View};
 
-/// The longest name, and so the longest beginning of one.
+/// The longest name, and so the longest prefix of a generated one.
 const NAME_MAX: usize = 253;
 
-/// A pod as a template says, owned by `owner`, with a name that the server makes.
+/// A pod from a template, owned by `owner`, with a name that the server generates.
 pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
     let name = &owner.object.meta.name;
     let generate_name = if name.len() < NAME_MAX { format!("{name}-") } else { name.clone() };
@@ -26,28 +26,28 @@ pub fn from_template(owner: Subject<'_>, template: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 }
 
-/// Creates a pod, and tells of it on its owner.
+/// Creates a pod, with an Event on its owner.
 pub fn create(owner: Subject<'_>, pod: Value) -> Action {
     let key = Key::new(&owner.object.meta.namespace, pod["metadata"]["name"].as_str().unwrap_or_default());
     Action::new(Pod::resource(), key, Verb::Create(pod))
         .told(owner.normal("SuccessfulCreate", "Created pod: {name}".to_owned()))
 }
 
-/// Deletes a pod, and tells of it on its owner.
+/// Deletes a pod, with an Event on its owner.
 pub fn delete(owner: Subject<'_>, pod: Seen<'_, Pod>) -> Action {
     let note = owner.normal("SuccessfulDelete", format!("Deleted pod: {}", pod.meta().name));
     Subject::from(pod).delete().told(note)
 }
 
-/// Groups of one, two, four and so on. Where the first is refused, so would be the others most likely: they are not
-/// tried.
+/// Groups of one, two, four items and so on. If an item of a group is refused, later groups, which would most likely be
+/// refused too, are not tried.
 pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
     let mut items = items.into_iter();
     let groups = (0..).map(|doubling: u32| items.by_ref().take(1 << doubling.min(30)).collect::<Vec<T>>());
     groups.take_while(|group| !group.is_empty()).collect()
 }
 
-/// What is refused to who makes and deletes pods: notes for people, and the first of it as a condition has it.
+/// Refusals of creating and deleting pods: Events for people, and the first refusal for a condition.
 pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world::Note>, Option<Failure>) {
     let mut notes = Vec::new();
     let mut first = None;
@@ -64,7 +64,7 @@ pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world:
     (notes, first)
 }
 
-/// Whether pods are what was refused to be made or deleted: then the status does not wait until they are.
+/// Whether the creation or deletion of a pod was refused: the status is then written without waiting for it to succeed.
 pub fn concern_pods(refused: &[Refused]) -> bool {
     let changes_pods =
         |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);
@@ -75,14 +75,14 @@ fn is_pod(refused: &Refused) -> bool {
     refused.action.resource == *Pod::resource()
 }
 
-/// Why pods could not be made, or deleted.
+/// Why pods could not be created or deleted.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// Whether nobody needs to hear of it: the namespace is going away, or what was to be deleted is gone.
+/// Whether a refusal needs no Event: the namespace is terminating, or the object to be deleted is gone.
 pub fn is_expected(refused: &Refused) -> bool {
     match refused.action.verb {
         Verb::Create(_) => refused.refusal.causes.iter().any(|cause| cause == "NamespaceTerminating"),
@@ -90,7 +90,7 @@ pub fn is_expected(refused: &Refused) -> bool {
     }
 }
 
-/// When the first of these pods becomes available that is ready and is not yet.
+/// When the first pod that is ready but not yet available becomes available.
 pub fn next_available<'w>(
     pods: impl IntoIterator<Item = Seen<'w, Pod>>,
     min_ready_seconds: i64,

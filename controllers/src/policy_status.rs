@@ -1,4 +1,5 @@
-//! Says in the status of admission policies how their expressions fit the objects that they are about.
+//! Type-checks the expressions of admission policies against the kinds that they match, and writes the result into
+//! their status.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::admissionregistration::type_checks;
@@ -9,7 +10,7 @@ use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stam
 
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
-/// The index of definitions by their groups.
+/// The index of CustomResourceDefinitions by group.
 const GROUP: &str = "policies/group";
 
 /// Plans a policy at a time.
@@ -30,7 +31,7 @@ impl Controller for PolicyStatus {
         });
     }
 
-    /// A policy is checked against the kinds that there are when it is written.
+    /// A policy is checked when it changes, against the kinds that exist then.
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ValidatingAdmissionPolicy>() {
             keys.add(change.key.clone());
@@ -62,7 +63,7 @@ impl Controller for PolicyStatus {
     }
 }
 
-/// The built-in kinds, and the custom ones of the groups that a policy names.
+/// The built-in kinds, and the custom kinds of the groups that a policy names.
 fn kinds(world: &World, policy: &Value) -> Registry {
     let mut kinds = registry().clone();
     for group in type_checks::groups(policy) {
@@ -101,7 +102,7 @@ mod tests {
             (&json!(2), &Value::Null)
         );
     }
-    /// Objects of custom kinds are what their definition says, with all the metadata that there is.
+    /// Objects of custom kinds have the type of their schema, with full metadata.
     #[test]
     fn custom_kinds_are_known_by_their_definitions() {
         let mut trial = Trial::new().with(PolicyStatus);

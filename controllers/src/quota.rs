@@ -1,7 +1,7 @@
-//! Counts what namespaces use of what their quotas limit.
+//! Counts what namespaces use of the resources that their quotas limit.
 //!
-//! A sum is kept for each quota and brought along with every change of an object that it covers, so a change costs no
-//! look at the other objects of its namespace. A quota whose limits change is counted anew.
+//! A sum is kept for each quota and updated with every change of an object that the quota covers, so a change needs no
+//! look at the other objects of the namespace. If a quota's limits change, it is counted anew.
 
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
@@ -19,24 +19,24 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub struct ResourceQuotas {
     tallies: BTreeMap<Key, Tally>,
-    /// As which kind quotas count the objects of each resource.
+    /// How quotas count the objects of each resource.
     counted: BTreeMap<Resource, Counted>,
 }
 
 type Place = (Resource, Key);
 
-/// In how many steps up to its limit the bytes of a namespace are told.
+/// In how many steps up to the limit the bytes of a namespace are shown.
 const STEPS: i64 = 64;
 
-/// What was counted for one quota.
+/// The sums of one quota.
 struct Tally {
-    /// Of the quota: another one of the same name begins anew.
+    /// The uid of the quota: another quota of the same name is counted anew.
     uid: String,
     quota: Quota,
     used: Usage,
-    /// How many bytes all objects of the namespace are, where the quota limits that.
+    /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
-    /// Of what goes away, which at some time counts no more though it is still there: when, and what of it was counted.
+    /// Usage of objects being deleted that stops counting before they are gone: when, and how much.
     leaving: BTreeMap<Place, (Time, Usage)>,
 }
 
@@ -49,7 +49,7 @@ impl Controller for ResourceQuotas {
         "resourcequota_primary"
     }
 
-    /// Those of which more than the number counts, whole; of all others the metadata is enough.
+    /// The resources whose objects' content is counted, as whole objects; for all others the metadata is enough.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();
         let whole = registry().iter().filter(|(_, kind)| !kind.measure.is_number_alone());
@@ -115,7 +115,7 @@ impl Controller for ResourceQuotas {
 }
 
 impl ResourceQuotas {
-    /// Counts all objects of a namespace that a quota covers.
+    /// Counts all objects of the namespace that a quota covers.
     fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> Tally {
         let resources = world.resources().filter(|resource| resource.namespaced());
         let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
@@ -149,19 +149,20 @@ impl ResourceQuotas {
 }
 
 impl Tally {
-    /// Bytes are told in steps of so many, if at all: not every change of an object is to be one of the quota.
+    /// The step in which bytes are shown, if the quota limits them: not every change of an object should change the
+    /// quota's status.
     fn bytes_step(&self) -> Option<usize> {
         let limit = self.quota.hard.get(BYTES)?.rounded_up();
         Some((limit.ratio(Amount::whole(STEPS)) as usize).max(1))
     }
 
-    /// The bytes as they are told.
+    /// The bytes as shown.
     fn told_bytes(&self) -> Option<usize> {
         let step = self.bytes_step()?;
         Some(self.bytes.div_ceil(step).saturating_mul(step))
     }
 
-    /// Takes in how large an object is now; answers whether other bytes are to be told.
+    /// Updates the bytes for a change of an object; returns whether the shown number changes.
     fn changes_bytes(&mut self, change: &Change) -> bool {
         let Some(told) = self.told_bytes() else { return false };
         let size = |object: &Option<std::sync::Arc<Object>>| object.as_ref().map_or(0, |object| object.body.len());
@@ -179,7 +180,7 @@ impl Tally {
 
     fn subtract(&mut self, counted: &Counted, place: &Place, object: &Object) {
         let counted_once = || {
-            // What has left counts as what is left of it, at whatever time.
+            // After its end an object counts with what is left of its usage, whatever the time is now.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
             self.quota.usage(counted, &looked_at(counted, object), &end)
         };
@@ -187,7 +188,7 @@ impl Tally {
         self.used.subtract(&usage);
     }
 
-    /// What should have ended by now counts no more, but for its being there.
+    /// Stops counting objects that should have ended by now, except for the number of objects.
     fn let_go(&mut self, now: Time) {
         let left: Vec<Place> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
@@ -203,7 +204,7 @@ impl Tally {
         if !hard.is_object() && document["status"]["hard"].is_null() {
             return None;
         }
-        // What nobody counts keeps what is said of it.
+        // Resources that this controller does not count keep their usage.
         let mut used = Usage::of(&document["status"]["used"]).only(|name| self.quota.hard.get(name).is_some());
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
@@ -212,7 +213,7 @@ impl Tally {
             used.set(BYTES, Amount::whole(i64::try_from(bytes).unwrap_or(i64::MAX)));
         }
         let mut used = used.document();
-        // The server stores no finer amounts; what it stored is compared with this.
+        // The server stores no finer amounts, and the stored amounts are compared with these.
         used.as_object_mut().into_iter().flatten().for_each(|(_, amount)| raise_to_thousandths(amount));
         Subject::from(found).status(|status| {
             if !planted(Bug::LimitsForgotten) {
@@ -223,12 +224,12 @@ impl Tally {
     }
 }
 
-/// The object, where more of it counts than that it is there.
+/// The object's document, if more than its number is counted.
 fn looked_at(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 
-/// The first time at which an object that goes away should be gone.
+/// When an object that is being deleted should be gone.
 fn ends_at(object: &Object) -> Option<Time> {
     let deleted = object.meta.deletion_timestamp?;
     Some(deleted.plus_seconds(object.meta.deletion_grace_period_seconds?.saturating_add(1)))
@@ -290,7 +291,8 @@ mod tests {
         assert_eq!(used(&trial, "q"), counts("0", "0", "0"));
     }
 
-    /// Whoever makes it, and takes it into a quota's scope and out again, must not have others forgotten.
+    /// A user who creates such an object, and moves it into and out of a quota's scope, must not make the quota lose
+    /// the usage of others.
     #[test]
     fn an_object_that_uses_more_than_can_be_counted_goes_as_it_came() {
         let mut trial = Trial::new().with(ResourceQuotas::default());

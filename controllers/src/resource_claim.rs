@@ -1,4 +1,4 @@
-//! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
+//! Creates ResourceClaims from the templates that pods name, and releases claims that no pod uses any more.
 
 use crate::answers::{Answers, Ask, Read};
 use crate::claim::{self, names_kind};
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, HashMap};
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The field manager of what a pod's status says of its claims.
+/// The field manager for the claims in a pod's status.
 const MANAGER: &str = "ResourceClaimController";
-/// Before the names of claims in keys: the others are pods.
+/// The prefix of keys that are claims; other keys are pods.
 const CLAIM: &str = "claim:";
-/// What generated names may begin with, so that the whole is a label.
+/// The longest prefix of a generated name that keeps the whole name a valid label.
 const BASE_MAX: usize = 57;
 
 /// Plans a pod or a claim at a time.
@@ -98,7 +98,7 @@ impl Controller for ResourceClaims {
         let note = |Refused { action, refusal }: &Refused| {
             let Verb::Create(body) = &action.verb else { return None };
             let claim = body["metadata"]["annotations"][POD_CLAIM].as_str()?;
-            // The name of the claim would have been made by the server.
+            // The message has no name, because the server would have generated it.
             let message = format!("PodResourceClaim {claim}: create ResourceClaim : {}", refusal.message);
             Some(Subject::from(pod).warning("FailedResourceClaimCreation", message))
         };
@@ -110,18 +110,18 @@ fn claim_key(namespace: &str, name: &str) -> Key {
     Key::new(namespace, &format!("{CLAIM}{name}"))
 }
 
-/// Whether a pod will use no device any more.
+/// Whether a pod will not use devices any more.
 fn is_done(pod: &Seen<'_, Pod>) -> bool {
     pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
 }
 
-/// Goes through what a pod claims in order, up to the first claim that cannot be made.
+/// Handles a pod's claims in order, up to the first one that cannot be created.
 fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) -> Result<(), Ask> {
     let told = pod.view.status.resource_claim_statuses.iter();
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
-    // Of two of one name the first counts.
+    // Of two statuses with the same name the first counts.
     let told = pod.view.status.resource_claim_statuses.iter().rev();
     let told: HashMap<&str, &Option<String>> =
         told.map(|status| (&*status.name, &status.resource_claim_name)).collect();
@@ -129,10 +129,10 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     for claim in &pod.view.spec.resource_claims {
         let Some(template) = &claim.resource_claim_template_name else { continue };
         match told.get(&*claim.name) {
-            // None is needed.
+            // The claim needs no object.
             Some(None) => continue,
             Some(Some(name)) if is_there(world, pod, name, read)? => continue,
-            // It was deleted, though the pod needs one.
+            // The claim was deleted, though the pod needs it.
             _ => {}
         }
         if let Some(found) = made.get(&*claim.name) {
@@ -170,8 +170,8 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     Ok(())
 }
 
-/// Whether the claim is there that a pod says was made for it, which must not be taken from a world whose claims have not
-/// come as far as the pod: then the server is asked. A pod with two claims for one would hold devices twice.
+/// Whether the claim exists that a pod's status names. If the world's claims are older than the pod, the world cannot
+/// tell and the server is asked: a pod with two claims for the same entry would hold devices twice.
 fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
     let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
     if world.get::<ResourceClaim>(&Key::new(namespace, name)).is_some() {
@@ -184,7 +184,7 @@ fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Re
     Ok(!matches!(read.get(&path)?, Err(refusal) if refusal.is_not_found()))
 }
 
-/// The claims that were made for a pod, though the pod may not say so yet, by its own names for them.
+/// The claims that were made for a pod, even if its status does not show them yet, by the names in the pod's spec.
 fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>) -> HashMap<&'a str, Seen<'a, ResourceClaim>> {
     let mut made = HashMap::new();
     for found in claim::owned::<ResourceClaim>(world, &pod.meta().uid) {
@@ -219,7 +219,8 @@ fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: 
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// Both names shortened alike, so that something of each is left; no hyphen then stands before what the server adds.
+/// A prefix with both names shortened in proportion, so that a part of each is left. A shortened prefix has no hyphen
+/// before the generated suffix.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {
@@ -229,7 +230,7 @@ fn base_of(pod: &str, claim: &str) -> String {
     format!("{}-{}", share(pod), share(claim))
 }
 
-/// A pod that was given its node by hand uses its claims all the same.
+/// Reserves an allocated claim for a pod whose node was not set by the scheduler.
 fn reserve(claim: Seen<'_, ResourceClaim>, pod: Seen<'_, Pod>) -> Option<Action> {
     let meta = pod.meta();
     let is_reserved = claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid);
@@ -439,7 +440,7 @@ mod tests {
         assert_eq!(told, json!([{"name": "r", "resourceClaimName": names[0]}]));
     }
 
-    /// A world may show a pod before the claim that it names.
+    /// A world may contain a pod before it contains the claim that the pod's status names.
     #[test]
     fn a_claim_that_is_not_seen_yet_is_asked_for() {
         let (mut world, mut claims) = (World::default(), ResourceClaims::default());

@@ -1,7 +1,7 @@
-//! The templates that a StatefulSet or a DaemonSet has and had, as ControllerRevisions.
+//! The present and former templates of a StatefulSet or DaemonSet, as ControllerRevisions.
 //!
-//! `kubectl rollout history` and `undo` read them, so their form is fixed: the template, as a strategic merge patch that
-//! replaces it.
+//! `kubectl rollout history` and `undo` read them, so their form is fixed: the template, as a strategic merge patch
+//! that replaces it.
 
 use crate::claim;
 use crate::hash;
@@ -11,21 +11,21 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
 use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
 
-/// The label of a pod with the revision it was made from.
+/// The label of a pod with its revision.
 pub const POD_REVISION: &str = "controller-revision-hash";
 const NAME_MAX: usize = 253;
-/// What names longer than this are cut to, before the hash is added.
+/// The length to which longer names are cut before the hash is added.
 const BASE_MAX: usize = 223;
 
 /// The revisions of one owner, oldest first, and the one of its present template.
 pub struct Revisions<'w> {
     pub known: Vec<Seen<'w, ControllerRevision>>,
     pub present: Present<'w>,
-    /// How often names were taken: more than the status says, if it says less.
+    /// How many name collisions there were: at least the number in the status.
     pub collisions: i64,
 }
 
-/// The revision of the present template, there already or about to be made.
+/// The revision of the present template, existing or to be created.
 pub enum Present<'w> {
     Known(Seen<'w, ControllerRevision>),
     New { name: Text },
@@ -39,7 +39,7 @@ impl Present<'_> {
         }
     }
 
-    /// Its hash: a label of it, and what its name ends with.
+    /// The revision's hash: from its label, or the end of its name.
     pub fn label(&self, hash_label: &str) -> &str {
         let known = match self {
             Present::Known(seen) => seen.meta().label(hash_label),
@@ -49,7 +49,7 @@ impl Present<'_> {
     }
 }
 
-/// Finds, or makes, the revision of the owner's template, and gives it the highest number. `hash_label` is the label of a
+/// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label`: the label of a
 /// revision with its hash.
 pub fn settle<'w>(
     world: &'w World,
@@ -83,7 +83,7 @@ pub fn settle<'w>(
     Revisions { known, present: Present::New { name: key.name }, collisions }
 }
 
-/// A name that no other revision has: one that has it is of another template, or somebody else's.
+/// A name that no other revision has. A taken name belongs to another template or another owner.
 fn free_name(world: &World, owner: Subject<'_>, template: &Value, mut collisions: i64) -> (Key, String, i64) {
     let meta = &owner.object.meta;
     loop {
@@ -124,7 +124,7 @@ fn document(
     })
 }
 
-/// Whether a revision has this data, however it writes the template's amounts.
+/// Whether a revision has this data, even with differently written quantities.
 fn has_data(seen: &ControllerRevision, data: &Value) -> bool {
     let template = |data: &Value| data["spec"]["template"].clone();
     seen.data == *data || spelling::is_same(spelling::pod_template(), &template(&seen.data), &template(data))
@@ -136,7 +136,7 @@ fn data_of(template: &Value) -> Value {
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision is of.
+/// The template of a revision.
 pub fn template_of(revision: &ControllerRevision) -> Value {
     let mut template = revision.data["spec"]["template"].clone();
     if let Some(fields) = template.as_object_mut() {
@@ -145,13 +145,13 @@ pub fn template_of(revision: &ControllerRevision) -> Value {
     template
 }
 
-/// Deletes so many of the oldest of these.
+/// Deletes the oldest `surplus` of these revisions.
 pub fn forget<'w>(unused: impl Iterator<Item = Seen<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
     let oldest = unused.take(surplus).filter(|seen| !seen.meta().is_deleting());
     plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
 }
 
-/// How many revisions are kept that nobody uses: all, where less than none is asked for.
+/// How many unused revisions are kept; all if the limit is negative.
 pub fn limit(limit: Option<i64>) -> usize {
     limit.map_or(10, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

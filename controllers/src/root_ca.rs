@@ -1,4 +1,4 @@
-//! Publishes what clients of the API trust, as ConfigMap `kube-root-ca.crt` of every active namespace.
+//! Publishes the CA certificates of the API server as ConfigMap `kube-root-ca.crt` in every active namespace.
 
 use crate::Settings;
 use crate::service_account::is_active;
@@ -64,7 +64,7 @@ impl Controller for RootCa {
             return plan;
         };
         let mut document = found.object.document();
-        // Whatever else the annotation says is as good.
+        // Any other non-empty description is accepted.
         if document["data"] != data || found.meta().annotation(DESCRIPTION).is_none_or(str::is_empty) {
             document["data"] = data;
             if !document["metadata"]["annotations"].is_object() {

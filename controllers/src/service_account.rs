@@ -1,4 +1,4 @@
-//! Gives every active namespace its account `default`, without which no pod starts there.
+//! Creates the service account `default` in every active namespace, which pods need there.
 
 use holdfast_value::json;
 use holdfast_world::views::{Namespace, ServiceAccount};
@@ -45,7 +45,7 @@ impl Controller for DefaultAccounts {
     }
 }
 
-/// Whether things may still be made in a namespace.
+/// Whether objects may still be created in a namespace.
 pub fn is_active(world: &World, namespace: &str) -> bool {
     let found = world.get::<Namespace>(&Key::cluster(namespace));
     found.is_some_and(|namespace| namespace.status.phase == "Active" && !namespace.meta().is_deleting())

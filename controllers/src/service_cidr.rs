@@ -1,4 +1,4 @@
-//! Says that ranges of service addresses are ready, and keeps those whose addresses are still held from going.
+//! Sets the condition of ServiceCIDRs to ready, and keeps those whose addresses are in use from being deleted.
 
 use crate::addresses::Range;
 use crate::subject::Subject;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGER: &str = "service-cidr-controller";
-/// How long whoever hands out addresses may take to learn that a range is going.
+/// How long the allocators of addresses may take to learn that a range is being deleted.
 const GRACE_SECONDS: i64 = 10;
 
 /// Plans a range at a time.
@@ -31,7 +31,7 @@ impl Controller for ServiceRanges {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ServiceCIDR>() {
-            // Others may go when this one comes, and must wait when it goes.
+            // A new range may free others to be deleted; a deleted one may block them.
             keys.add(change.key.clone());
         } else if change.before.is_some() == change.after.is_some() {
             return;
@@ -101,7 +101,7 @@ fn ranges(found: &ServiceCIDR) -> impl Iterator<Item = Range> {
     found.spec.cidrs.iter().filter_map(|cidr| Range::parse(cidr))
 }
 
-/// Whether every address that is held in it is also in a range that stays.
+/// Whether every address in use of this range is also in another range that stays.
 fn may_go(world: &World, found: Seen<'_, ServiceCIDR>) -> bool {
     let own: Vec<Range> = ranges(&found).collect();
     let others: Vec<Range> = world

@@ -1,5 +1,5 @@
-//! What the controllers of Services share: which Services a pod concerns, what of a pod is seen behind them, and what
-//! moved last.
+//! What the controllers of Services share: the Services that a pod's change concerns, the fields of a pod that
+//! endpoints show, and the time of the last trigger.
 
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::network::{Address, TargetRef};
@@ -8,13 +8,13 @@ use holdfast_world::views::{Pod, Service};
 use holdfast_world::{Change, Key, Keys, Seen, Text, Time, View, World, work};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// When what an object tells of changed, of all that it tells of what changed first.
+/// The annotation with the time of the earliest change that an object's last write includes.
 pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The index of Services by what they select.
 const SELECTORS: &str = "selectors";
 
-/// Lets Services be found by their pods, and pods by their Service.
+/// The indexes from pods to their Services, and from Services to their pods.
 pub fn index(world: &mut World) {
     world.index::<Service>(SELECTORS, |object| match object.view::<Service>() {
         Some(service) if service.selects_pods() => selected_places(&object.meta.namespace, &service.spec.selector),
@@ -23,12 +23,12 @@ pub fn index(world: &mut World) {
     world.index_labels::<Pod>();
 }
 
-/// The pods behind a Service, by name.
+/// The pods that a Service selects, by name.
 pub fn pods<'w>(world: &'w World, service: Seen<'w, Service>) -> Vec<Seen<'w, Pod>> {
     world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
-/// The Services that a change of a pod concerns; they may wait so many milliseconds for the next change.
+/// The Services that a change of a pod concerns; they may wait so many milliseconds for further changes.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: i64) {
     let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
     if let (Some(before), Some(after)) = (before, after)
@@ -36,7 +36,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
     {
         return;
     }
-    // Who had these labels before is found by those that it has now.
+    // With unchanged labels the Services before are the same as those now.
     let before = before.filter(|before| after.is_none_or(|after| before.meta().labels != after.meta().labels));
     for pod in [before, after].into_iter().flatten() {
         of_pod(world, pod, keys, batch_millis);
@@ -50,7 +50,7 @@ pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys, batch_millis: 
     }
 }
 
-/// All that Services show of a pod.
+/// All fields of a pod that endpoints show.
 fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
     let (meta, spec, status) = (pod.meta(), &pod.view.spec, &pod.view.status);
     let ips: Vec<&str> = status.pod_ips.iter().map(|ip| ip.ip.as_str()).chain([status.pod_ip.as_str()]).collect();
@@ -58,7 +58,7 @@ fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
     (&meta.uid, &meta.labels, &spec.node_name, &spec.hostname, &spec.subdomain, ips, state)
 }
 
-/// Whether a pod is to be seen behind Services at all.
+/// Whether a pod has an endpoint at all.
 pub fn is_shown(pod: Seen<'_, Pod>, terminating_too: bool) -> bool {
     let has_address = !pod.status.pod_ip.is_empty() || !pod.status.pod_ips.is_empty();
     has_address && !pod.is_finished() && (terminating_too || !pod.meta().is_deleting())
@@ -72,7 +72,7 @@ pub fn addresses<'a>(pod: Seen<'a, Pod>, ipv6: bool) -> impl Iterator<Item = &'a
     all.filter(move |ip| !ip.is_empty() && ip.contains(':') == ipv6)
 }
 
-/// The name that a pod has below the name of a Service.
+/// The pod's host name in the domain of a Service.
 pub fn hostname<'a>(pod: Seen<'a, Pod>, service: Seen<'_, Service>) -> Option<&'a str> {
     let spec = &pod.view.spec;
     (!spec.hostname.is_empty() && spec.subdomain == service.meta().name).then_some(&spec.hostname)
@@ -89,20 +89,20 @@ pub fn target(pod: Seen<'_, Pod>) -> TargetRef {
     }
 }
 
-/// How many ports all pods behind a Service may offer, those counted once that offer the same: a Service of twenty
-/// thousand ports over pods that each name theirs otherwise would be written in gigabytes.
+/// How many ports all pods behind a Service may offer; pods that offer the same ports count once. Without a limit, a
+/// Service with twenty thousand ports over pods whose ports all differ would take gigabytes to write.
 pub const PORTS_MAX: usize = 20_000;
 
-/// Pods that offer the same of a Service's ports.
+/// Pods that offer the same ports of a Service.
 pub struct Offer<'w> {
-    /// By the place of the port in the Service, with the number that it leads to.
+    /// The index of the Service's port, and the port number of the pods.
     pub ports: Vec<(usize, i64)>,
     pub pods: Vec<Seen<'w, Pod>>,
 }
 
-/// Groups the pods of a Service by the ports of the Service that they serve, in the order of the first pod of each group.
-/// The work grows with the ports of the pods, and not with the ports of the Service for each pod. The error names the bound
-/// that the Service and its pods are beyond.
+/// Groups the pods of a Service by the Service's ports that they serve, in the order of the first pod of each group.
+/// The work grows with the ports of the pods, and not with the Service's ports times the pods. The error names the
+/// limit that the Service and its pods exceed.
 pub fn offers<'w>(
     service: Seen<'_, Service>,
     pods: impl Iterator<Item = Seen<'w, Pod>>,
@@ -119,7 +119,7 @@ pub fn offers<'w>(
     }
     let mut offers: Vec<Offer<'w>> = Vec::new();
     let mut known: HashMap<Vec<(usize, i64)>, usize> = HashMap::new();
-    // Pods of one template share what they say of their ports.
+    // Pods of one template share their containers, so neighbours have equal ports.
     let mut last: Option<(Seen<'w, Pod>, usize)> = None;
     let mut count = 0;
     for pod in pods {
@@ -152,8 +152,8 @@ pub fn offers<'w>(
     Ok(offers)
 }
 
-/// The ports of a Service that lead to ports of a pod by their names, with the numbers of these. Of two of one name the
-/// first counts.
+/// The Service's ports that lead to named ports of a pod, with the numbers of these. Of two ports with the same name
+/// the first counts.
 fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
@@ -180,7 +180,7 @@ pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Addr
     }
 }
 
-/// The labels of a Service that its addresses get too, with the mark of a Service that has no address itself.
+/// The labels of a Service, which its endpoints get too, with the label for a Service without an address.
 pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::clone(&service.meta().labels);
     labels.remove(HEADLESS);
@@ -190,8 +190,8 @@ pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
     labels
 }
 
-/// Since when Services and their pods are as they are, to tell which of them moved. It is lost at a restart, and then a
-/// Service counts as just seen.
+/// When Services and their pods last changed, to find the trigger of a write. It is lost at a restart; then a Service
+/// counts as new.
 #[derive(Debug, Default)]
 pub struct Triggers {
     services: HashMap<Key, Trigger>,
@@ -200,7 +200,7 @@ pub struct Triggers {
 #[derive(Debug, Default)]
 struct Trigger {
     service: Option<Time>,
-    /// By name of the pod.
+    /// By the name of the pod.
     pods: HashMap<Text, Time>,
 }
 
@@ -209,7 +209,7 @@ impl Triggers {
         self.services.remove(key);
     }
 
-    /// The earliest of the changes since this was asked last.
+    /// The earliest change since the last call.
     pub fn changed(&mut self, service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Option<Time> {
         let key = service.object.key();
         let known = self.services.get(&key);
@@ -230,7 +230,7 @@ impl Triggers {
     }
 }
 
-/// The resources that all controllers of Services look at.
+/// The resources that all controllers of Services need.
 pub fn resources() -> Vec<holdfast_world::Resource> {
     vec![Service::resource().clone(), Pod::resource().clone()]
 }
@@ -265,7 +265,7 @@ mod tests {
         world
     }
 
-    /// How many ports and pods each offer of the Service `s` has, and how much work it took to find them.
+    /// The numbers of ports and pods of each offer of the Service `s`, and the work to find them.
     fn offered(world: &World) -> (Result<Vec<(usize, usize)>, String>, u64) {
         let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
         let pods = pods(world, service);

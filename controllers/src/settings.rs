@@ -1,4 +1,4 @@
-//! What operators may choose about controllers, as their flags say it.
+//! The options of controllers, named after their flags.
 
 use crate::account_tokens::TokenSigner;
 use crate::certificates::Signer;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 /// The defaults are those of Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `--root-ca-file`: what clients of the API trust, as PEM. Without it nobody publishes any.
+    /// `--root-ca-file`: the CA certificates of the API server, as PEM. Without it they are not published.
     pub root_ca: Option<String>,
-    /// `--cluster-signing-*-file`: who signs, by the name of the signer. Requests to others are left to others.
+    /// `--cluster-signing-*-file`: the signers by name. Requests for other signers are ignored.
     pub signers: BTreeMap<String, Arc<dyn Signer>>,
     /// `--cluster-signing-duration`
     pub signing_seconds: i64,
-    /// `--service-account-private-key-file`: makes the tokens of Secrets; without it there are none.
+    /// `--service-account-private-key-file`: signs the tokens in Secrets; without it there are none.
     pub account_tokens: Option<Arc<dyn TokenSigner>>,
     /// `--legacy-service-account-token-clean-up-period`
     pub account_token_period_seconds: i64,
@@ -28,8 +28,8 @@ pub struct Settings {
     pub node_bits_v4: u32,
     /// `--node-cidr-mask-size-ipv6`
     pub node_bits_v6: u32,
-    /// `--disable-force-detach-on-timeout`, turned round: a volume leaves a node that is not ready though the node says
-    /// that it uses it, when six minutes have passed.
+    /// The opposite of `--disable-force-detach-on-timeout`: whether a volume is detached after six minutes from a node
+    /// that is not ready, though the node's status shows it in use.
     pub force_detach: bool,
     /// The feature gate DRADeviceTaints.
     pub device_taints: bool,
@@ -42,8 +42,8 @@ pub struct Settings {
     pub claim_binder_period_seconds: i64,
     /// `--enable-dynamic-provisioning`
     pub dynamic_provisioning: bool,
-    /// `--enable-hostpath-provisioner`: classes of `kubernetes.io/host-path` get volumes, which are folders on nodes;
-    /// on simulated ones they are but objects.
+    /// `--enable-hostpath-provisioner`: provisions volumes for classes of `kubernetes.io/host-path`. Such a volume is a
+    /// folder on a node; on simulated nodes it is only an object.
     pub host_path_provisioner: bool,
 }
 
@@ -73,8 +73,8 @@ impl Default for Settings {
     }
 }
 
-/// How many addresses objects hold, and how long changes of pods may wait for the next one, so that one write tells of
-/// several.
+/// How many addresses an object holds, and how long a change of pods may wait for further ones, so that one write
+/// covers several.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceSettings {
     /// `--max-endpoints-per-slice`
@@ -128,7 +128,7 @@ impl Default for AutoscalingSettings {
     }
 }
 
-/// How soon nodes count as lost, and how fast their pods are.
+/// When nodes count as lost, and how fast their pods are evicted.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
     /// `--node-monitor-grace-period`
@@ -137,11 +137,11 @@ pub struct NodeSettings {
     pub startup_grace_seconds: i64,
     /// `--node-eviction-rate`: nodes a second whose pods are evicted.
     pub eviction_rate: f64,
-    /// `--secondary-node-eviction-rate`: the same in a zone of which many nodes are lost.
+    /// `--secondary-node-eviction-rate`: the same in a zone where many nodes are lost.
     pub secondary_eviction_rate: f64,
-    /// `--large-cluster-size-threshold`: with no more nodes than that, nobody is evicted from such a zone.
+    /// `--large-cluster-size-threshold`: in such a zone with no more nodes than this, no pods are evicted.
     pub large_cluster: usize,
-    /// `--unhealthy-zone-threshold`: which part of its nodes is many.
+    /// `--unhealthy-zone-threshold`: the fraction of lost nodes that counts as many.
     pub unhealthy_zone: f64,
 }
 

@@ -1,6 +1,6 @@
-//! StorageVersions: forgets what API servers said of how they store a kind, when they are gone.
+//! StorageVersions: removes the entries of API servers that are gone.
 //!
-//! An API server is there as long as its lease is. That a lease is not seen proves nothing, so the server is asked.
+//! An API server exists as long as its lease does. The world may lack a lease that exists, so the server is asked.
 
 use crate::answers::{Answers, Ask};
 use crate::subject::Subject;
@@ -11,7 +11,7 @@ use holdfast_world::{
 };
 
 const NAMESPACE: &str = "kube-system";
-/// The label that tells leases of API servers from others.
+/// The label of the leases of API servers.
 const COMPONENT: (&str, &str) = ("apiserver.kubernetes.io/identity", "kube-apiserver");
 /// The index of StorageVersions by the servers that they name.
 const SERVERS: &str = "servers";
@@ -19,7 +19,7 @@ const SERVERS: &str = "servers";
 pub const NAME: &str = "storageversion-garbage-collector-controller";
 const ACCOUNT: &str = "storage-version-garbage-collector";
 
-/// The requests that give the controller its rights: Kubernetes has the role only while a feature gate is on.
+/// The requests that create the controller's role and binding, which Kubernetes has only with a feature gate.
 pub fn rights() -> [Action; 2] {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let name = format!("system:controller:{ACCOUNT}");
@@ -65,7 +65,7 @@ impl StorageVersions {
         })
     }
 
-    /// The servers that are gone, of those that a StorageVersion names.
+    /// Those of the servers in a StorageVersion that are gone.
     fn gone<'a>(
         &'a self,
         world: &'a World,
@@ -147,7 +147,7 @@ impl Controller for StorageVersions {
     }
 }
 
-/// Leaves out what some servers said, and says in what those that are left agree.
+/// Removes the entries of some servers, and sets the version and condition on which the remaining ones agree.
 fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let Some(said) = status.get_mut("storageVersions").and_then(Value::as_array_mut) else { return };
     said.retain(|said| !gone.iter().any(|gone| said["apiServerID"] == gone.as_str()));

@@ -1,4 +1,4 @@
-//! An object of which a controller takes care: what is told about it, how others name it, how its status is written.
+//! An object that a controller manages: Events about it, references to it, writes of it.
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::{Action, Note, Object, Resource, Restated, Seen, Verb, View, work};
@@ -45,7 +45,7 @@ impl Subject<'_> {
         }
     }
 
-    /// How what it manages names it among its owners.
+    /// The owner reference to this object, as its controller.
     pub fn reference(&self) -> Value {
         json!({
             "apiVersion": self.resource.api_version(),
@@ -57,7 +57,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Brings the status to what `change` makes of it; nothing where it is that already.
+    /// The write of a changed status; `None`: `change` changes nothing.
     pub fn status(&self, change: impl FnOnce(&mut Map)) -> Option<Action> {
         let old = part(self.object, &["status"]);
         let mut new = old.as_object().cloned().unwrap_or_default();
@@ -68,18 +68,18 @@ impl Subject<'_> {
         })
     }
 
-    /// Replaces the object; refused if there is a newer version than the one that `document` was made from.
+    /// Replaces the object; refused if a newer version exists than the one that `document` was made from.
     pub fn update(&self, document: Value) -> Action {
         Action::new(self.resource, self.object.key(), Verb::Update(document))
     }
 
-    /// Changes some fields of this object, whatever others do to the rest of it.
+    /// Patches some fields of this object, without a precondition on its version.
     pub fn strategic_patch(&self, mut patch: Value) -> Action {
         patch["metadata"]["uid"] = self.object.meta.uid.as_str().into();
         Action::new(self.resource, self.object.key(), Verb::StrategicPatch(patch))
     }
 
-    /// Deletes this object, and none that came after it under its name.
+    /// Deletes this object, and no later one of the same name.
     pub fn delete(&self) -> Action {
         let uid = Some(self.object.meta.uid.as_str().into());
         let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: None };
@@ -87,7 +87,7 @@ impl Subject<'_> {
     }
 }
 
-/// One part of an object, read from its bytes without keeping the rest; null where there is none.
+/// A part of an object, decoded from its bytes without the rest; null if it is absent.
 pub fn part(object: &Object, path: &[&str]) -> Value {
     let bytes = object.body.bytes();
     work::count_bytes(bytes.len());
@@ -95,7 +95,7 @@ pub fn part(object: &Object, path: &[&str]) -> Value {
     Part(path).deserialize(&mut json).unwrap_or_default()
 }
 
-/// What is at a path.
+/// Decodes the value at a path.
 struct Part<'a>(&'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for Part<'_> {
@@ -127,7 +127,7 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 }
 
-/// Notes a number; zero is not written.
+/// Sets a number; 0 is left out.
 pub fn count(status: &mut Map, field: &str, number: i64) {
     if number == 0 {
         status.remove(field);

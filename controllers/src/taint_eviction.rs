@@ -1,4 +1,4 @@
-//! Deletes pods from nodes whose NoExecute taints they do not tolerate, or no longer.
+//! Deletes pods from nodes whose NoExecute taints they do not tolerate, or no longer do.
 
 use crate::planted::{Bug, planted};
 use crate::pod_gc::{index_by_node, pod_status, pods_on};
@@ -16,19 +16,20 @@ const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: dele
 /// Plans a pod at a time.
 #[derive(Default)]
 pub struct TaintEviction {
-    /// Pods that put up with the taints of their node for a time.
+    /// Pods that tolerate the taints of their node for a limited time.
     waiting: BTreeMap<Key, Waiting>,
 }
 
-/// One pod's time: it is set once, whatever other taints come and go while it runs, and ends when the pod can stay.
+/// The time limit of a pod: it is set once, whatever other taints come and go meanwhile, and removed if the pod may
+/// stay.
 struct Waiting {
     uid: String,
     until: Time,
-    /// Whether the pod was told to go: then nothing is left that could be called off.
+    /// Whether the pod's deletion was requested, so that it cannot be cancelled any more.
     is_over: bool,
 }
 
-/// How long a pod puts up with taints.
+/// How long a pod tolerates taints.
 #[derive(Debug, PartialEq, Eq)]
 enum Patience {
     None,
@@ -88,7 +89,7 @@ impl Controller for TaintEviction {
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
         match node.map(|node| patience(&pod, &node)) {
-            // The time of a pod goes on where its node is gone.
+            // The time limit of a pod continues if its node is gone.
             None => {}
             Some(Patience::Endless) => plan.notes.extend(self.cancel(key, &meta.resource_version)),
             Some(Patience::None) => {
@@ -105,7 +106,8 @@ impl Controller for TaintEviction {
         match self.waiting.get_mut(key) {
             Some(waiting) if waiting.until > stamp.time => plan.again_at(waiting.until),
             Some(waiting) => {
-                // It stays known until the pod is marked: a deletion that is refused is tried again without a new time.
+                // The entry stays until the pod is marked, so that a refused deletion is repeated without a new time
+                // limit.
                 waiting.is_over = true;
                 mark(pod, stamp.time, &mut plan);
             }
@@ -116,21 +118,22 @@ impl Controller for TaintEviction {
 }
 
 impl TaintEviction {
-    /// A pod's time is over before it came to its end, which is told; nothing where none was set, or it has come.
+    /// Removes the time limit of a pod; returns the Event about the cancelled deletion, if a limit was set and has not
+    /// ended.
     fn cancel(&mut self, key: &Key, version: &str) -> Option<Note> {
         let waiting = self.waiting.remove(key).filter(|waiting| !waiting.is_over)?;
         Some(cancelled(key, &waiting.uid, version))
     }
 }
 
-/// Says on the pod why it goes, and deletes it.
+/// Sets the condition on the pod, and deletes it.
 fn mark(pod: Seen<'_, Pod>, now: Time, plan: &mut Plan) {
     plan.together(pod_status(pod, now, None, Some(DISRUPTION)));
     let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {}", pod.object.key()));
     plan.then(Subject::from(pod).delete().told(told));
 }
 
-/// Whether a pod is on its way out for its node's taints already.
+/// Whether a pod is being deleted because of its node's taints already.
 fn is_marked(pod: Seen<'_, Pod>) -> bool {
     let said = Condition::find(&pod.view.status.conditions, "DisruptionTarget");
     pod.meta().is_deleting() && said.is_some_and(|said| said.status == "True" && said.reason == DISRUPTION.0)
@@ -154,13 +157,13 @@ fn unbearable(node: &Node) -> impl Iterator<Item = &Taint> {
     node.spec.taints.iter().filter(|taint| taint.effect == NO_EXECUTE)
 }
 
-/// Whether the pod's node has taints that would have it go.
+/// Whether the pod's node has NoExecute taints.
 fn is_troubled(world: &World, pod: &Pod) -> bool {
     let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name));
     node.is_some_and(|node| unbearable(&node).next().is_some())
 }
 
-/// The shortest time of all tolerations that are needed.
+/// The shortest time of the tolerations that match the node's taints.
 fn patience(pod: &Pod, node: &Node) -> Patience {
     if planted(Bug::SilenceIsBorne) {
         return Patience::Endless;

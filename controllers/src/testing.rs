@@ -1,4 +1,4 @@
-//! What tests of controllers do to a cluster beside running it.
+//! Helpers for tests of controllers.
 
 use holdfast_core::admission::{Admission, Choice};
 use holdfast_value::{Value, json};
@@ -12,7 +12,7 @@ pub fn template(app: &str, image: &str) -> Value {
     })
 }
 
-/// Takes pods away as soon as they are made, all at one moment; answers how many were.
+/// Deletes pods as soon as they are created, without time passing; returns their number.
 pub fn take_away(trial: &mut Trial) -> usize {
     let mut made = 0;
     for _ in 0..100 {
@@ -25,7 +25,7 @@ pub fn take_away(trial: &mut Trial) -> usize {
     made
 }
 
-/// What a node makes of a pod: it runs, and is ready from now on.
+/// Acts as a node: the pod runs and is ready from now on.
 pub fn make_ready(trial: &mut Trial, pod: &str) {
     let now = trial.now();
     trial.patch_status(
@@ -35,7 +35,7 @@ pub fn make_ready(trial: &mut Trial, pod: &str) {
     );
 }
 
-/// Allows no more than so many objects, as quotas count them: `pods`, `count/endpoints`.
+/// Sets a quota of so many objects: `pods`, `count/endpoints`.
 pub fn allow(trial: &mut Trial, what: &str, number: i64) {
     admit_with(trial, &["NamespaceLifecycle", "ResourceQuota"]);
     let hard = json!({what: number.to_string()});
@@ -49,7 +49,7 @@ pub fn allow(trial: &mut Trial, what: &str, number: i64) {
     trial.patch_status("resourcequotas", "q", json!({"hard": hard, "used": {what: used.to_string()}}));
 }
 
-/// The namespace of all objects is to end; nothing more is made in it.
+/// Terminates the namespace of all objects, so that nothing more can be created in it.
 pub fn end_namespace(trial: &mut Trial) {
     admit_with(trial, &[]);
     trial.delete("namespaces", "default");
@@ -61,7 +61,7 @@ fn admit_with(trial: &mut Trial, plugins: &[&str]) {
     trial.settings.admission = Admission::chosen(&Choice { only, ..Choice::default() }).expect("known plug-ins");
 }
 
-/// The same for every pod that is not.
+/// Makes every pending pod ready.
 pub fn make_all_ready(trial: &mut Trial) {
     for pod in trial.list("pods") {
         if pod["status"]["phase"] == "Pending" && pod["metadata"]["deletionTimestamp"].is_null() {
@@ -70,12 +70,13 @@ pub fn make_all_ready(trial: &mut Trial) {
     }
 }
 
-/// A field of each object of a kind.
+/// One field of each object of a kind.
 pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
     trial.list(kind).iter().map(|object| object.pointer(pointer).cloned().unwrap_or_default()).collect()
 }
 
-/// What was told, with generated names cut off: `Normal SuccessfulCreate Created pod: r-*`, each with its number.
+/// The Events since the last call with their numbers, generated names cut off: `Normal SuccessfulCreate Created pod:
+/// r-*`.
 pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for note in trial.take_notes() {

@@ -1,4 +1,4 @@
-//! Deletes jobs that have finished, so many seconds later.
+//! Deletes finished Jobs when their time to live is over.
 
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
@@ -41,7 +41,7 @@ impl Controller for TtlAfterFinished {
         let owner = Subject::from(job);
         let verb = Verb::Delete {
             uid: Some(job.meta().uid.as_str().into()),
-            // A job whose time was just prolonged stays.
+            // The version is a precondition, so that a Job whose time was just extended stays.
             version: Some(job.meta().resource_version.as_str().into()),
             propagation: Some(Propagation::Foreground),
             grace_seconds: None,

@@ -1,4 +1,4 @@
-//! Deliberate mistakes of the controllers of workloads, each of which breaks a promise that holds without it.
+//! Deliberate bugs of workload controllers: each breaks a promise that holds without it.
 
 use holdfast_controllers::daemon_set::DaemonSets;
 use holdfast_controllers::deployment::Deployments;
@@ -9,7 +9,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 use holdfast_world::views::ReplicaSet;
 
-/// Those that the smallest of clusters shows; the simulation finds all there are.
+/// The bugs that a very small cluster shows; the simulation finds all of them.
 const MISTAKES: [Bug; 8] = [
     Bug::KeepsTheWorst,
     Bug::CountsTheLeaving,
@@ -28,7 +28,7 @@ fn every_planted_mistake_is_found() {
     assert_eq!(broken(None), [""; 0]);
 }
 
-/// The promises that are broken with this mistake.
+/// The promises that are broken with this bug.
 fn broken(bug: Option<Bug>) -> Vec<&'static str> {
     plant(bug);
     let promises: [(&str, fn() -> bool); 6] = [
@@ -59,7 +59,7 @@ fn make_ready(trial: &mut Trial, pod: &str) {
     trial.patch_status("pods", pod, json!({"phase": "Running", "conditions": [ready]}));
 }
 
-/// Lets everything run until all pods are ready. A mistake may leave controllers unquiet, so they are stepped.
+/// Runs everything until all pods are ready. With a bug controllers may never finish, so the number of steps is fixed.
 fn settle(trial: &mut Trial) {
     for _ in 0..20 {
         steps(trial);

@@ -1,4 +1,4 @@
-//! Doing what plans say.
+//! Carrying out the actions of plans.
 
 use crate::Rates;
 use async_trait::async_trait;
@@ -9,28 +9,28 @@ use std::sync::Arc;
 /// Carries out actions on a cluster.
 #[async_trait]
 pub trait Act: Send + Sync + 'static {
-    /// One action in the name of an actor.
+    /// Carries out one action as an actor.
     async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal>;
 
-    /// What a GET of a path answers, asked in the name of an actor.
+    /// The answer to a GET of a path, as an actor.
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
 
-    /// The answer to a review of what somebody may do, a `SubjectAccessReview`.
+    /// The answer to a `SubjectAccessReview`.
     async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal>;
 }
 
-/// What came of it.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// The name of the object, which the server may have made.
+    /// The name of the object, which the server may have generated.
     pub name: String,
     pub came: Came,
-    /// How large the object is that was written; nothing where none was.
+    /// The size of the object that was written; 0 if none was.
     pub bytes: usize,
 }
 
-/// Whoever acts waits for no rate, and what it writes is charged to the namespace that it is in: others wait for that who
-/// write for the same namespace.
+/// Carries out actions without waiting for a rate, but charges their bytes to the namespace that they are in. So
+/// writers that do wait for that namespace's rate wait longer.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,

@@ -1,9 +1,10 @@
-//! Threads of their own for what has much to do: those who share a thread with it would wait for it, and it for them.
+//! Runs long work on threads of its own, so that it delays no task on the caller's thread, and these do not delay it.
 
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// Has work done on a thread of its own, until it ends or what is returned is dropped. It knows no sockets.
+/// Runs work on a thread of its own until the work ends or the returned future is dropped. The thread's runtime has no
+/// I/O driver, so the work must not use sockets.
 pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce() -> W + Send + 'static) {
     let (alive, mut dropped) = oneshot::channel::<()>();
     let (end, ended) = oneshot::channel();
@@ -32,7 +33,7 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
     }
 }
 
-/// A thread that ends when this is dropped, which waits for it: what it holds, as a log, is not to outlive the server.
+/// Ends the thread when dropped, and waits for that: what the work holds, such as a log, must not outlive the server.
 struct Ended {
     alive: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +42,7 @@ struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         drop(self.alive.take());
-        // One that has panicked has ended, too.
+        // A thread that panicked has ended, too.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

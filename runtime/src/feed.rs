@@ -1,46 +1,46 @@
-//! News of a cluster.
+//! Where components learn of changes in a cluster.
 
 use async_trait::async_trait;
 use holdfast_core::object::Body;
 use holdfast_world::{Driver, Key, Resource, Served, Sight, Time};
 
-/// Brings news of a cluster, in order.
+/// Brings the changes of a cluster, in order.
 #[async_trait]
 pub trait Feed: Send + 'static {
-    /// What is new since this was asked last, waiting for it. It begins with all objects that are looked at, up to
-    /// [`News::Complete`]. Asking may be given up and taken up again.
+    /// The news since the last call; waits for some. The first news are all objects in view, up to [`News::Complete`].
+    /// A call may be cancelled and repeated without losing news.
     async fn next(&mut self) -> Vec<News>;
 
-    /// What is to be told of beside the resources that are named, from here on. Called after news was taken in; mostly
-    /// nothing has changed.
+    /// Sets which objects are to be reported beside those of the named resources, from now on. Called after each batch
+    /// of news; the sight has mostly not changed.
     fn look(&mut self, _sight: Sight) {}
 }
 
 #[derive(Debug)]
 pub enum News {
-    /// These are all objects of a resource, each with its version, at a version.
+    /// All objects of a resource at a version, each with its own version.
     Replaced { resource: Resource, objects: Vec<(Key, Body, u64)>, version: u64 },
-    /// An object at a version, or its absence.
+    /// An object at a version; `None`: it is gone.
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
-    /// Which kinds are served in which versions, from here on.
+    /// Which kinds are served in which versions, from now on.
     Served(Served),
-    /// Everything of the resource up to this version has been told.
+    /// All changes of the resource up to this version were reported.
     Reached(Resource, u64),
-    /// Everything up to this version has been told, whatever the resource.
+    /// All changes up to this version were reported, whatever the resource.
     ReachedAll(u64),
-    /// Everything that there was at the beginning has been told.
+    /// All objects that existed at the start were reported.
     Complete,
 }
 
 impl News {
-    /// Whether it is about so much that to take it in takes long.
+    /// Whether applying it takes long.
     pub fn is_heavy(&self) -> bool {
         matches!(self, News::Replaced { .. } | News::Complete)
     }
 
-    /// Tells a driver.
+    /// Applies it to a driver.
     pub fn tell(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),

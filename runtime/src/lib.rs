@@ -1,12 +1,11 @@
-//! Runs controllers and the scheduler. Controllers: it hands news to a [`Driver`](holdfast_world::Driver), has its plans
-//! carried out, and writes the Events that they tell. [`scheduling`] does the same for the scheduler, which plans for
-//! itself.
+//! Runs controllers and the scheduler. For controllers it hands news to a [`Driver`](holdfast_world::Driver), has the
+//! driver's plans carried out, and writes the Events of plans. [`scheduling`] does the same for the scheduler.
 //!
-//! What is to be done and when is decided in `holdfast_world`, which knows no clock. Here are tokio, the time, and two
-//! traits: a [`Feed`] brings news of the cluster, [`Act`] carries out actions. A server in the same process has them over
-//! its own log and its own door; anywhere else they are [`remote`].
+//! `holdfast_world`, which has no clock, decides what is to be done and when. This crate adds tokio, the time, and two
+//! traits: a [`Feed`] brings the changes of the cluster, and [`Act`] carries out actions. The API server's own process
+//! implements them over its log and its service; every other process uses [`remote`].
 //!
-//! Nothing here asks again and again whether there is something to do: a cluster in which nothing happens costs nothing.
+//! Nothing here polls: a cluster in which nothing happens costs nothing.
 
 pub mod act;
 mod apart;

@@ -1,4 +1,4 @@
-//! What is counted of queues, under the names that Kubernetes' components have.
+//! Metrics of work queues, under the names that Kubernetes' components use.
 
 use holdfast_world::Queue;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
@@ -30,7 +30,7 @@ pub struct Metrics {
     rated: Counter,
 }
 
-/// Where metrics are shown.
+/// A registry of metrics.
 pub trait Register {
     fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M);
 }
@@ -56,7 +56,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Shows them where the component shows its own.
+    /// Registers the metrics with the component's own.
     pub fn register(&self, registry: &mut impl Register) {
         let running = "Indicates where instances of a controller are currently running";
         registry.register("running_managed_controllers", running, self.running.clone());
@@ -71,7 +71,7 @@ impl Metrics {
         registry.register("holdfast_controller_rated_writes", rated, self.rated.clone());
     }
 
-    /// A write waits until what was written for its namespace has been made up for.
+    /// A write waits for the rate of its namespace.
     pub(crate) fn rated(&self) {
         self.rated.inc();
     }
@@ -81,7 +81,7 @@ impl Metrics {
         self.running.get_or_create(&Running { name, manager }).set(1);
     }
 
-    /// Where a queue is counted; queues of one name are one to whoever looks.
+    /// The metrics of a queue. Queues of one name share their metrics.
     pub(crate) fn of_queue(&self, name: &'static str) -> QueueMetrics {
         let name = Name { name };
         QueueMetrics {
@@ -92,7 +92,7 @@ impl Metrics {
         }
     }
 
-    /// A key of a queue has waited so long for its turn.
+    /// A key of a queue waited this long before it was planned.
     pub(crate) fn waited(&self, name: &'static str, millis: i64) {
         self.wait.get_or_create(&Name { name }).observe(millis as f64 / 1e3);
     }
@@ -102,7 +102,7 @@ impl Metrics {
     }
 }
 
-/// What is told of one queue, and what of it has been told.
+/// The metrics of one queue, and the numbers last reported.
 pub(crate) struct QueueMetrics {
     depth: Gauge,
     adds: Counter,
@@ -111,7 +111,7 @@ pub(crate) struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// Takes over what the queue counts by itself. Most queues have not changed since the last time.
+    /// Reports the queue's own counts. Most queues have not changed since the last call.
     pub(crate) fn note(&mut self, queue: &Queue) {
         let depth = i64::try_from(queue.depth()).unwrap_or(i64::MAX);
         let now = (depth, queue.adds(), queue.retries());
@@ -124,7 +124,7 @@ impl QueueMetrics {
     }
 }
 
-/// What waits in a queue that is no more waits no longer.
+/// The keys of a dropped queue no longer count as waiting.
 impl Drop for QueueMetrics {
     fn drop(&mut self) {
         self.depth.dec_by(self.noted.0);

@@ -1,8 +1,8 @@
-//! How fast controllers write for one namespace. What a person asks for in a few bytes, they may have to write a million
-//! times: a Deployment says how many pods there shall be, and how large each is.
+//! Limits how fast controllers write for one namespace. A user's small request may cause a million writes: a
+//! Deployment's replica count and pod size need only a few bytes.
 //!
-//! A namespace for which little was written lately waits for nothing. Where more was written than [`Rates`] allow, the
-//! next write for it waits until that has been made up for; writes for others go on meanwhile.
+//! A namespace for which little was written lately does not wait. After more than [`Rates`] allow, the next write for
+//! the namespace waits until the excess is made up for; writes for other namespaces go on meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How many bytes are written for one namespace before its writes wait.
 pub const BYTES_AT_ONCE: u64 = 64 << 20;
-/// How many are written for it a second from then on: several thousand pods of ordinary size.
+/// How many bytes a second are then written for it: several thousand pods of ordinary size.
 pub const BYTES_A_SECOND: u64 = 32 << 20;
 
 /// What was written for each namespace.
@@ -22,9 +22,9 @@ pub struct Rates {
 
 #[derive(Default)]
 struct Accounts {
-    /// When all will be made up for that was written, in nanoseconds since the beginning.
+    /// When all bytes written so far are made up for, in nanoseconds since the start.
     paid: HashMap<String, u64>,
-    /// With so many, those are let go of for which nothing was written lately.
+    /// At so many accounts, those without recent writes are dropped.
     most: usize,
 }
 
@@ -39,18 +39,19 @@ impl Rates {
         Rates { a_second: bytes_a_second.max(1), began: Instant::now(), accounts: Mutex::default() }
     }
 
-    /// So many bytes are about to be written for a namespace, or were; how long the next write waits. What is of no
-    /// namespace is the cluster's own, and does not wait.
+    /// Charges bytes, before or after they are written, to a namespace; returns how long the next write must wait.
+    /// Writes outside of any namespace are the cluster's own and do not wait.
     pub fn charge(&self, namespace: &str, bytes: usize) -> Duration {
         self.charge_at(self.began.elapsed(), namespace, bytes)
     }
 
-    /// The same so long after the beginning.
+    /// As [`Rates::charge`], at this time since the start.
     fn charge_at(&self, time: Duration, namespace: &str, bytes: usize) -> Duration {
         if namespace.is_empty() {
             return Duration::ZERO;
         }
-        // Accounts run from so much ahead of the time, so that the first bytes fall into the past.
+        // A write waits only if its account lies beyond `now`, which is ahead of the time by the cost of
+        // `BYTES_AT_ONCE`: so many bytes are free.
         let ahead = self.nanos(BYTES_AT_ONCE);
         let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(ahead);
         let rested = now.saturating_sub(ahead);

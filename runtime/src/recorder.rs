@@ -1,44 +1,44 @@
-//! What becomes of notes: Events as client-go's recorder writes them, equal ones counted, many alike combined, and a
-//! flood cut off. Pure: it says which write a note comes to.
+//! Decides which Events are written for notes, as client-go's recorder does: equal ones are counted, many similar ones
+//! are combined, and floods are cut off. Pure: it returns the write for a note.
 
 use holdfast_value::{Value, json};
 use holdfast_world::{Note, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// From this many different messages of one kind on, one Event stands for all.
+/// From this many different messages with the same reason on, one combined Event stands for all.
 const SIMILAR_MAX: usize = 10;
-/// When nothing alike came for so long, counting begins anew.
+/// After so long without a similar note, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;
-/// How many Events about one object a source may write at once, and how long it waits for one more.
+/// How many Events about one object a source may write at once, and the time after which it may write one more.
 const BURST: i64 = 25;
 const REFILL_MS: i64 = 300_000;
-/// How many of each thing are remembered.
+/// How many entries each memory keeps.
 const REMEMBERED_MAX: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
-/// The write that a note comes to.
+/// The write for a note.
 #[derive(Debug, PartialEq)]
 pub struct Writing {
     pub namespace: String,
     pub name: String,
-    /// The whole Event, for where there is none of this name.
+    /// The whole Event, to be created if none of this name exists.
     pub event: Value,
-    /// What changes, where the Event should be there already.
+    /// The change, if the Event should exist already.
     pub patch: Option<Value>,
 }
 
 #[derive(Default)]
 pub struct Recorder {
     similar: Memory<About, Similar>,
-    /// By what it is about, the part of the object, and the message.
+    /// By source and reason, the part of the object, and the message.
     written: Memory<(About, String, String), Known>,
     floods: Memory<Source, Bucket>,
-    /// Tells apart Events of one moment.
+    /// Makes the names of Events of one moment unique.
     count: i64,
 }
 
-/// Who tells of which object.
+/// A component and the object that it reports on.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Source {
     component: &'static str,
@@ -50,7 +50,7 @@ struct Source {
     warning: bool,
 }
 
-/// And for which reason.
+/// A source with the reason of the Event.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct About {
     source: Source,
@@ -75,7 +75,7 @@ struct Bucket {
 }
 
 impl Recorder {
-    /// The Event to write for a note, unless there have been too many.
+    /// The write for a note; `None`: there have been too many.
     pub fn record(&mut self, component: &'static str, note: &Note, now: Time) -> Option<Writing> {
         let source = Source {
             component,
@@ -92,7 +92,7 @@ impl Recorder {
         self.admit(source, now).then(|| writing(component, note, &message, &known, now))
     }
 
-    /// The message to write, and what it is counted under: many alike are counted together.
+    /// The message to write, and the message under which it is counted: similar notes are counted together.
     fn combine(&mut self, about: &About, message: &str, now: Time) -> (String, String) {
         let similar = self.similar.entry(about, || Similar { messages: BTreeSet::new(), last: now });
         if now.millis_since(similar.last) > SIMILAR_MS {
@@ -116,7 +116,7 @@ impl Recorder {
         known.clone()
     }
 
-    /// Whether the source may write one more about the object.
+    /// Whether the source may write one more Event about the object.
     fn admit(&mut self, source: Source, now: Time) -> bool {
         let bucket = self.floods.entry(&source, || Bucket { tokens: BURST, since: now });
         let refilled = (now.millis_since(bucket.since) / REFILL_MS).max(0);
@@ -131,7 +131,7 @@ impl Recorder {
 }
 
 fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time) -> Writing {
-    // Events about what has no namespace are in this one.
+    // Events about cluster-scoped objects are in `default`.
     let namespace = if note.key.namespace.is_empty() { "default" } else { &note.key.namespace };
     let mut involved = json!({
         "kind": note.resource.kind(),
@@ -170,10 +170,10 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
     Writing { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
 }
 
-/// What is remembered of the things that came last.
+/// The values of the most recently used keys.
 struct Memory<K, V> {
     values: HashMap<K, (V, u64)>,
-    /// With each, when it was used; entries that were used since are left out when they come up.
+    /// The keys in the order of their use. An entry whose key was used again since is skipped when it comes up.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }

@@ -1,4 +1,4 @@
-//! The loop that drives controllers: one task holds the world and plans, others carry out.
+//! The loop that runs controllers: one task has the world and plans; other tasks carry plans out.
 
 use crate::metrics::{Metrics, QueueMetrics};
 use crate::rates::Rates;
@@ -19,24 +19,23 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
-/// How much work plans are before news is looked at again: that of some two hundred small ones, or of one that takes
-/// longer.
+/// How much work is planned before news is looked at again: some two hundred small plans, or one larger plan.
 const WORK_AT_ONCE: u64 = 4096;
-/// How many answers are taken in before plans are made again.
+/// How many results of plans are handled before more plans are made.
 const ANSWERS_AT_ONCE: usize = 1024;
-/// How many actions are under way at once, of all controllers.
+/// How many actions are under way at once, for all controllers.
 const ACTIONS_MAX: usize = 512;
-/// How long nothing more is logged of what one controller may not do to objects of one resource.
+/// How long after one log line about a forbidden write no further one is logged for the same controller and resource.
 const FORBIDDEN_MS: i64 = 60_000;
-/// The longest sleep: a clock that is set is noticed after it.
+/// The longest sleep. After it a changed system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Where time and seeds come from.
+/// The source of time and seeds.
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
 }
 
-/// The clock of the machine.
+/// The system's clock.
 #[derive(Debug, Default)]
 pub struct System;
 
@@ -47,7 +46,7 @@ impl Clock for System {
     }
 }
 
-/// Controllers, and what they need to run.
+/// Controllers and what they need to run.
 pub struct Runtime {
     driver: Driver,
     crew: Vec<Crew>,
@@ -55,13 +54,13 @@ pub struct Runtime {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     pace: Pace,
-    /// Where actions are carried out, where that is not where plans are made.
+    /// The runtime that carries out actions, if plans are made on another thread.
     apart: Option<Handle>,
-    /// When it was last logged that a controller may not do something to objects of a resource.
+    /// When a forbidden write was last logged, by controller and resource.
     forbidden: HashMap<(usize, Resource), Time>,
 }
 
-/// When an action may begin.
+/// Decides when an action may begin.
 #[derive(Clone)]
 struct Pace {
     slots: Arc<Slots>,
@@ -69,7 +68,7 @@ struct Pace {
     metrics: Arc<Metrics>,
 }
 
-/// Who a controller is to others.
+/// How a controller appears to others: in metrics, as an actor, in Events.
 struct Crew {
     name: &'static str,
     queue: &'static str,
@@ -78,25 +77,25 @@ struct Crew {
     counted: QueueMetrics,
 }
 
-/// Whose keys are planned again though whoever carried their plans out has panicked.
+/// The keys of running tasks, which are planned again if the task panics.
 type Lost = HashMap<tokio::task::Id, (usize, Key)>;
 
-/// What is under way.
+/// The work under way.
 struct Going {
     carrying: JoinSet<Carried>,
     lost: Lost,
-    /// Plans that are made beside the others.
+    /// Plans that are being made in the background.
     beside: JoinSet<Back>,
-    /// How many there are at most: half of the processors are for others.
+    /// How many plans may be made in the background: half of the processors are left for other work.
     beside_max: usize,
-    /// What came of plans whose controllers make another one beside the others.
+    /// Results for controllers that are making a plan in the background.
     waiting: Vec<Carried>,
     events: EventWriter,
-    /// Where work is done that is no planning.
+    /// The runtime for all work but planning.
     hands: Handle,
 }
 
-/// A plan that was carried out, as far as it could be.
+/// A plan that was carried out, at least in part.
 struct Carried {
     member: usize,
     key: Key,
@@ -105,11 +104,11 @@ struct Carried {
     told: Vec<Note>,
     again: Option<Time>,
     since: Instant,
-    /// What was asked for.
+    /// The answers to the plan's GETs.
     answers: Vec<(String, Result<Value, Refusal>)>,
     reviews: Vec<(Value, Result<Value, Refusal>)>,
     unready: bool,
-    /// Whether this was what a controller says of refusals, which nothing follows.
+    /// Whether this was the plan from [`Controller::refused`], whose own refusals are not handled again.
     is_last: bool,
 }
 
@@ -120,13 +119,13 @@ impl Runtime {
         Runtime { driver, crew, act, clock, metrics, pace, apart: None, forbidden }
     }
 
-    /// Writes no faster for a namespace than these allow, together with whoever else has them.
+    /// Limits writes for a namespace by these rates, which other writers may share.
     pub fn rated(mut self, rates: Arc<Rates>) -> Runtime {
         self.pace.rates = rates;
         self
     }
 
-    /// Takes in one more controller, which works on so many keys at once and acts as this actor.
+    /// Adds a controller that works on `workers` keys of a namespace at once and acts as this actor.
     pub fn add(&mut self, controller: Box<dyn Controller>, actor: Actor, workers: usize) {
         let (name, queue, component) = (controller.name(), controller.queue(), controller.component());
         self.metrics.runs(name, controller.manager());
@@ -145,14 +144,14 @@ impl Runtime {
         self.run_until(feed, std::future::pending()).await;
     }
 
-    /// The same, with plans made on a thread of their own: however long they take, those who share this one go on. The
-    /// feed knows no sockets.
+    /// As [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
+    /// caller's thread. The feed must not use sockets.
     pub async fn run_apart(mut self, feed: impl Feed) {
         self.apart = Some(Handle::current());
         apart("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
-    /// Runs until it is asked to end; then what is being carried out is carried out to its end, and nothing is begun.
+    /// Runs until `end`. Then actions under way are finished, and no new plans are made.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
@@ -183,8 +182,8 @@ impl Runtime {
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
-            // Whatever has come meanwhile is taken in before anything is planned: who has few keys does not wait for one
-            // plan of another with each of its answers.
+            // All results and news that have arrived are handled before the next plan, so that a controller with few
+            // keys does not wait for one plan of another controller per result.
             for _ in 0..ANSWERS_AT_ONCE {
                 let Some(carried) = going.carrying.try_join_next_with_id() else { break };
                 self.finish(carried, &mut going);
@@ -198,7 +197,7 @@ impl Runtime {
         }
     }
 
-    /// Makes plans up to some work, and has them carried out.
+    /// Makes plans up to a limit of work, and has them carried out.
     fn plan_some(&mut self, going: &mut Going) {
         let mut work = 0;
         while work < WORK_AT_ONCE {
@@ -214,11 +213,11 @@ impl Runtime {
         }
     }
 
-    /// A controller is back from a plan that was made beside the others.
+    /// A controller has returned from planning in the background.
     fn take_back(&mut self, back: Result<Back, JoinError>, going: &mut Going) {
         let back = match back {
             Ok(back) => back,
-            // Plans are caught where they panic, and nobody else ends such work: the process does.
+            // Panics in plans are caught, so such a task ends early only when the process ends.
             Err(fault) => return tracing::error!(%fault, "a controller is lost"),
         };
         let task = self.driver.take_back(back, self.now());
@@ -267,7 +266,7 @@ impl Runtime {
 
     fn until_next(&self) -> Duration {
         let Some(next) = self.driver.next_time() else { return SLEEP_MAX };
-        // A little later rather than a little too early.
+        // Rounded up, so as not to wake too early.
         let millis = next.millis_since(self.now()).saturating_add(1);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(SLEEP_MAX)
     }
@@ -295,13 +294,13 @@ impl Runtime {
         going.lost.insert(id, (member, key));
     }
 
-    /// Takes in what came of a plan.
+    /// Handles the result of a plan.
     fn finish(&mut self, carried: Result<(tokio::task::Id, Carried), JoinError>, going: &mut Going) {
         let id = carried.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let known = going.lost.remove(&id);
         match carried {
             Ok((_, carried)) => self.conclude(carried, going),
-            // Whoever acts has panicked: the key is planned again.
+            // The task has panicked: the key is planned again.
             Err(_) => {
                 if let Some((member, key)) = known {
                     self.driver.done(member, key, Outcome { failed: true, ..Outcome::default() }, self.now());
@@ -324,7 +323,7 @@ impl Runtime {
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
-            // What people are told by an Event need not be in the log, too.
+            // A refusal that an Event reports need not be logged, too.
             if after.notes.is_empty() {
                 tell_of_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }
@@ -348,7 +347,7 @@ impl Runtime {
 }
 
 impl Carried {
-    /// Whether the controller is to say what it makes of refusals.
+    /// Whether the controller must be asked about refusals.
     fn is_to_be_told(&self) -> bool {
         !self.refused.is_empty() && !self.is_last
     }
@@ -363,13 +362,13 @@ impl Going {
         self.carrying.is_empty() && self.beside.is_empty()
     }
 
-    /// How many more plans may be made beside the others.
+    /// How many more plans may be made in the background.
     fn places(&self) -> usize {
         self.beside_max.saturating_sub(self.beside.len())
     }
 }
 
-/// Logs what a controller has no right to do: nobody who waits for it would find out otherwise.
+/// Logs writes that a controller has no permission for. Nothing else would tell a person who waits for them.
 fn tell_of_forbidden(
     controller: &str,
     member: usize,
@@ -377,7 +376,7 @@ fn tell_of_forbidden(
     told: &mut HashMap<(usize, Resource), Time>,
     now: Time,
 ) {
-    // What is to be in a namespace that goes away is refused to everybody, and nobody waits for it.
+    // In a terminating namespace creation is forbidden to every user, and is not worth a log line.
     let is_going = |refusal: &Refusal| refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
     let is_told = |refusal: &Refusal| matches!(refusal.code, 401 | 403) && !is_going(refusal);
     for Refused { action, refusal } in refused.iter().filter(|refused| is_told(&refused.refusal)) {
@@ -390,7 +389,7 @@ fn tell_of_forbidden(
     }
 }
 
-/// Carries out steps one after the other, up to the first with a refused action.
+/// Carries out the steps one after the other, up to the first with a refused action.
 async fn carry_out(act: Arc<dyn Act>, actor: Actor, pace: Pace, plan: Plan, mut carried: Carried) -> Carried {
     for review in plan.reviews {
         let answer = act.review(&actor, &review).await;
@@ -423,7 +422,7 @@ async fn carry_out(act: Arc<dyn Act>, actor: Actor, pace: Pace, plan: Plan, mut 
 
 type Tried = (Action, Result<crate::Done, Refusal>);
 
-/// Carries out the actions of a step at once; the answers are in their order.
+/// Carries out the actions of a step at the same time; the results are in the order of the actions.
 async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Key, step: Step) -> Vec<Tried> {
     if let [action] = step.as_slice() {
         let done = one(act, actor, pace, key, action).await;
@@ -448,7 +447,8 @@ async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Ke
     tried.into_iter().flatten().collect()
 }
 
-/// Carries out an action of the plan for a key, when it is the turn of the namespace for which that is done.
+/// Carries out an action of a key's plan, once its namespace's rate and a slot allow it. An action on a cluster-scoped
+/// object counts for the namespace of the key.
 async fn one(
     act: &Arc<dyn Act>,
     actor: &Actor,
@@ -465,7 +465,7 @@ async fn one(
     }
     let _slot = pace.slots.take(namespace).await;
     let done = act.act(actor, action).await;
-    // A small patch of a large object writes all of it.
+    // A small patch of a large object writes the whole object.
     if let Ok(done) = &done {
         pace.rates.charge(namespace, done.bytes.saturating_sub(expected));
     }

@@ -1,22 +1,23 @@
-//! So many actions are under way at once; namespaces take turns for them.
+//! Limits how many actions are under way at once; namespaces take turns.
 
 use holdfast_world::Text;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// How many actions there may be at once. A namespace has no more of them than are left for all others together, so
-/// that there is one for whoever comes.
+/// The limit of actions at once. A namespace may have at most as many slots as are left for all others together, so
+/// that some are free when another namespace comes.
 pub(crate) struct Slots(Mutex<State>);
 
 struct State {
     free: usize,
     taken: HashMap<Text, usize>,
-    /// Who waits, oldest first, by namespace; the namespaces in the order of their turns. No line is empty.
+    /// The waiting actions, oldest first, by namespace; the namespaces are in the order of their turns. No line is
+    /// empty.
     lines: VecDeque<(Text, VecDeque<oneshot::Sender<Slot>>)>,
 }
 
-/// May act until it is dropped.
+/// The right to act, until it is dropped.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     namespace: Text,
@@ -27,7 +28,7 @@ impl Slots {
         Arc::new(Slots(Mutex::new(State { free: count, taken: HashMap::new(), lines: VecDeque::new() })))
     }
 
-    /// Waits for a slot. Whoever waits no longer has none.
+    /// Waits for a slot. If the future is dropped, the slot goes to another action.
     pub(crate) async fn take(self: &Arc<Slots>, namespace: &Text) -> Slot {
         let waiting = {
             let mut state = self.state();
@@ -43,7 +44,7 @@ impl Slots {
         };
         match waiting.await {
             Ok(slot) => slot,
-            // The line is as long-lived as whoever waits in it.
+            // The sender is in the line as long as this future exists.
             Err(_) => std::future::pending().await,
         }
     }
@@ -58,7 +59,7 @@ impl Slots {
         Slot { slots: self.clone(), namespace: namespace.clone() }
     }
 
-    /// Gives what is free to those who wait: to each namespace one, and then the next round.
+    /// Gives free slots to waiting actions: one to each namespace, and then the next round.
     fn give(self: &Arc<Slots>) {
         let mut given = Vec::new();
         {
@@ -68,7 +69,7 @@ impl Slots {
                 let Some((namespace, mut line)) = state.lines.pop_front() else { break };
                 passed += 1;
                 if state.may_take(&namespace) {
-                    // Whoever waits no longer is passed over.
+                    // An action whose future was dropped is skipped.
                     while line.front().is_some_and(oneshot::Sender::is_closed) {
                         line.pop_front();
                     }
@@ -82,7 +83,7 @@ impl Slots {
                 }
             }
         }
-        // Where nobody waits any more, the slot is dropped, and so given to the next.
+        // If the receiver was dropped meanwhile, dropping the slot gives it to the next action.
         given.into_iter().for_each(|(waiting, slot)| drop(waiting.send(slot)));
     }
 }
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(of_one.len(), 5);
         let others: Vec<Slot> = ["a", "b", "c", "d"].iter().map_while(|name| now(&slots, name)).collect();
         assert_eq!(others.len(), 4);
-        // Many of one wait, and then one of another.
+        // Many actions of one namespace wait, and then one of another.
         let waiting: Vec<_> = (0..20)
             .map(|_| {
                 tokio::spawn({

@@ -1,5 +1,5 @@
-//! Writes Events: beside the work that they tell of, which does not wait for them. What is more than may wait is dropped:
-//! Events of one namespace never leave less room than they take to those of all others.
+//! Writes Events, beside the work that they report, which does not wait for them. Events beyond a limit are dropped:
+//! those of one namespace take at most as many places as they leave free for all others.
 
 use crate::Act;
 use crate::recorder::{Recorder, Writing};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// How many writers there are; those of one Event are made by one of them, in order.
+/// How many tasks write. All writes of one Event are made by the same task, in order.
 const LANES: usize = 8;
-/// How many Events may wait, of all namespaces.
+/// How many Events of all namespaces may wait.
 const WAITING_MAX: usize = 1024;
-/// How often a write is tried that the server could not take, and how long it waits before each.
+/// How often a write is tried that the server could not handle, and the pause before each further try.
 const TRIES_MAX: usize = 12;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Lets one of a namespace wait, too, where there is room for it.
+    /// Reserves room for one more Event of a namespace; `false`: there is none.
     fn begin(&mut self, namespace: &str) -> bool {
         let of = self.of.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {
@@ -60,7 +60,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 }
 
 impl EventWriter {
-    /// Its writers end with it.
+    /// The writing tasks end when the writer is dropped.
     pub(crate) fn start(act: Arc<dyn Act>, hands: &Handle) -> EventWriter {
         let waiting = Arc::default();
         let lane = |_| {
@@ -94,7 +94,8 @@ async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing
         lock(&waiting).end(&writing.namespace);
         for _ in 0..TRIES_MAX {
             match write(&act, &actor, &writing).await {
-                // What the server does not take now it may take later; what it refuses it will refuse again.
+                // An overloaded or unreachable server may accept the write later; a refused write would be refused
+                // again.
                 Err(refusal) if refusal.code == 0 || refusal.code == 429 || refusal.code >= 500 => {
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
@@ -113,7 +114,7 @@ async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &Writing) -> Result<(
     if let Some(patch) = patch {
         let action = Action::new(&EVENTS, Key::new(namespace, name), Verb::StrategicPatch(patch.clone()));
         match act.act(actor, &action).await {
-            // It has expired, or was never taken.
+            // The Event has expired, or was never created.
             Err(refusal) if refusal.is_not_found() => {}
             done => return done.map(drop),
         }

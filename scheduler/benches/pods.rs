@@ -1,7 +1,7 @@
-//! What the planner spends on a pod: `cargo bench -p holdfast-scheduler`, with the number of nodes as an argument.
+//! The planner's cost for a pod: `cargo bench -p holdfast-scheduler`, with the number of nodes as an argument.
 //!
-//! Measured is the processor time of decoding, planning and placing, from the thread's own clock: wall time on shared
-//! machines lies.
+//! Measured is the processor time of decoding, planning and placing, from the thread's own clock: wall time varies with
+//! the load of a shared machine.
 
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
 use holdfast_value::{Value, json};
@@ -65,7 +65,7 @@ fn empty_nodes(nodes: usize) -> Snapshot {
     snapshot
 }
 
-/// Nodes full of pods that matter less, and pods that take their places: four go for each.
+/// Nodes full of pods of lower priority, and pods that preempt them, four victims each.
 fn preempt(nodes: usize, pods: usize) {
     let mut snapshot = empty_nodes(nodes);
     let pod = |name: &str, priority: i64, cpu: &str, node: Option<String>| {

@@ -1,12 +1,13 @@
-//! Time for searches that must end.
+//! The clock of searches that have a time limit.
 
 use std::time::Duration;
 
-/// How much time has passed since some moment.
+/// How much time has passed since some fixed moment.
 ///
-/// By itself it stands still, so that a decision rests on nothing but what it is made from: in tests, in the simulation,
-/// and for whoever explains a decision later. A scheduler at work is given a clock that goes, and only searches that take
-/// too long ever look at it: their pods are told so, and the decisions about all others stay what they were.
+/// By default the clock stands still, so that a decision depends on its inputs alone: in tests, in the simulation, and
+/// when a decision is explained later. A running scheduler is given a real clock. Only searches with a time limit look
+/// at it: if a search takes too long, its pod is refused with that reason; all other decisions are the same with either
+/// clock.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<fn() -> Duration>);
 
@@ -19,7 +20,7 @@ impl Clock {
         self.0.map_or(Duration::ZERO, |now| now())
     }
 
-    /// Whether it does not stand still.
+    /// Whether the clock is a real one.
     pub fn goes(&self) -> bool {
         self.0.is_some()
     }

@@ -3,7 +3,7 @@
 /// The text of a duration in nanoseconds.
 pub fn text(nanoseconds: i64) -> String {
     let (sign, nanoseconds) = (if nanoseconds < 0 { "-" } else { "" }, nanoseconds.unsigned_abs());
-    // Go names the largest unit that gives a whole number before the point.
+    // Go uses the largest unit in which the number before the point is not 0.
     let (unit, name) = match nanoseconds {
         0 => return "0s".into(),
         1..1_000 => (1, "ns"),

@@ -1,4 +1,4 @@
-//! What a decision rests on, for people: why each node will not do, or how good it is and what plug-ins think of it.
+//! A decision, explained to people: why a node is refused, or how well it scores and how each plug-in scores it.
 
 use crate::object::Text;
 use crate::object::pod::Pod;
@@ -7,20 +7,21 @@ use crate::plugin::{Cycle, Point};
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 
-/// How a pod's place is found in a state of the cluster.
+/// Where a pod would be scheduled in one state of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// Those that will do before those that will not; better ones first.
+    /// Feasible nodes before refused ones; higher scores first.
     pub nodes: Vec<Node>,
-    /// What the pod is told where no node will do.
+    /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
-    /// The node that the pod gets when others have gone, and their names.
+    /// The node that the pod gets once the victims are gone, and the names of the victims.
     pub preemption: Option<(Text, Vec<String>)>,
-    /// Why the pod may not be tried yet, and which plug-in says so.
+    /// Why the pod may not be tried yet, and the plug-in that says so.
     pub gate: Option<(&'static str, String)>,
-    /// The node that others make room on for the pod.
+    /// The node that the pod is nominated to: victims are leaving it.
     pub nominated: Option<Text>,
-    /// Nodes with the pods that wait, are nominated to them, and go before this one: each is judged as if they lay there.
+    /// Nodes with nominated pods that go before this pod (equal or higher priority): each node is judged as if these
+    /// pods were on it.
     pub promised: Vec<(Text, Vec<String>)>,
 }
 
@@ -32,13 +33,14 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It will do. The sum of its scores, and each plug-in's share: its score from 0 to 100, and the weight of that.
+    /// The node is feasible: the sum of its scores, and each plug-in's share: its score from 0 to 100, and the score's
+    /// weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
-    /// It will not, by the word of this plug-in.
+    /// This plug-in refused the node. `others_may_go`: evicting pods might help.
     Refused { plugin: &'static str, reasons: Vec<String>, others_may_go: bool },
 }
 
-/// Explains where a pod that waits would go now.
+/// Explains where a waiting pod would be scheduled now.
 pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
     let Plan { outcome, explanation } = plan(snapshot, profile, pod);
     let mut fits: Vec<Node> = Vec::new();

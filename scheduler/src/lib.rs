@@ -1,15 +1,17 @@
-//! Which node a pod goes to, as Kubernetes decides it: pure, without clock, thread or socket.
+//! Chooses the node of each pod as kube-scheduler does. Pure: no clock, thread or socket.
 //!
-//! Who builds a scheduler on this crate needs five things:
-//! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`]
-//!   (kinds and their resources: [`object::KINDS`]); what it returns is an [`Event`], which goes to [`Queue::event`].
-//! - [`Configuration`]: read with [`Configuration::read`], which tells all that is wrong at once; it has the profiles.
+//! A caller that builds a scheduler on this crate needs five things:
+//! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
+//!   their resources: [`object::KINDS`]); each call returns an [`Event`], which goes to [`Queue::event`].
+//! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
 //! - [`Queue`]: which pod is next. It is told of pods, events and the time, and knows back-off, gates and hints.
-//! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why not, and who must go for it.
-//! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when it could not be carried out.
+//! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why it cannot be scheduled and which
+//!   pods must be evicted for it.
+//! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
-//! [`Scheduler`] has these together: told of changes, answers and the time, it says what is to be asked of others, until
-//! every pod lies somewhere that can. What is left to the caller: reading and writing objects, leader election, the time.
+//! [`Scheduler`] has these together: it is told of changes, answers and the time, and returns the requests to send to
+//! other servers, until every pod that fits somewhere is bound. The caller reads and writes objects, takes part in the
+//! leader election, and brings the time.
 
 pub mod clock;
 pub mod configuration;

@@ -1,5 +1,5 @@
-//! Where a pod shall lie, or why it lies nowhere. Nothing is done here, and nothing is remembered: all nodes are looked
-//! at, one after the other. [`crate::planner`] comes to the same decisions faster.
+//! The plain search: which node a pod goes to, or why none is feasible. Pure and without memory: it checks all nodes
+//! one after the other. [`crate::planner`] comes to the same decisions faster.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -22,29 +22,29 @@ pub struct Plan {
 
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// The pod goes to a node, with what the place comes with.
+    /// The pod goes to a node. `promise`: the volumes and devices that were chosen with the node.
     Bind { node: Text, promise: Promise },
-    /// There is no place now.
+    /// No node is feasible now.
     Unschedulable(Unschedulable),
 }
 
 #[derive(Debug, Clone)]
 pub struct Unschedulable {
-    /// `Unschedulable`, or `SchedulerError` where it could not be told: the reason of the condition `PodScheduled`.
+    /// The reason of the condition `PodScheduled`: `Unschedulable`, or `SchedulerError` if the search failed.
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that said no. An event wakes the pod when one of them hopes for something from it; where there is none,
-    /// it is tried again after a back-off.
+    /// Plug-ins that refused nodes. An event wakes the pod when one of them hopes for something from the event; without
+    /// rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// What becomes of `status.nominatedNodeName`.
     pub nomination: Nomination,
-    /// Whether it was asked who could go so that there is a place.
+    /// Whether preemption looked for victims.
     pub preemption_tried: bool,
-    /// Pods that must go first.
+    /// Pods that must be evicted first.
     pub victims: Option<Victims>,
-    /// A claim whose devices are to be taken from it, so that others can be found; one that was made for extended
-    /// resources goes altogether.
+    /// A ResourceClaim whose devices are to be released, so that the next attempt may find others; a claim that was
+    /// made for extended resources is deleted instead.
     pub deallocate: Option<Key>,
 }
 
@@ -56,22 +56,22 @@ pub enum Nomination {
     Set(Text),
 }
 
-/// What a decision rests on, for people who ask.
+/// The reasons of a decision, for people.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation {
-    /// Plug-ins that had nothing to say about this pod.
+    /// Plug-ins that had nothing to check for this pod.
     pub skipped: Vec<&'static str>,
     pub diagnosis: Diagnosis,
-    /// Nodes that will do.
+    /// Feasible nodes.
     pub feasible: Vec<Text>,
-    /// Empty where there was nothing to choose.
+    /// Empty if fewer than two nodes are feasible.
     pub scores: Vec<Scores>,
-    /// The sums for the nodes that will do, in their order; empty where there was nothing to choose.
+    /// The sums of the scores of the feasible nodes, in their order; empty if fewer than two nodes are feasible.
     pub totals: Vec<i64>,
     pub preemption: Option<Preemption>,
 }
 
-/// What one plug-in thinks of the nodes that will do, in their order.
+/// One plug-in's scores of the feasible nodes, in their order.
 #[derive(Debug, Clone)]
 pub struct Scores {
     pub plugin: &'static str,
@@ -83,27 +83,27 @@ pub struct Scores {
 pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const SCHEDULER_ERROR: &str = "SchedulerError";
 
-/// What others say about nodes for one pod: those who are asked over HTTP.
+/// What extenders, which are called over HTTP, said about nodes for one pod.
 #[derive(Debug, Clone, Default)]
 pub struct Outside {
-    /// Whether the node that the pod is nominated to was tried alone in vain: it is looked at like all others now.
+    /// Whether extenders refused the nominated node when it was tried alone: it is now filtered like all others.
     pub nomination_failed: bool,
-    /// The only nodes that they leave, once they were asked.
+    /// The only nodes that extenders left feasible; `None`: they were not called yet.
     pub left: Option<BTreeSet<Text>>,
-    /// Nodes that they refused.
+    /// Nodes that extenders refused with a reason.
     pub refused: BTreeMap<Text, Refusal>,
-    /// What they add to the scores of nodes.
+    /// What extenders add to the scores of nodes.
     pub scores: BTreeMap<Text, i64>,
-    /// The only candidates for preemption that they leave, once they were asked.
+    /// The only candidates for preemption that extenders left; `None`: they were not called yet.
     pub candidates: Option<Vec<Candidate>>,
 }
 
-/// Where a pod shall lie, or why it lies nowhere and what can be done about it.
+/// Chooses a node for the pod, or says why none is feasible and what can be done about it.
 pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
     plan_with(snapshot, profile, pod, &Outside::default())
 }
 
-/// The same where others have a say in it, too.
+/// As [`plan`], with the answers of extenders.
 pub fn plan_with(snapshot: &Snapshot, profile: &Profile, pod: &Pod, outside: &Outside) -> Plan {
     let cycle = Cycle { snapshot, pod };
     if snapshot.node_count() == 0 {
@@ -150,16 +150,16 @@ impl Plan {
     }
 }
 
-/// A search for a node on its way.
+/// A search for a node, under way.
 pub struct Search<'a> {
     pub cycle: Cycle<'a>,
     pub profile: &'a Profile,
     pub outside: &'a Outside,
-    /// Plug-ins that were asked before nodes were looked at.
+    /// Plug-ins whose `pre_filter` was called.
     pub asked: Vec<&'static str>,
     pub filters: Filters,
     pub skipped: Vec<&'static str>,
-    /// The only nodes that may do, and who says so.
+    /// The only nodes that may be feasible, because plug-ins named them in `pre_filter`.
     only: Option<BTreeSet<Text>>,
     pub feasible: Vec<&'a NodeInfo>,
     pub diagnosis: Diagnosis,
@@ -167,7 +167,7 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Asks the plug-ins what they think of the pod.
+    /// Calls `pre_filter` of all plug-ins.
     pub fn begin(cycle: Cycle<'a>, profile: &'a Profile, outside: &'a Outside) -> Self {
         let mut search = Search {
             cycle,
@@ -220,7 +220,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Notes why nodes outside of what some plug-ins allow will not do.
+    /// Records why nodes outside of the named ones are infeasible. `by`: the plug-ins that named nodes.
     fn narrow(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();
@@ -244,7 +244,7 @@ impl<'a> Search<'a> {
         self.diagnosis.absent = Some(refusal);
     }
 
-    /// Looks at nodes: at the one that the pod is nominated to alone, if it will do, or else at all.
+    /// Filters nodes: the nominated node alone if it is feasible, otherwise all.
     fn filter(&mut self) {
         let snapshot = self.cycle.snapshot;
         let nominated = self.cycle.pod.nominated.as_ref().filter(|_| !self.outside.nomination_failed);
@@ -270,7 +270,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a node will do; `false` where others have left it out without a word.
+    /// Whether a node is feasible; `Ok(false)`: an extender left it out without a reason.
     fn check(&mut self, node: &NodeInfo) -> Result<bool, Refusal> {
         self.filters.check(self.cycle, node)?;
         match self.outside.refused.get(&node.node.name) {
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes the best of the nodes that will do.
+    /// Chooses the feasible node with the highest score.
     fn choose(self) -> Plan {
         let several = self.feasible.len() > 1;
         let before = self.profile.at(Point::PreScore).iter().filter(|_| several);
@@ -312,7 +312,7 @@ impl<'a> Search<'a> {
         Plan { outcome, explanation: self.explanation(scores, totals, None) }
     }
 
-    /// A refusal after a node was chosen is told as if there were no other.
+    /// A refusal at the point `reserve` is reported as if the chosen node were the only one, as in Kubernetes.
     fn reservation_failed(self, refusal: Refusal) -> Plan {
         let mut plan = Plan::failed(UNSCHEDULABLE, format!("0/1 nodes are available: 1 {}.", refusal.message()));
         if let Outcome::Unschedulable(unschedulable) = &mut plan.outcome {
@@ -346,7 +346,7 @@ impl<'a> Search<'a> {
         (all, totals)
     }
 
-    /// Tells why there is no place, and asks whether room can be made.
+    /// Says why no node is feasible, and runs the plug-ins of the point `postFilter`, which may make room.
     fn give_up(self) -> Plan {
         let mut said = Said::default();
         for enabled in self.profile.at(Point::PostFilter) {
@@ -369,7 +369,8 @@ impl<'a> Search<'a> {
     fn free_devices(&self, said: &mut Said) {
         if !self.asked.contains(&dynamic_resources::NAME) && self.profile.has(Point::PreFilter, dynamic_resources::NAME)
         {
-            // Kubernetes looks for what the plug-in noted about the pod, which it had no chance to do.
+            // In Kubernetes the plug-in looks for the state that its `PreFilter` writes. It was not called, because
+            // another plug-in refused the pod before it, so there is none.
             said.reasons = vec!["not found".into()];
             said.done = true;
             return;
@@ -397,19 +398,19 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What was said after no node was found.
+/// What the plug-ins of the point `postFilter` said.
 #[derive(Default)]
 pub(crate) struct Said {
     pub reasons: Vec<String>,
     deallocate: Option<Key>,
     preemption: Option<Preemption>,
-    /// Nobody else needs to be asked.
+    /// Whether the remaining plug-ins are not called.
     pub done: bool,
 }
 
 impl Said {
     pub fn preempted(&mut self, found: Preemption) {
-        // What went wrong is told alone.
+        // With victims, or after an error, the reasons of plug-ins before this one are left out.
         self.done = found.victims.is_some() || found.failed;
         if self.done {
             self.reasons.clear();
@@ -437,7 +438,7 @@ impl Said {
 /// The filters of one search, in their order.
 pub struct Filters {
     pub list: Vec<Box<dyn Filter>>,
-    /// Whether all are asked, also after one has refused.
+    /// Whether every filter checks a node, even after one has refused it.
     pub all: bool,
 }
 
@@ -454,7 +455,7 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.left(cycle, pod, node));
     }
 
-    /// Whether a node will do, also when pods are there that are nominated to it and go before this one.
+    /// Whether a node is feasible, with and without the pods that are nominated to it and go before this one.
     pub fn check(&mut self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
         if let Some(fuller) = with_nominated(cycle, node) {
             let nominated = &fuller.pods[node.pods.len()..];
@@ -480,15 +481,15 @@ impl Filters {
     }
 }
 
-/// Pods that are nominated to a node and have a claim to it that this pod must respect. More than the node may hold need
-/// not be looked at: it will not do when so many are there.
+/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many as the node
+/// may hold: the node is full with that many.
 pub fn nominated_before<'a>(cycle: Cycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
     let Cycle { snapshot, pod } = cycle;
     snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
-/// The node with those pods on it, if there are any.
+/// The node with those pods on it; `None`: there are none.
 pub fn with_nominated(cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
     let mut nominated = nominated_before(cycle, node).peekable();
     nominated.peek()?;

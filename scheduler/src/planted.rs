@@ -1,20 +1,20 @@
-//! Deliberate bugs of the scheduler, one at a time, for proving that the simulation finds each. Never in a normal build.
+//! Deliberate bugs of the scheduler, planted one at a time, to prove that the simulation finds each. Never in a normal
+//! build.
 //!
-//! A bug is active in the thread that planted it. Where one is planted the code asks `planted(Bug::…)`, which is `false`
-//! at compile time without the feature `planted`.
+//! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
+//! compile time without the feature `planted`.
 
-/// A mistake that somebody could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A place that was given is still free to others until it is seen to be taken.
+    /// The node of a decided pod counts as free until the binding is seen.
     PlaceNotTaken,
-    /// A place is kept for a pod that could not be bound.
+    /// The node stays reserved for a pod whose binding failed.
     PlaceKept,
     /// A pod that could not be bound is never tried again.
     RefusedForgotten,
-    /// A pod is bound while its status is being written, which may come later.
+    /// A pod is bound while the write of its status is under way; the two may arrive in either order.
     BoundBeforeTold,
-    /// A pod for which others go is never tried again.
+    /// A pod whose victims are being evicted is never tried again.
     EvictionNeverEnds,
 }
 

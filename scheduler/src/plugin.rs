@@ -1,8 +1,9 @@
-//! What a plug-in is: a small value that answers at some of the points of a pod's way to a node.
+//! What a plug-in is: a small value with a method for each point of the scheduling of a pod.
 //!
-//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which know all that
-//! can be known before a node is looked at. They can be kept: those that count pods over many nodes are told of pods
-//! that come and go, which is also how preemption asks what would be if some pods went.
+//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
+//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
+//! that count pods over many nodes are told of pods that come and go. Preemption uses the same calls to ask whether a
+//! node would be feasible without some pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -55,13 +56,13 @@ pub const POINTS: [(Point, &str, &str); 12] = [
     (Point::PostBind, "postBind", "PostBindPlugin"),
 ];
 
-/// What a plug-in says before nodes are looked at.
+/// The answer of a plug-in before nodes are looked at.
 pub enum PreFilter {
-    /// It has nothing to say about this pod, whatever becomes of nodes and other pods.
+    /// The plug-in has nothing to check for this pod, however nodes and other pods change.
     Skip,
-    /// No node will do.
+    /// No node is feasible.
     Refuse(Refusal),
-    /// How it judges nodes, and, where it knows them, which nodes alone may do.
+    /// The filter that checks nodes, and, if the plug-in knows them, the only nodes that may be feasible.
     Judge(Box<dyn Filter>, Option<BTreeSet<Text>>),
 }
 
@@ -74,7 +75,7 @@ impl PreFilter {
 pub trait Plugin: Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Why the pod may not even wait for a node yet.
+    /// Why the pod must stay out of the active queue.
     fn pre_enqueue(&self, _: Cycle<'_>) -> Option<Refusal> {
         None
     }
@@ -83,17 +84,17 @@ pub trait Plugin: Debug + Send + Sync {
         PreFilter::Skip
     }
 
-    /// What is wrong with a pod for which nodes are to be scored.
+    /// Why the pod cannot be scored.
     fn pre_score(&self, _: Cycle<'_>) -> Option<Refusal> {
         None
     }
 
-    /// How it scores nodes; `None` where all nodes are the same to it.
+    /// The score of nodes; `None`: all nodes are equal to this plug-in.
     fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
         None
     }
 
-    /// Whether what it made for pods like this one may be wrong after this object changed.
+    /// Whether the filter and the score that were made for pods like this one may be wrong after this object changed.
     fn rests_on(&self, _: Cycle<'_>, _: Kind, _: &Key) -> bool {
         false
     }
@@ -103,13 +104,13 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// How long a pod waits for what was written down for it before it is bound, in seconds.
+    /// How many seconds a pod waits, before it is bound, for its volumes or devices to become ready.
     fn patience_seconds(&self) -> Option<i64> {
         None
     }
 
-    /// Whether an event may mean something for pods that it is not about. Thousands may wait that are all different: where
-    /// a plug-in says no, none of those that it refused is asked.
+    /// Whether an event may matter to pods that it is not about. Thousands of different pods may wait: if a plug-in
+    /// answers `false` here, `hint` is called for none of the pods that it refused.
     fn hears(&self, event: &Event) -> bool {
         !matches!(event.seen, Seen::Pod(..))
     }
@@ -132,21 +133,21 @@ impl Hint {
     }
 }
 
-/// How a plug-in judges nodes for one pod, or for all pods of its template.
+/// How a plug-in filters nodes for one pod, or for all pods of its template.
 pub trait Filter: Send {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal>;
 
-    /// Whether a node of the snapshot will do, where nobody asks why.
+    /// Whether a node of the snapshot is feasible, without the reason.
     fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
         cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
-    /// Whether it looks at nothing but the pod and the node.
+    /// Whether `check` looks at nothing but the pod and the node.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// Whether all nodes are the same to it as things are.
+    /// Whether all nodes pass as things are.
     fn is_idle(&self) -> bool {
         false
     }
@@ -155,31 +156,31 @@ pub trait Filter: Send {
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// A node came, went, or has other labels or taints, and all pods that came to it and left it are counted already:
-    /// those that are there now count where the node lies by now. Other nodes whose marks that changes are touched.
-    /// `false`: it must be made anew.
+    /// A node was added, removed, relabelled or tainted otherwise; `placed` and `left` were already called for all pods
+    /// that came to it and left it. Counts the pods that are on it now in its new topology domains, and adds other
+    /// nodes whose marks change by that to the touched ones. `false`: the filter must be made anew.
     fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
-    /// when this changes.
+    /// How many distinct things the filter tells nodes apart by, if it looks beyond single nodes. When the number
+    /// changes, the marks of all nodes are made anew.
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
-    /// the marks of that node, but of no other.
+    /// Appends the node's marks: numbers, equal for nodes that the filter cannot tell apart. A pod that comes to a node
+    /// or leaves it may change the marks of that node, but of no other.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unlike_all(node.id));
     }
 
-    /// Marks a node by what pods would count for that are nominated to it, if they count for anything.
+    /// Appends the marks for the pods that are nominated to a node: what they would count for, if anything.
     fn mark_nominated(&self, _: Cycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         marks.push(unlike_all(node.id));
     }
 
-    /// What the place comes with.
+    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the promise.
     fn reserve(&self, _: Cycle<'_>, _: &NodeInfo, _: &mut Promise) -> Result<(), Refusal> {
         Ok(())
     }
@@ -187,7 +188,8 @@ pub trait Filter: Send {
     fn copy(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes that are alike to all that looks beyond single nodes: one of them, and how many they are.
+/// Nodes with equal marks, which no plug-in that looks beyond single nodes can tell apart: one of them, and their
+/// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alike {
     pub node: NodeId,
@@ -205,14 +207,13 @@ pub fn unlike_all(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
 
-/// The highest score.
 pub const MAX_SCORE: i64 = 100;
 
 /// How a plug-in scores nodes for one pod, or for all pods of its template.
 pub trait Score: Send {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64;
 
-    /// The scores of all nodes that will do.
+    /// The scores of all feasible nodes.
     fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
         let score = |alike: &Alike| cycle.snapshot.node(alike.node).map_or(0, |node| self.score(cycle, node));
         nodes.iter().map(score).collect()
@@ -230,12 +231,13 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether it looks at nothing but the pod and the node, and scores are scaled by [`Score::scale`] alone.
+    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by [`Score::scale`]
+    /// alone.
     fn is_local(&self) -> bool {
         true
     }
 
-    /// Whether all nodes are the same to it as things are.
+    /// Whether all nodes are equal to this score as things are.
     fn is_idle(&self) -> bool {
         false
     }
@@ -244,33 +246,29 @@ pub trait Score: Send {
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// A node came, went, or has other labels or taints, and all pods that came to it and left it are counted already:
-    /// those that are there now count where the node lies by now. Other nodes whose marks that changes are touched.
-    /// `false`: it must be made anew.
+    /// As [`Filter::reshaped`].
     fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
-    /// when this changes.
+    /// As [`Filter::mark_count`].
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
-    /// the marks of that node, but of no other.
+    /// As [`Filter::mark`].
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unlike_all(node.id));
     }
 }
 
-/// How scores are brought into their range.
+/// How scores are brought into the range from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     AsItIs,
-    /// In proportion to the highest.
+    /// In proportion to the highest score.
     ByHighest,
-    /// In proportion to the highest, which becomes the worst.
+    /// In proportion to the highest score, reversed: the highest becomes 0.
     ByHighestReversed,
 }
 
@@ -286,7 +284,8 @@ impl Scale {
     }
 }
 
-/// Replaces each score by what a function makes of it, which is asked once for equal scores as long as they lie close.
+/// Replaces each score by `make` of it. Where the scores lie close to each other, `make` is called once for equal
+/// scores.
 pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
     const CLOSE: i64 = 4096;
     if !(0..CLOSE).contains(&most.saturating_sub(least)) {
@@ -310,7 +309,7 @@ pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
     })
 }
 
-/// A filter that is nothing but a function of pod and node.
+/// A filter that is a plain function of pod and node.
 #[derive(Clone, Copy)]
 pub struct Check(pub fn(Cycle<'_>, &NodeInfo) -> Result<(), Refusal>);
 

@@ -1,4 +1,4 @@
-//! A profile: which plug-ins answer at which point, for the pods that name it.
+//! A profile: the plug-ins that are enabled at each point, for the pods that name the profile.
 
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
@@ -12,46 +12,47 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub scheduler_name: Text,
-    /// How many percent of the nodes are enough to choose among; 0: fewer, the more nodes there are. Looking at more is
-    /// always right, and this scheduler always does: what is kept from pod to pod makes it cheap.
+    /// The percentage of feasible nodes that are enough to choose among; 0: the more nodes, the smaller the percentage.
+    /// Read, but not used: looking at more nodes is always right, and this scheduler always looks at all, which is
+    /// cheap because results are kept from pod to pod.
     pub percentage_of_nodes_to_score: Option<i64>,
-    /// The plug-ins of each point in their order, with their weights where the point scores.
+    /// The plug-ins of each point in their order, with their weights at the point `score`.
     pub points: BTreeMap<Point, Vec<Enabled>>,
-    /// Whether every filter is asked about a node, also after one has refused it.
+    /// Whether every filter checks a node, even after one has refused it.
     pub check_all: bool,
-    /// How preemption looks for victims, if it does.
+    /// How preemption looks for victims, if the plug-in is enabled.
     pub preemption: Option<DefaultPreemption>,
     pub written: Written,
 }
 
-/// How a profile was asked for, as a document of version v1 says it.
+/// A profile as it was configured, in the words of a document of version v1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Written {
-    /// What is enabled and disabled, by the names that points have in documents.
+    /// Enabled and disabled plug-ins, by the points' names in documents.
     pub sets: BTreeMap<&'static str, Set>,
     /// The arguments of plug-ins, by name.
     pub arguments: Vec<(String, Value)>,
-    /// Whether the document that was read says itself which `Plugins` there are, and what `PluginConfig` they have.
+    /// Which of `plugins` and `pluginConfig` the document itself contained.
     pub named: Vec<&'static str>,
-    /// Whether it says at each point what there is, as versions without the set for all points do.
+    /// Whether the document lists plug-ins point by point, as versions without `multiPoint` do.
     pub by_point: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Set {
-    /// Names with weights; 0 where the plug-in's own counts.
+    /// Names with weights; 0: the plug-in's own weight.
     pub enabled: Vec<(String, i64)>,
     pub disabled: Vec<String>,
 }
 
-/// The set `multiPoint`, which enables plug-ins wherever they answer.
+/// The set `multiPoint`, which enables a plug-in at all points that it implements.
 pub const MULTI_POINT: &str = "multiPoint";
 
-/// Plug-ins whose score counts only where arguments make one: their weight is not written.
+/// Plug-ins that score only if their arguments ask for it: their weight is not written.
 const UNWEIGHTED: [&str; 1] = [plugins::volume_binding::NAME];
 
 impl Written {
-    /// What is enabled where nothing is configured.
+    /// The plug-ins that are enabled without any configuration.
     pub fn usual() -> Written {
         let sets = BTreeMap::from([(MULTI_POINT, Set { enabled: usual_plugins(), disabled: Vec::new() })]);
         Written { sets, ..Written::default() }
@@ -76,7 +77,7 @@ impl Profile {
         self.points.get(&point).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A plug-in that is enabled at some point.
+    /// The plug-in of this name, if it is enabled at some point.
     pub fn plugin(&self, name: &str) -> Option<&Arc<dyn Plugin>> {
         let all = self.points.values().flatten().map(|enabled| &enabled.plugin);
         all.into_iter().find(|plugin| plugin.name() == name)
@@ -88,7 +89,7 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// What is enabled where nothing is configured.
+    /// The profile that applies without any configuration.
     fn default() -> Self {
         let mut points: BTreeMap<Point, Vec<Enabled>> = BTreeMap::new();
         for row in plugins::PLUGINS.iter().filter(|row| row.by_default) {

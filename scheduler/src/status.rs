@@ -1,22 +1,22 @@
-//! How a plug-in says no, and the one text in which people read why a pod lies nowhere.
+//! How a plug-in refuses, and the text that tells people why a pod is not scheduled.
 
 use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders refuse nodes. Every event gives hope to pods that they refused.
+/// The name under which extenders refuse nodes. Every event may help pods that they refused.
 pub const EXTENDER: &str = "Extender";
 
-/// How final a no is.
+/// How final a refusal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// Not as things are; if other pods went, it might be yes.
+    /// Refused as things are; evicting pods may help.
     Unschedulable,
-    /// Whoever else went, it would stay no.
+    /// Refused whichever pods are evicted.
     UnschedulableAndUnresolvable,
-    /// What is missing is under way, and its arrival is worth no back-off.
+    /// Something missing is on its way; once it arrives, the pod is tried again without a back-off.
     Pending,
-    /// It could not be told.
+    /// The check failed.
     Error,
 }
 
@@ -33,11 +33,11 @@ impl Code {
 
 pub type Reason = Cow<'static, str>;
 
-/// What a plug-in says about a pod, or about a pod on a node.
+/// A plug-in's refusal of a pod, or of a pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
     pub code: Code,
-    /// Which plug-in says it; empty where several do.
+    /// The plug-in that refuses; empty if several do.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
@@ -47,12 +47,12 @@ impl Refusal {
         Refusal { code, plugin, reasons: vec![reason.into()] }
     }
 
-    /// A no that may become a yes when other pods go.
+    /// A refusal that may be resolved by evicting pods.
     pub fn soft(plugin: &'static str, reason: impl Into<Reason>) -> Self {
         Refusal::new(Code::Unschedulable, plugin, reason)
     }
 
-    /// A no that stays one whichever pods go.
+    /// A refusal that evicting pods cannot resolve.
     pub fn hard(plugin: &'static str, reason: impl Into<Reason>) -> Self {
         Refusal::new(Code::UnschedulableAndUnresolvable, plugin, reason)
     }
@@ -66,25 +66,25 @@ impl Refusal {
     }
 }
 
-/// The refusals of one search: by node, and of all nodes that were not looked at.
+/// The refusals of one search: by node, and for all nodes that were not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// How many nodes there are.
+    /// The number of nodes in the cluster.
     pub nodes: usize,
-    /// In the nodes' order.
+    /// Refused nodes, in their order.
     pub refused: Vec<(Text, Refusal)>,
-    /// Why the nodes that were not looked at were not.
+    /// Why the remaining nodes were not looked at.
     pub absent: Option<Refusal>,
-    /// Plug-ins that knew which nodes alone may do.
+    /// Plug-ins that named the only nodes that may be feasible.
     pub narrowed_by: Vec<&'static str>,
-    /// Whether extenders left nodes out without a word.
+    /// Whether extenders left nodes out without a reason.
     pub left_out: bool,
-    /// What a plug-in said about the pod before any node was looked at.
+    /// A refusal of the pod before any node was looked at.
     pub before: Option<String>,
 }
 
 impl Diagnosis {
-    /// Which plug-ins said no.
+    /// The plug-ins that refused.
     pub fn rejectors(&self) -> Vec<&'static str> {
         let absent = self.absent.iter().map(|refusal| refusal.plugin);
         let mut names: Vec<_> = self.refused.iter().map(|(_, refusal)| refusal.plugin).chain(absent).collect();
@@ -96,14 +96,14 @@ impl Diagnosis {
         names
     }
 
-    /// How final the no for a node is that will not do: one that was not looked at will not do whoever else went.
+    /// How final the refusal of a node is: a node that was not looked at stays refused whichever pods are evicted.
     pub fn code(&self, node: &str) -> Code {
         let refused = self.refused.iter().find(|(name, _)| **name == *node).map(|(_, refusal)| refusal.code);
         let absent = self.absent.as_ref().map(|refusal| refusal.code);
         refused.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
-    /// The text that a pod's condition and event show. `after` is what was said when no node was found.
+    /// The message of the pod's condition and Event. `after`: what the plug-ins of the point `postFilter` said.
     pub fn message(&self, after: &str) -> String {
         if let Some(before) = &self.before {
             return text(self.nodes, &format!(" {before}."), after);
@@ -114,7 +114,7 @@ impl Diagnosis {
     }
 }
 
-/// The same text, from how many nodes are refused for which reasons.
+/// As [`Diagnosis::message`], from the number of nodes for each refusal.
 pub fn message<'a>(nodes: usize, refused: impl Iterator<Item = (&'a Refusal, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (refusal, nodes) in refused {
@@ -122,7 +122,7 @@ pub fn message<'a>(nodes: usize, refused: impl Iterator<Item = (&'a Refusal, usi
             *counts.entry(reason).or_default() += nodes;
         }
     }
-    // Sorted as text: ten of something come before two.
+    // Sorted as text, as in Kubernetes: `10 …` comes before `2 …`.
     let mut lines: Vec<String> =
         counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
     lines.sort();

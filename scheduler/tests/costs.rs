@@ -1,4 +1,4 @@
-//! What the planner looks at for a change: a count, which does not depend on the machine.
+//! The planner's work for a change, as counts that do not depend on the machine.
 
 use holdfast_scheduler::plugin::Point;
 use holdfast_scheduler::scheduler::Observed;
@@ -13,7 +13,7 @@ struct Cluster {
     planner: Planner,
     configuration: Configuration,
     pods: usize,
-    /// What the specs of pods have besides.
+    /// Further fields of the pods' specs.
     more: Value,
 }
 
@@ -35,7 +35,7 @@ impl Cluster {
         self.snapshot.apply(Kind::ReplicaSet, &Key::new("default", name), Some(&set));
     }
 
-    /// Finds a place for one more pod of a ReplicaSet.
+    /// Plans and binds one more pod of a ReplicaSet.
     fn place(&mut self, set: &str) {
         self.pods += 1;
         let name = format!("{set}-{}", self.pods);
@@ -127,7 +127,7 @@ fn plug_ins_are_asked_about_nodes_that_changed() {
         planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
     };
     let planner = &mut cluster.planner;
-    // All nodes for the first pod, and the one where the pod before lies for each of the others.
+    // All nodes for the first pod; for each of the others only the node of the pod before.
     assert_eq!(asked(planner, Point::Filter, "NodeResourcesFit"), NODES as u64 + 9);
     for (point, plugin) in
         [(Point::PreFilter, "NodeResourcesFit"), (Point::PreScore, "NodeAffinity"), (Point::Score, "ImageLocality")]
@@ -166,7 +166,7 @@ fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() 
         term.as_object_mut().expect("a term").extend(more.as_object().cloned().expect("fields"));
         term
     };
-    // Pods of one tenant with thousands of terms each, and one that means the pods of all namespaces.
+    // Pods of one tenant with thousands of terms each, and one pod whose term selects pods of all namespaces.
     for (name, terms, more) in
         [("p", 2000, json!({})), ("q", 2000, json!({})), ("r", 3, json!({"namespaceSelector": {}}))]
     {
@@ -183,7 +183,7 @@ fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() 
     };
     assert_eq!(about(&cluster.snapshot, "default"), ["r"]);
     assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p", "q"]);
-    // They go with their pods, with their node, and come back with it.
+    // The terms are removed with their pods and with their node, and come back with the node.
     cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", "q"), None);
     cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), None);
     assert!(about(&cluster.snapshot, "tenant").is_empty());
@@ -216,7 +216,7 @@ fn slice(snapshot: &mut Snapshot, node: usize, devices: usize) {
     snapshot.apply(Kind::ResourceSlice, &Key::cluster(&name), Some(&slice));
 }
 
-/// A pod that claims a device for which an expression holds.
+/// A pod with a claim for a device that satisfies an expression.
 fn claims_a_device(snapshot: &mut Snapshot, namespace: &str, name: &str, expression: &str) -> Key {
     let exactly = json!({"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]});
     let claim = json!({"metadata": {"name": name, "namespace": namespace, "uid": name},
@@ -288,7 +288,7 @@ fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
     };
     let mut tried = 0;
     for at in 0..40 {
-        // There are hundreds of ways to choose the first, and none leaves enough for the second.
+        // There are hundreds of ways to choose the first devices, and none leaves enough for the second claim.
         let (outcome, so_far) = place("hostile", &format!("p{at}"), &[6, 7]);
         assert!(matches!(outcome, Outcome::Unschedulable(why) if why.rejectors.is_empty()), "p{at}");
         tried = so_far;
@@ -301,7 +301,7 @@ fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
 #[test]
 fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
     let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
-    // A clock that goes, and yet no time passes.
+    // A real clock whose time does not pass.
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
     let ten = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]";
     let costly = |at: usize| format!("!{ten}.all(a, {ten}.all(b, {ten}.all(c, a + b + c < {})))", 100 + at);
@@ -317,7 +317,7 @@ fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
     assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
 }
 
-/// A scheduler with nodes, on each of which a pod lies, and what it has done so far is forgotten.
+/// A scheduler with nodes and a pod on each; its output so far is dropped.
 fn at_work(nodes: usize) -> Scheduler {
     let mut scheduler = Scheduler::new(Configuration::default().into());
     for at in 0..nodes {
@@ -330,7 +330,7 @@ fn at_work(nodes: usize) -> Scheduler {
     scheduler
 }
 
-/// A node says that it is still there.
+/// A node's heartbeat.
 fn heartbeat(scheduler: &mut Scheduler, at: usize, second: usize) {
     let name = format!("node-{at}");
     let ready =
@@ -420,7 +420,7 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
         };
         let before = looked(&mut cluster);
         assert_eq!((before, cluster.planner.judged_all()), (NODES as u64, 1), "{name}");
-        // Nodes get a taint, go to another zone, pull an image, come, and go.
+        // Nodes get a taint, move to another zone, pull an image, are added and removed.
         for at in 0..40 {
             let node = if at % 5 < 3 { format!("node-{at}") } else { "node-that-comes".to_owned() };
             let zone = format!("z{}", if at % 5 == 1 { at + 1 } else { at } % 3);
@@ -461,7 +461,7 @@ fn a_label_that_terms_name_and_no_node_had_is_counted_when_one_has_it() {
     assert_eq!(cluster.planner.judged_all(), 2);
 }
 
-/// Full nodes, each with pods nominated to it that matter more, and a pod that could lie on another one.
+/// Full nodes, each with nominated pods of higher priority, and a pod that fits another node.
 fn with_nominated(nodes: usize, to_each: usize, more: &Value) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.more = more.clone();
@@ -495,7 +495,7 @@ fn nodes_with_nominated_pods_are_compared_as_groups() {
 
 #[test]
 fn pods_nominated_in_masses_are_found_one_by_one() {
-    // Most of them to one node, which holds 110 pods.
+    // Most of them are nominated to one node, which holds 110 pods.
     let mut cluster = with_nominated(1, 2000, &json!({}));
     let asked = |cluster: &mut Cluster| {
         cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied().unwrap_or(0)

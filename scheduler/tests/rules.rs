@@ -1,4 +1,4 @@
-//! Rules of plug-ins that no recorded scenario shows.
+//! Rules of plug-ins that no recorded scenario covers.
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
@@ -47,7 +47,7 @@ impl World {
         &self.configuration.profiles[0]
     }
 
-    /// What both planners say, who agree.
+    /// The plan of both planners, which must agree.
     fn plan(&self, pod: &Pod) -> Plan {
         let slow = plan(&self.snapshot, self.profile(), pod);
         let fast = Planner::new().plan(&self.snapshot, (0, self.profile()), pod);
@@ -55,7 +55,7 @@ impl World {
         slow
     }
 
-    /// What a plug-in thinks of each node that will do, by the node's name.
+    /// A plug-in's scores of the feasible nodes, by the node's name.
     fn scores(&self, pod: &Pod, plugin: &str) -> Vec<(String, i64)> {
         let explanation = self.plan(pod).explanation;
         let scores = explanation.scores.iter().find(|scores| scores.plugin == plugin).expect("scores");
@@ -98,7 +98,7 @@ fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() 
     assert_eq!(message(&world.plan(&none)), "");
 }
 
-/// What is merely preferred may name values that no label can have: the API lets it pass.
+/// A preference may name values that are no valid label values: the API accepts it.
 #[test]
 fn a_preference_for_a_label_that_there_cannot_be_is_an_error_where_nodes_are_scored() {
     let mut world = World::new();
@@ -186,7 +186,7 @@ fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
     assert_eq!((scores[1].1, scores[2].1), (0, 0), "{scores:?}");
 }
 
-/// A node may list a name twice, for images of different sizes: it has the image all the same, once and as listed first.
+/// A node may list a name twice, for images of different sizes: the image counts once, with the first size.
 #[test]
 fn an_image_that_a_node_lists_twice_is_there_once() {
     let mut world = World::new();
@@ -198,12 +198,12 @@ fn an_image_that_a_node_lists_twice_is_there_once() {
         world.put(Kind::Node, Key::cluster(name), json!({"metadata": {"name": name}, "status": status}));
     }
     let pod = world.pod("p", json!({}), json!({"containers": [{"name": "c", "image": "app:1"}]}));
-    // Of 500 MiB on one of two nodes, half counts.
+    // 500 MiB on one of two nodes count by half.
     let expected = 100 * (250 - 23) / (1000 - 23);
     assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
 }
 
-/// Which other pods a pod without constraints is spread among, as its owner says.
+/// The pods that a pod without constraints is spread among follow from its owner.
 #[test]
 fn owners_are_known_by_their_version_too() {
     for (api_version, kind, spreads) in [
@@ -251,7 +251,7 @@ fn nodes_that_hold_what_a_pod_may_use_at_most_are_a_little_better() {
     }
 }
 
-/// What a pod asks for may be more than can be counted, and any of those who share a node may make such a pod.
+/// A pod's requests may exceed 64 bits, and any user of a node may create such a pod.
 #[test]
 fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can_be_counted() {
     let mut world = World::new();
@@ -269,7 +269,7 @@ fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can
     assert_eq!(message(&world.plan(&late)).split(": ").nth(1), Some("0/1 nodes are available"), "it has room for one");
 }
 
-/// The devices that a resource stands for are in use from one pod to the next, and the planner remembers scores.
+/// Devices that satisfy a resource are used up from one pod to the next, while the planner caches scores.
 #[test]
 fn nodes_are_scored_by_the_devices_that_are_in_use_now() {
     let resources = json!([{"name": "example.com/gpu"}]);
@@ -335,9 +335,10 @@ fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
     }
 }
 
-/// A world in which pods of a Service lie where these labels are the same, and had better lie where those differ.
+/// A world in which pods of a Service must have equal values of some labels of their nodes, and should have different
+/// values of others.
 fn world_with_service_affinity(same: Value, different: Value) -> World {
-    // Nobody else obeys the selector of nodes.
+    // Without NodeAffinity no other plug-in applies the node selector.
     let disabled = json!([{"name": "NodeAffinity"}]);
     let plugins = json!({"multiPoint": {"enabled": [{"name": "ServiceAffinity"}], "disabled": disabled}});
     let args = json!({"affinityLabels": same, "antiAffinityLabelsPreference": different});
@@ -355,7 +356,7 @@ impl World {
     }
 }
 
-/// Which nodes will do for a pod of the application `x` that selects nodes in this way.
+/// The feasible nodes for a pod of the application `x` with this node selector.
 #[test]
 fn pods_of_a_service_lie_where_the_first_of_them_lies() {
     let (x, more) = (json!({"app": "x"}), json!({"app": "x", "more": "1"}));
@@ -447,7 +448,7 @@ fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
     let Outcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
     let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
     assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
-    // Were the first to go, the pod would follow the second, who stays.
+    // Without the first peer, the pod would follow the second one, which stays.
     world.pod_in("default", "second", json!({"app": "x"}), spec("b", 9));
     let plan = world.plan(&pod);
     let why = "1 No preemption victims found for incoming pod, 1 node(s) didn't match service affinity.";
@@ -460,7 +461,7 @@ fn pods_of_a_service_are_spread_by_labels_of_nodes() {
     for (labels, selector, raw, normalized) in [
         (json!(["zone"]), Some(x()), [2, 1, 1, 0, 0], [25, 25, 75, 100, 0]),
         (json!(["zone", "rack"]), Some(x()), [2, 1, 1, 0, 0], [37, 37, 62, 50, 50]),
-        // One that is named twice counts twice.
+        // A label that is listed twice counts twice.
         (json!(["zone", "zone", "rack"]), Some(x()), [2, 1, 1, 0, 0], [33, 33, 66, 66, 33]),
         (json!(["zone"]), None, [0; 5], [100, 100, 100, 100, 0]),
         (json!(["zone"]), Some(json!({"app": "y"})), [0; 5], [100, 100, 100, 100, 0]),
@@ -473,14 +474,14 @@ fn pods_of_a_service_are_spread_by_labels_of_nodes() {
         for (at, node) in ["a1", "a1", "a2", "b"].iter().enumerate() {
             world.pod_in("default", &format!("q{at}"), x(), json!({"nodeName": node}));
         }
-        // None of these counts.
+        // None of these pods counts.
         let there = || json!({"nodeName": "c"});
         world.pod_in("other", "q", x(), there()).pod_in("default", "r", json!({}), there());
         let mut leaves = json!({"metadata": {"uid": "l", "labels": x()}, "spec": there()});
         leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         world.put(Kind::Pod, Key::new("default", "l"), leaves);
         if let Some(selector) = selector {
-            // The first Service by name counts among those that select the pod.
+            // Of the Services that select the pod, the first by name counts.
             world.service("default", "s", selector).service("default", "t", json!({"more": "1"}));
         }
         let pod = world.pod("p", json!({"labels": {"app": "x", "more": "1"}}), json!({}));

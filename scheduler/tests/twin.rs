@@ -1,5 +1,5 @@
-//! The fast planner and the plain one must agree: the node that the fast one picks has the highest sum of scores that
-//! the plain one finds, and where one finds no place, neither does the other.
+//! The planner and the plain search must agree: the node that the planner picks has the highest score in the plain
+//! search, and if one finds no node, neither does the other.
 
 use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
@@ -14,23 +14,23 @@ use std::collections::BTreeMap;
 /// A step in the life of a cluster.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A node comes, or is said to be otherwise.
+    /// A node is added or changed.
     Node(u8, NodeShape),
     NodeGone(u8),
-    /// A pod comes that lies on a node already.
+    /// A pod is added that is bound already.
     Placed(u8, u8, PodShape, u8),
     PodGone(u8),
     /// A pod is nominated to a node.
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
-    /// A budget for the pods of an application, with so many disruptions left.
+    /// A budget for the pods of an application, with so many allowed disruptions.
     Budget(u8, Option<u8>),
-    /// A pod on a node says when it began.
+    /// A bound pod gets a start time.
     Started(u8, u8),
     Namespace(u8),
-    /// A pod on a node is asked to go so that another has its place.
+    /// A bound pod is being deleted because of preemption.
     Leaves(u8),
-    /// A pod that is nominated to a node is planned.
+    /// A nominated pod is planned.
     Retried(u8),
     /// So many pods of one of the kinds are planned and bound.
     Plan(usize, u8, u8),
@@ -90,7 +90,7 @@ fn pod_shape() -> impl Strategy<Value = PodShape> {
     )
 }
 
-/// How many kinds of pods are planned: few, so that what is remembered of each outlasts changes of nodes.
+/// How many kinds of pods are planned: few, so that caches outlast changes of nodes.
 const KINDS: usize = 3;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -330,7 +330,7 @@ impl World {
                 let (slow, fast) = (slow.victims.as_ref().map(told), fast.victims.as_ref().map(told));
                 prop_assert_eq!(&slow, &fast);
                 self.snapshot.apply(Kind::Pod, key, None);
-                // Half of the time those go who would have to, so that others find the places in which they lay.
+                // Every other time the victims are deleted, so that other pods take their nodes.
                 for victim in
                     fast.filter(|_| self.planned.is_multiple_of(2)).map(|(_, pods, _)| pods).into_iter().flatten()
                 {
@@ -343,7 +343,7 @@ impl World {
     }
 }
 
-/// The usual configuration, or one that has pods follow others of their Services as well.
+/// The default configuration, or one with ServiceAffinity.
 fn configuration(has_service_affinity: bool) -> Configuration {
     let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
     if has_service_affinity {
@@ -356,18 +356,18 @@ fn configuration(has_service_affinity: bool) -> Configuration {
     Configuration::of(&document).expect("it is right")
 }
 
-/// Plug-ins that count pods over many nodes: what they say is not remembered by node.
+/// Plug-ins that count pods over many nodes: their answers are not cached by node.
 const COUNTING: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "ServiceAffinity"];
 
 impl World {
-    /// What is remembered of each node must be what the plain search finds there, where every pod is counted for each
-    /// pod: why it will not do, and what each plug-in thinks of it.
+    /// The cache of each node must be equal to the plain search, which counts every pod for each planned pod: the
+    /// refusals, and each plug-in's scores.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
         let (cycle, explanation) = (Cycle { snapshot: &self.snapshot, pod }, &slow.explanation);
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
         let Some((refused, scores)) = self.planner.recalls(0, cycle, &feasible) else { return Ok(()) };
-        // A pod that is nominated to a node which will do is no concern of others.
+        // If the nominated node is feasible, the plain search looks at no other node.
         let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
         if all && explanation.diagnosis.before.is_none() {
             let found = explanation.diagnosis.refused.iter().map(|(name, refusal)| (id(name), refusal.clone()));
@@ -384,7 +384,7 @@ impl World {
             }
         }
         if !explanation.scores.is_empty() {
-            // Who counted something that is gone by now thinks the same of all nodes.
+            // A score that has counted pods which are gone by now is 0 for all nodes.
             let counts = |scores: &Vec<i64>| scores.iter().any(|score| *score != 0);
             let scores: Vec<_> = scores.into_iter().filter(counts).collect();
             let found: Vec<_> =

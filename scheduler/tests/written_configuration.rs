@@ -1,4 +1,4 @@
-//! What is written of a configuration and read again is the same configuration, whatever its version was.
+//! A configuration of any version that is written and read again is the same configuration.
 
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::Switches;
@@ -11,7 +11,7 @@ use proptest::sample::{select, subsequence};
 
 const VERSIONS: [&str; 6] = ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"];
 
-/// Arguments that say something, for each plug-in that takes any.
+/// Arguments other than the defaults, for each plug-in that takes any.
 fn arguments() -> Vec<Value> {
     let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]});
     let shape = json!([{"utilization": 0, "score": 3}, {"utilization": 90, "score": 10}]);
@@ -32,7 +32,7 @@ fn arguments() -> Vec<Value> {
     ]
 }
 
-/// What is enabled and disabled at a point, or everywhere.
+/// The plug-ins that are enabled and disabled at a point, or in `multiPoint`.
 fn set(point: Option<Point>) -> impl Strategy<Value = Value> {
     let rows = PLUGINS.iter().filter(move |row| point.is_none_or(|point| row.points.contains(&point)));
     let mut names: Vec<&'static str> = rows.map(|row| row.name).collect();
@@ -130,9 +130,9 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a configuration comes to, however it was asked for.
+/// The content of a configuration, however it was written.
 fn meaning(mut configuration: Configuration) -> String {
-    // These have no place in the document, and say so.
+    // The document has no fields for these, as `unwritten` tells.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
     configuration.switches = Switches::default();

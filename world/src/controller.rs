@@ -1,21 +1,21 @@
-//! What a controller is: told of changes, asked for plans.
+//! What a controller is: it is told of changes, and asked for plans.
 
 use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time, and a number that no other plan has, for what must be chosen at random.
+/// The time, and a number unique to each plan, as a seed for random choices.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     pub time: Time,
     pub seed: u64,
 }
 
-/// The keys that are to be planned.
+/// Keys to be planned.
 #[derive(Debug, Default)]
 pub struct Keys {
     pub now: BTreeSet<Key>,
-    /// Those that may wait for so many milliseconds, so that one plan answers several changes.
+    /// Keys that may wait for so many milliseconds, so that one plan handles several changes.
     pub later: BTreeMap<Key, i64>,
 }
 
@@ -24,7 +24,7 @@ impl Keys {
         self.now.insert(key);
     }
 
-    /// A key that may wait; for no time is at once.
+    /// Adds a key that may wait; with 0 or less it does not.
     pub fn add_after(&mut self, key: Key, millis: i64) {
         match millis {
             ..=0 => self.add(key),
@@ -33,12 +33,12 @@ impl Keys {
     }
 }
 
-/// Which objects are looked at beside those of the resources that are named.
+/// Which objects a controller needs beside those of the resources that it names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Sight {
     #[default]
     None,
-    /// Those of these kinds, each with its group, in whatever version.
+    /// The objects of these kinds, each with its group, in any version.
     Kinds(BTreeSet<(Text, Text)>),
     Everything,
 }
@@ -60,7 +60,7 @@ impl Sight {
         }
     }
 
-    /// What either of the two covers.
+    /// The union of both.
     pub fn and(self, other: Sight) -> Sight {
         match (self, other) {
             (Sight::Everything, _) | (_, Sight::Everything) => Sight::Everything,
@@ -73,13 +73,13 @@ impl Sight {
     }
 }
 
-/// One controller. All it knows of the cluster is in the world; what it keeps besides (when it first saw something)
-/// must be such that a new controller, which has lost it, comes to the same end.
+/// One controller. All that it knows of the cluster is in the world. State that it keeps besides, such as when it first
+/// saw something, must be dispensable: a new controller without that state must come to the same end.
 pub trait Controller: Send {
-    /// As `--controllers` names it: `deployment-controller`.
+    /// The name in `--controllers`: `deployment-controller`.
     fn name(&self) -> &'static str;
 
-    /// What its queue is called in metrics.
+    /// The name of its queue in metrics.
     fn queue(&self) -> &'static str {
         self.name()
     }
@@ -89,55 +89,56 @@ pub trait Controller: Send {
         self.name()
     }
 
-    /// Who owns the fields that it writes.
+    /// The field manager of its writes.
     fn manager(&self) -> &'static str {
         "kube-controller-manager"
     }
 
-    /// The user that it acts as, where that is no service account.
+    /// The user that it acts as, if it does not act as a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }
 
-    /// As its Events name their source.
+    /// The source of its Events.
     fn component(&self) -> &'static str {
         self.name()
     }
 
-    /// How long it waits before it tries again what failed.
+    /// How long it waits before a failed key is planned again.
     fn back_off(&self) -> BackOff {
         BackOff::default()
     }
 
-    /// What it looks at; the world is told of these, and shows them.
+    /// The resources that it needs; the world contains their objects.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Asks the world for the indexes that it looks things up by, before any object is there.
+    /// Adds the indexes that it needs to the world. Called before the world has any objects.
     fn indexes(&self, _world: &mut World) {}
 
-    /// What it looks at beside these: at the metadata, but for labels and annotations, where nobody names the resource.
-    /// It may change with what the controller is told, and the controller may be told of more than it covers.
+    /// The objects that it needs beside these resources. Of resources that no controller names the world has the
+    /// metadata only, without labels and annotations. The sight may change with the changes that the controller is told
+    /// of, and the controller may be told of more than its sight covers.
     fn sight(&self) -> Sight {
         Sight::None
     }
 
-    /// Which keys a change concerns. The world shows the state after the change.
+    /// Collects the keys that a change concerns. The world is in the state after the change.
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys);
 
-    /// Which keys are to be planned though nothing changed, once the world has all that there is.
+    /// Collects the keys to be planned at the start, without a change, once the world is complete.
     fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
 
     /// What is to be done for a key now.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
 
-    /// What came of a GET that the plan for `key` asked for.
+    /// The answer to a GET that the plan for `key` asked for.
     fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
 
-    /// What came of a review that the plan for `key` asked for: the whole review with its status.
+    /// The answer to a review that the plan for `key` asked for: the whole review with its status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
-    /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
-    /// later each time that it fails.
+    /// What is to be reported and done about a step with refused actions. The key is planned again in any case, after a
+    /// back-off that grows with each failure.
     fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
         Plan::default()
     }

@@ -1,14 +1,15 @@
-//! Drives controllers over one world, and knows neither time nor tokio: told what changed, it says which plan is to be
-//! carried out next; told how that went, it knows when the key is planned again.
+//! Drives controllers over one world, without time or tokio: it is told of changes and returns the next plan to be
+//! carried out; it is told the result, and then knows when the key is planned again.
 //!
-//! Namespaces take turns: next is the one for which the least work was done, whichever controllers did it. Work is counted
-//! ([`crate::work`]), so that who has few keys, and cheap ones, never waits behind who has many, or dear ones.
+//! Namespaces take turns: next is the namespace for which the least work was done, by whichever controllers. Work is
+//! counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind one with many or expensive
+//! ones.
 //!
-//! A plan is bounded by the work that it may be. One that took long the last time may be made beside the others, by whoever
-//! drives, on a copy of the world: its controller is away meanwhile, and hears of changes when it is back.
+//! The work of a plan is bounded. A plan that was expensive the last time may be made in the background, by the caller,
+//! on a copy of the world: its controller is away meanwhile, and is told of the changes when it comes back.
 //!
-//! A key that was acted on is planned again only when the world has come as far as the writes that were made for it, so
-//! that no controller has to remember what it has just done.
+//! After a key was acted on it is planned again only once the world has reached the versions of the writes made for it.
+//! So no controller has to remember its own writes.
 
 use crate::work::Ended;
 use crate::{
@@ -21,14 +22,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Before any time that a key waits for.
+/// Earlier than any time that a key waits for.
 const START: Time = Time(jiff::Timestamp::MIN);
 
-/// What every plan is worth, however little it looks at.
+/// The work that every plan counts as, beside the objects that it looks at.
 const PLAN: u64 = 10;
-/// A plan that was more work than this is a dear one.
+/// A plan with more work than this is expensive.
 const DEAR: u64 = 5_000;
-/// How much work a plan may be: that of many thousand honest ones, and a few seconds.
+/// The limit of a plan's work: that of many thousand ordinary plans, or a few seconds.
 const PLAN_MAX: u64 = 4_000_000;
 
 /// Controllers, and the world that they share.
@@ -36,37 +37,38 @@ const PLAN_MAX: u64 = 4_000_000;
 pub struct Driver {
     world: World,
     members: Vec<Member>,
-    /// Who looks at a resource, by the place among the members.
+    /// The members that named a resource, by their index.
     lookers: HashMap<Resource, Vec<usize>>,
-    /// Who looks at more than what it names: each is told of everything that is shown.
+    /// The members with a sight beyond their resources: each is told of every change.
     overseers: Vec<usize>,
-    /// Where the next key of a namespace is looked for first, so that no member waits for one that never rests.
+    /// The index of the member that is asked first for a key of the next namespace. It advances with each key, so that
+    /// no member waits for one that always has keys.
     turn: usize,
     turns: Turns,
-    /// Changes that came before the world was complete; nothing is planned until then.
+    /// Changes from before the world was complete; nothing is planned until then.
     early: Option<Vec<Change>>,
 }
 
 struct Member {
     controller: Box<dyn Controller>,
-    /// What it looks at beside its resources.
+    /// What it needs beside its resources.
     sight: Sight,
-    /// Whether it makes a plan beside the others: then another stands in its place.
+    /// Whether it is making a plan in the background; a stand-in has its place meanwhile.
     is_away: bool,
-    /// What has changed since it went.
+    /// The changes since it went away.
     missed: Vec<Change>,
-    /// Keys whose last plan took long.
+    /// Keys whose last plan was expensive.
     dear: HashSet<Key>,
     queue: Queue,
     /// How many keys of one namespace may be planned and acted on at once.
     workers: usize,
-    /// How many are, by namespace.
+    /// How many keys are being worked on, by namespace.
     working: HashMap<Text, usize>,
-    /// Keys that were acted on and whose writes the world has not shown yet.
+    /// Keys that were acted on and whose writes the world does not contain yet.
     awaited: BTreeMap<Key, Vec<Written>>,
 }
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub resource: Resource,
@@ -76,11 +78,11 @@ pub struct Written {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came {
-    /// The object has this version now.
+    /// The object now has this version.
     Version(u64),
-    /// The object is gone; empty where its uid is not known.
+    /// The object is gone; its uid, or an empty text if that is unknown.
     Gone(Text),
-    /// Nothing that a world shows.
+    /// The action changed nothing that a world contains.
     Nothing,
 }
 
@@ -92,17 +94,17 @@ pub struct Task {
     pub plan: Plan,
     /// For how many milliseconds the key had waited.
     pub waited_ms: i64,
-    /// How much work the plan was.
+    /// The work of making the plan.
     pub work: u64,
 }
 
-/// What comes of taking a key.
+/// The result of taking a key.
 pub enum Taken {
     Task(Task),
     Beside(Beside),
 }
 
-/// A plan that is to be made beside the others, on the world as it is now.
+/// A plan that is to be made in the background, on the world as it is now.
 pub struct Beside {
     member: usize,
     key: Key,
@@ -112,7 +114,7 @@ pub struct Beside {
     waited_ms: i64,
 }
 
-/// What comes back of it.
+/// The result of a plan that was made in the background.
 pub struct Back {
     member: usize,
     key: Key,
@@ -121,25 +123,26 @@ pub struct Back {
     waited_ms: i64,
 }
 
-/// How that went.
+/// The result of carrying out a plan.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub written: Vec<Written>,
-    /// Whether an action was refused or nothing could be done yet: the key is planned again though nothing changes.
+    /// Whether an action was refused or the plan was not ready: the key is planned again without a change.
     pub failed: bool,
-    /// Whether it failed because of what a newer plan will meet again: the server does not let it, or does not answer.
+    /// Whether it failed for a reason that a newer plan will meet again: the server forbids it, or does not answer.
     pub refused: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
 }
 
 impl Driver {
-    /// Drives nobody yet, and waits until it is told that the world is complete.
+    /// A driver without controllers, which plans nothing until it is told that the world is complete.
     pub fn new() -> Driver {
         Driver { early: Some(Vec::new()), ..Driver::default() }
     }
 
-    /// Takes in one more controller, which works on so many keys of a namespace at once. Called before any object is there.
+    /// Adds a controller that works on `workers` keys of a namespace at once; returns its index. Called before the
+    /// world has any objects.
     pub fn add(&mut self, controller: Box<dyn Controller>, workers: usize, back_off: BackOff) -> usize {
         let place = self.members.len();
         for resource in controller.resources() {
@@ -189,12 +192,12 @@ impl Driver {
         self.members.is_empty()
     }
 
-    /// Every resource that somebody looks at by name.
+    /// Every resource that a controller names.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.lookers.keys()
     }
 
-    /// What must be shown beside these.
+    /// What the world must contain beside these.
     pub fn sight(&self) -> Sight {
         let overseers = self.overseers.iter().map(|place| {
             let member = &self.members[*place];
@@ -203,19 +206,19 @@ impl Driver {
         overseers.fold(Sight::None, Sight::and)
     }
 
-    /// Takes in one version of an object, or its absence.
+    /// Applies one version of an object; `None`: it is gone.
     pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
         self.tell(change, now);
     }
 
-    /// Takes in all objects of a resource as they are at a version: what is not among them is gone.
+    /// Replaces all objects of a resource by a list at a version: objects that are not in the list are gone.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
         changes.into_iter().for_each(|change| self.tell(change, now));
     }
 
-    /// A resource is no longer there, nor are its objects.
+    /// A resource is no longer served, and its objects are gone.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.lookers.contains_key(resource) {
@@ -223,22 +226,22 @@ impl Driver {
         }
     }
 
-    /// Which kinds are served in which versions, from here on.
+    /// Sets which kinds are served in which versions.
     pub fn serve(&mut self, served: Served) {
         self.world.serve(served);
     }
 
-    /// Everything of the resource up to this version is in.
+    /// The world contains all changes of the resource up to this version.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         self.world.reach(resource, version);
     }
 
-    /// Everything up to this version is in, whatever the resource.
+    /// The world contains all changes up to this version, whatever the resource.
     pub fn reach_all(&mut self, version: u64) {
         self.world.reach_all(version);
     }
 
-    /// The world is complete: plans may be made from here on, and what there is waits for no batch.
+    /// The world is complete: planning starts. Keys of existing objects that may wait for more changes do not wait.
     pub fn complete(&mut self) {
         let Some(early) = self.early.take() else { return };
         early.into_iter().for_each(|change| self.tell(change, START));
@@ -271,13 +274,13 @@ impl Driver {
     pub fn take(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
         match self.take_any(stamp, None)? {
             Taken::Task(task) => Some(task),
-            // Nothing is made beside the others unless that is asked for.
+            // Without `places` no plan is made in the background.
             Taken::Beside(_) => None,
         }
     }
 
-    /// The same, where so many more plans may be made beside the others. One that takes long waits where there is no place
-    /// for it.
+    /// As [`Driver::take`], but an expensive plan is returned to be made in the background. `places`: how many more may
+    /// be; with none, expensive plans wait.
     pub fn take_beside(&mut self, stamp: impl FnMut() -> Stamp, places: usize) -> Option<Taken> {
         self.take_any(stamp, Some(places))
     }
@@ -307,7 +310,7 @@ impl Driver {
         None
     }
 
-    /// Takes a controller back that has made a plan beside the others, and tells it what has changed since it went.
+    /// Takes back a controller that has made a plan in the background, and tells it of the changes since it went away.
     pub fn take_back(&mut self, back: Back, now: Time) -> Option<Task> {
         let Back { member: place, key, controller, planned, waited_ms } = back;
         let member = &mut self.members[place];
@@ -318,12 +321,12 @@ impl Driver {
         self.planned(place, key, planned, waited_ms, now)
     }
 
-    /// Whether a controller makes a plan beside the others, and can be asked for nothing else.
+    /// Whether a controller is making a plan in the background and cannot be asked for anything else.
     pub fn is_away(&self, member: usize) -> bool {
         self.members[member].is_away
     }
 
-    /// What comes of a plan; nothing where its key has failed, and the next does not wait for it.
+    /// Handles a finished plan; `None`: it panicked, and its key has failed.
     fn planned(
         &mut self,
         place: usize,
@@ -354,7 +357,7 @@ impl Driver {
         Some(Task { member: place, key, plan, waited_ms, work })
     }
 
-    /// Has the lines stand for their turns that have begun meanwhile.
+    /// Registers the namespaces that have keys now with the turns.
     fn begin_lines(&mut self, now: Time) {
         for (place, member) in self.members.iter_mut().enumerate() {
             for namespace in member.queue.wake(now) {
@@ -363,7 +366,7 @@ impl Driver {
         }
     }
 
-    /// The key whose turn it is, of a member that may work on it.
+    /// The next key by turns, of a member that may work on it.
     fn next_key(&mut self, now: Time, places: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places != Some(0));
         let (namespace, place) = self.turns.next(self.turn, may_take)?;
@@ -377,19 +380,19 @@ impl Driver {
         Some((place, key, waited_ms))
     }
 
-    /// Whether a key could be taken at once, where so many more plans may be made beside the others.
+    /// Whether a key could be taken now, if `places` more plans may be made in the background.
     pub fn can_take(&mut self, places: usize, now: Time) -> bool {
         self.begin_lines(now);
         let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places > 0);
         self.early.is_none() && self.turns.next(self.turn, may_take).is_some()
     }
 
-    /// What would be planned for a key now. Nothing is to be carried out.
+    /// The plan for a key now, not to be carried out.
     pub fn rehearse(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
         self.members[member].controller.plan(&self.world, key, stamp)
     }
 
-    /// What the controller says of a step that was refused; nothing where the plan was only stale.
+    /// The controller's plan about refused actions; empty if all refusals were only stale.
     pub fn refused(&mut self, member: usize, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let worse: Vec<Refused> = refused.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
         if worse.is_empty() {
@@ -400,20 +403,20 @@ impl Driver {
         catch_unwind(AssertUnwindSafe(|| controller.refused(world, key, &worse, stamp))).unwrap_or_default()
     }
 
-    /// What came of a GET that a plan asked for.
+    /// Hands the answer to a GET to the controller that asked.
     pub fn answered(&mut self, member: usize, key: &Key, path: &str, answer: Result<Value, Refusal>) {
         let controller = &mut self.members[member].controller;
-        // One that panics at an answer does without it.
+        // A controller that panics goes on without the answer.
         let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
     }
 
-    /// What came of a review that a plan asked for.
+    /// Hands the answer to a review to the controller that asked.
     pub fn reviewed(&mut self, member: usize, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
         let controller = &mut self.members[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
-    /// A plan was carried out, as far as it could be.
+    /// A plan was carried out, completely or up to a refusal.
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;
         let member = &mut self.members[member];
@@ -437,7 +440,7 @@ impl Driver {
         }
     }
 
-    /// Lets go of the keys whose writes the world shows by now. Called after each batch of news.
+    /// Releases the keys whose writes the world contains now. Called after each batch of news.
     pub fn settle(&mut self) {
         let world = &self.world;
         for member in &mut self.members {
@@ -452,14 +455,14 @@ impl Driver {
         }
     }
 
-    /// When the first key wants to be planned again though nothing changes.
+    /// The earliest time at which a key is to be planned without a change.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.queue.next_time()).min()
     }
 }
 
 impl Member {
-    /// Whether the next key of a namespace may be taken, if it is a dear one, too.
+    /// Whether the next key of a namespace may be taken. `dear_too`: even an expensive one.
     fn may_take(&self, namespace: &str, dear_too: bool) -> bool {
         let is_dear = || self.queue.first(namespace).is_some_and(|key| self.dear.contains(key));
         !self.is_away
@@ -480,7 +483,7 @@ impl Member {
 }
 
 impl Beside {
-    /// Makes the plan, wherever that is.
+    /// Makes the plan, on any thread.
     pub fn run(self) -> Back {
         let Beside { member, key, mut controller, world, stamp, waited_ms } = self;
         let planned = work::up_to(PLAN_MAX, || controller.plan(&world, &key, stamp));
@@ -488,7 +491,7 @@ impl Beside {
     }
 }
 
-/// Stands in the place of a controller that is away.
+/// The stand-in for a controller that is away.
 struct Away;
 
 impl Controller for Away {
@@ -508,7 +511,8 @@ impl Controller for Away {
 }
 
 impl Written {
-    /// Whether the world has come as far. One that does not show the resource never will.
+    /// Whether the world contains the write. A world without the resource never will, so such a write is not waited
+    /// for.
     fn is_in(&self, world: &World) -> bool {
         if !world.shows(&self.resource) {
             return true;
@@ -531,7 +535,7 @@ mod tests {
     use crate::{Action, Verb, View};
     use holdfast_value::json;
 
-    /// Wants one pod, and fails at the sight of one that is called `bad`.
+    /// Wants one pod, and panics if a pod is called `bad`.
     struct One;
 
     impl Controller for One {
@@ -606,7 +610,7 @@ mod tests {
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
     }
 
-    /// Looks at so many objects for each key as its name says.
+    /// Looks at as many objects for each key as the key's name says.
     struct Dear;
 
     impl Controller for Dear {
@@ -646,10 +650,10 @@ mod tests {
             driver.done(task.member, task.key.clone(), Outcome::default(), now());
             task
         };
-        // One dear plan is all that the many cheap ones wait for.
+        // The many cheap keys wait for one expensive plan only.
         let first: Vec<u64> = (0..1001).map(|_| next(&mut driver).work).collect();
         assert_eq!(first.iter().filter(|work| **work > 1000).count(), 1);
-        // Who comes later is next, and saves up nothing.
+        // A namespace that comes later is next, but has no turns saved up.
         show(&mut driver, "late", "0-a".into());
         let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
         assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
@@ -675,7 +679,7 @@ mod tests {
             }
         };
         show(&mut driver, "a", "100000", 1);
-        // Nobody knows yet that it is dear.
+        // It is not yet known to be expensive.
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
         assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));

@@ -1,10 +1,10 @@
 //! What components see of a cluster, and what they do to it.
 //!
-//! A component has a [`World`]: the objects that it looks at, each as a small typed [`View`] beside its metadata and its
-//! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys that
-//! concerns, and plans a key at a time. A [`Plan`] is data: actions, events for people, and when to look again.
-//! Nothing here knows the time or a socket; whoever drives a controller brings them. Threads are there for long first lists
-//! alone, and nothing depends on how many.
+//! A component has a [`World`]: the objects that it needs, each as a small typed [`View`] with its metadata and its
+//! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys the
+//! change concerns, and plans one key at a time. A [`Plan`] is data: actions, Events for people, and when to plan
+//! again. Nothing here has a clock or a socket; the caller of a controller brings them. Threads only decode long first
+//! lists, and no result depends on their number.
 
 pub mod controller;
 pub mod driver;

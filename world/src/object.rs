@@ -1,4 +1,4 @@
-//! One object as components see it: its metadata, what its view keeps of it, and its bytes.
+//! One object as components see it: its metadata, its view, and its bytes.
 
 use crate::{List, Shared, Time, View, shared, work};
 use holdfast_core::object::Body;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Text that many may hold.
+/// A string that several values may share.
 pub type Text = Arc<str>;
 
-/// Which object of its resource: its namespace (empty for what has none) and its name.
+/// Identifies an object of a resource: its namespace (empty for a cluster-scoped object) and its name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub namespace: Text,
@@ -25,7 +25,7 @@ impl Key {
         Key { namespace: shared::text(namespace), name: name.into() }
     }
 
-    /// Of an object without a namespace.
+    /// The key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Key {
         Key::new("", name)
     }
@@ -39,7 +39,7 @@ impl PartialOrd for Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Key) -> Ordering {
-        // Keys of one namespace mostly hold the same text.
+        // Keys of one namespace mostly share the same string, so the pointers are compared first.
         let is_near = Arc::ptr_eq(&self.namespace, &other.namespace);
         let namespaces = if is_near { Ordering::Equal } else { self.namespace.cmp(&other.namespace) };
         namespaces.then_with(|| self.name.cmp(&other.name))
@@ -86,7 +86,7 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that manages the object, of which there is at most one.
+    /// The owner that manages the object; there is at most one.
     pub fn controller(&self) -> Option<&Owner> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
@@ -120,18 +120,18 @@ pub struct Owner {
     pub block_owner_deletion: bool,
 }
 
-/// What a field has, or nothing where it is null.
+/// The value of a field; the default if it is null.
 pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// One version of an object, and the view of it (of a type that only the resource knows).
+/// One version of an object, with its view, whose type only the resource knows.
 #[derive(Debug)]
 pub struct Object {
     pub meta: Meta,
-    /// When this version was seen, by the clock of who feeds the world.
+    /// When this version was seen, by the clock of the caller that feeds the world.
     pub seen: Time,
-    /// JSON in the version that its [`crate::Resource`] names, shared with whoever keeps the object.
+    /// JSON in the version that its [`crate::Resource`] names, shared with other holders of the object.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }
@@ -141,7 +141,7 @@ impl Object {
         Key::new(&self.meta.namespace, &self.meta.name)
     }
 
-    /// What the view keeps; `None` if the object is of another kind.
+    /// The object's view; `None` if the object is of another kind.
     pub fn view<V: View>(&self) -> Option<&V> {
         self.view.downcast_ref()
     }

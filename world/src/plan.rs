@@ -4,31 +4,32 @@ use crate::{Key, Object, Resource, Text, Time};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// What a controller wants for one key. Planning again after it was carried out gives an empty plan.
+/// A controller's plan for one key. Once it is carried out, the next plan is empty.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
-    /// Carried out one after the other; the first with a refused action is the last.
+    /// Carried out one after the other; a step with a refused action is the last one.
     pub steps: Vec<Step>,
-    /// What people should know, whether or not anything is done.
+    /// Events for people, whether or not anything is done.
     pub notes: Vec<Note>,
-    /// When to plan this key again though nothing changes.
+    /// When to plan this key again without a change.
     pub again: Option<Time>,
-    /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
-    /// steps: the key is planned again as soon as the controller was told all answers.
+    /// Paths that must be read with GET before anything can be planned. A plan with `asks` has no steps: the key is
+    /// planned again as soon as the controller was given all answers.
     pub asks: Vec<String>,
-    /// Reviews of what somebody may do, as bodies of `SubjectAccessReview`. As with `asks`, a plan that has any has no
-    /// steps, and the key is planned again with what [`crate::Controller::reviewed`] was told.
+    /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
+    /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    /// Whether something cannot be done yet, though nothing was refused: the key is planned again after a back-off that
+    /// grows each time.
     pub unready: bool,
-    /// Why something was left undone that a person might expect; for logs and tests.
+    /// Why something was left undone that a person might expect, for logs and tests.
     pub left: Vec<String>,
 }
 
-/// Actions that do not depend on each other: they are carried out together.
+/// Actions that do not depend on each other: they are carried out at the same time.
 pub type Step = Vec<Action>;
 
-/// One request. What it rests on is in it: a version in the body or the patch, a uid or a version to delete.
+/// One request. Its preconditions are in it: a version in the body or the patch, a uid or a version to delete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
     pub resource: Resource,
@@ -36,29 +37,30 @@ pub struct Action {
     /// Empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
-    /// Objects that must not be there, by their uids: whoever acts looks for each of them first, and answers with a
-    /// conflict where one is found. What a world does not show yet is no proof that it is not there.
+    /// Objects that must not exist, with their uids: before acting, each is looked up at the server, and if one is
+    /// found the action is answered with a conflict. An object may exist that the world does not contain yet.
     pub absent: Vec<(Resource, Key, Text)>,
-    /// Who owns the fields that it sets, where that is not the controller's own field manager.
+    /// The field manager, if it is not the controller's own.
     pub manager: Option<&'static str>,
-    /// Told when it is done; `{name}` in the message becomes the object's name, which the server may have made.
+    /// An Event to be written once the action is done; `{name}` in the message becomes the object's name, which the
+    /// server may have generated.
     pub told: Option<Note>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verb {
-    /// The key's name may be empty, where the object has a `generateName`.
+    /// The name in the key may be empty if the object has a `generateName`.
     Create(Value),
-    /// Replaces the object; its `metadata.resourceVersion` is the version that the plan rests on.
+    /// Replaces the object; its `metadata.resourceVersion` is the version that the plan is based on.
     Update(Value),
-    /// Replaces the object by itself in another state.
+    /// Replaces the object by itself with another status.
     UpdateStatus(Restated),
-    /// A JSON merge patch; with `metadata.resourceVersion` it rests on that version, with `metadata.uid` on that object.
+    /// A JSON merge patch; `metadata.resourceVersion` or `metadata.uid` in it is a precondition.
     MergePatch(Value),
     StrategicPatch(Value),
     /// A JSON patch.
     JsonPatch(Value),
-    /// Server-side apply under the controller's field manager.
+    /// A server-side apply under the controller's field manager.
     Apply(Value),
     Delete {
         uid: Option<Text>,
@@ -68,8 +70,8 @@ pub enum Verb {
     },
 }
 
-/// An object as it is, but for its status. The document is made where it is sent: of a large object that takes longer than
-/// all the rest of a plan.
+/// An object with another status. The document is made only when it is sent, because for a large object that takes
+/// longer than the rest of a plan.
 #[derive(Debug, Clone)]
 pub struct Restated {
     pub object: Arc<Object>,
@@ -91,7 +93,7 @@ impl PartialEq for Restated {
 }
 
 impl Verb {
-    /// What is sent; nothing to delete by.
+    /// The body that is sent; `None` for a delete.
     pub fn document(&self) -> Option<Value> {
         Some(match self {
             Verb::UpdateStatus(restated) => restated.document(),
@@ -123,9 +125,9 @@ pub struct Note {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
-    /// The part of the object that it is about: `spec.containers{web}`; empty for the whole.
+    /// The part of the object that the Event is about: `spec.containers{web}`; empty for the whole object.
     pub part: String,
-    /// The node that tells of it; empty where no node does.
+    /// The node that reports it; empty if no node does.
     pub host: String,
 }
 
@@ -136,13 +138,13 @@ pub struct Refused {
     pub refusal: Refusal,
 }
 
-/// How the server put it.
+/// The server's refusal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     pub code: u16,
     pub reason: String,
     pub message: String,
-    /// The reasons of the causes in the details.
+    /// The reasons of the causes in the status details.
     pub causes: Vec<String>,
 }
 
@@ -151,7 +153,7 @@ impl Refusal {
         self.reason == reason
     }
 
-    /// What the plan rested on is no more so.
+    /// A refusal because a precondition no longer holds.
     pub fn stale(message: String) -> Refusal {
         Refusal { code: 409, reason: "Conflict".to_owned(), message, causes: Vec::new() }
     }
@@ -164,12 +166,12 @@ impl Refusal {
         self.reason == "NotFound"
     }
 
-    /// Whether there is nothing at the path, whatever objects there are: the server does not serve it.
+    /// Whether the server does not serve the path, whatever objects exist.
     pub fn is_no_such_path(&self) -> bool {
         self.code == 404 && self.message == holdfast_core::Refusal::NoSuchPath.message()
     }
 
-    /// Whether the plan rested on what is no more: a new plan is all that it takes.
+    /// Whether the plan was based on an old state, so that a new plan may succeed.
     pub fn is_stale(&self) -> bool {
         self.is_conflict() || self.is_not_found() && !self.is_no_such_path()
     }
@@ -187,24 +189,24 @@ impl Plan {
         self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty() && self.reviews.is_empty()
     }
 
-    /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
+    /// Whether there is nothing to carry out and nothing to ask; there may be notes.
     pub fn is_idle(&self) -> bool {
         self.steps.iter().all(Vec::is_empty) && self.asks.is_empty() && self.reviews.is_empty()
     }
 
-    /// Adds one action, after all that stand already.
+    /// Adds one action, after all steps so far.
     pub fn then(&mut self, action: Action) {
         self.steps.push(vec![action]);
     }
 
-    /// Adds actions that are carried out together, after all that stand already.
+    /// Adds a step of actions that are carried out at the same time, after all steps so far.
     pub fn together(&mut self, actions: Vec<Action>) {
         if !actions.is_empty() {
             self.steps.push(actions);
         }
     }
 
-    /// Plans the key again at that time, or earlier if it is to be earlier already.
+    /// Plans the key again at this time, or at an earlier one that was set already.
     pub fn again_at(&mut self, time: Time) {
         self.again = Some(self.again.map_or(time, |known| known.min(time)));
     }
@@ -220,7 +222,7 @@ impl Action {
         Action { subresource, ..self }
     }
 
-    /// Carried out only where these are not there.
+    /// The action with objects that must not exist.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
     }
@@ -248,7 +250,7 @@ impl Action {
     }
 }
 
-/// About how many bytes a document takes in JSON, without writing it.
+/// About how many bytes a document takes as JSON, without encoding it.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 3,

@@ -1,13 +1,13 @@
-//! The keys of one controller that are to be planned: each once, never two plans of one key at a time, later where
-//! a plan asks for it or its actions were refused. Each namespace has a line of its own: who is next of several, says
-//! whoever takes.
+//! The keys of one controller that are to be planned: each key once, never two plans of one key at a time, later if a
+//! plan asks for that or its actions were refused. Each namespace has a line of its own; the caller decides which
+//! namespace is next.
 //!
-//! Pure: whoever drives it says what time it is.
+//! Pure: the caller brings the time.
 
 use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// How long a key that fails waits: doubled each time from the first to the last, as client-go's queues do.
+/// How long a failed key waits: `first_ms`, doubled with each failure up to `last_ms`, as in client-go's queues.
 #[derive(Debug, Clone, Copy)]
 pub struct BackOff {
     pub first_ms: i64,
@@ -21,23 +21,23 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// The wait after so many failures before this one.
+    /// The wait after a failure that follows on so many others.
     pub fn after(&self, failures: u32) -> i64 {
         let factor = 1i64.checked_shl(failures).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
         self.first_ms.saturating_mul(factor).min(self.last_ms)
     }
 }
 
-/// Who is refused something asks again, for however many keys of a namespace: so many times at once, and then at this
-/// pace. client-go's queues do so for all keys together, and one namespace's keep another's waiting.
+/// The limit of retries after refusals, for all keys of a namespace together: so many at once, and then one per
+/// interval. client-go's queues have one limit for all keys, which lets one namespace delay the others.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
 
-/// By namespace, when the last of its keys has its turn to which something was refused.
+/// For each namespace, when the last of its refused keys has its turn.
 #[derive(Debug, Default)]
 struct Paces {
     turns: HashMap<String, Time>,
-    /// With so many, those are let go of that no longer keep anybody waiting.
+    /// At so many entries, those that no longer delay any key are dropped.
     most: usize,
 }
 
@@ -59,20 +59,20 @@ pub struct Queue {
     back_off: BackOff,
     /// The keys that may be taken, oldest first, by namespace; no line is empty.
     ready: HashMap<Text, VecDeque<Key>>,
-    /// Those in `ready`, each with when it was added.
+    /// The keys in `ready`, each with the time at which it was added.
     waiting: HashMap<Key, Time>,
-    /// Namespaces whose line began since this was asked last, oldest first.
+    /// Namespaces whose line began since the last [`Self::wake`], oldest first.
     begun: Vec<Text>,
-    /// The newest time that was told.
+    /// The newest time that a caller passed.
     now: Option<Time>,
-    /// Those taken and not yet done; true where the key was added meanwhile.
+    /// Keys that were taken and are not done yet; `true` if the key was added again meanwhile.
     busy: HashMap<Key, bool>,
-    /// At most one time a key.
+    /// At most one time for each key.
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
     paces: Paces,
-    /// How many keys were added, and how many because they had failed.
+    /// How many keys were added, and how many of them after a failure.
     adds: u64,
     retries: u64,
 }
@@ -82,7 +82,7 @@ impl Queue {
         Queue { back_off, ..Queue::default() }
     }
 
-    /// The key is to be planned as soon as it can be. True where it was not waiting already.
+    /// Adds a key to be planned as soon as possible. `true`: it was not waiting already.
     pub fn add(&mut self, key: Key) -> bool {
         if let Some(again) = self.busy.get_mut(&key) {
             return !std::mem::replace(again, true);
@@ -102,14 +102,14 @@ impl Queue {
         true
     }
 
-    /// What a change concerns.
+    /// Adds the keys that a change concerns.
     pub fn add_all(&mut self, keys: Keys, now: Time) {
         self.now = Some(now);
         keys.now.into_iter().for_each(|key| _ = self.add(key));
         keys.later.into_iter().for_each(|(key, millis)| self.add_at(key, now.plus_millis(millis)));
     }
 
-    /// The key is to be planned at that time, or at an earlier one that it waits for already.
+    /// Adds a key to be planned at this time, or at an earlier one that was set already.
     pub fn add_at(&mut self, key: Key, time: Time) {
         if let Some(known) = self.times.get(&key) {
             if *known <= time {
@@ -121,8 +121,8 @@ impl Queue {
         self.timers.insert((time, key));
     }
 
-    /// The key failed: it is planned again, later each time. Where that was because something was refused to it, it waits
-    /// for its turn, too. Answers how often it had failed before.
+    /// The key failed: it is planned again, after a wait that grows each time. If something was refused, it also waits
+    /// for its namespace's limit of retries. Returns how many failures in a row came before.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();
@@ -136,13 +136,12 @@ impl Queue {
         before
     }
 
-    /// The key went well: it has failed no time.
+    /// The key succeeded: its count of failures starts at 0 again.
     pub fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
     }
 
-    /// Adds the keys that have waited long enough; answers the namespaces whose lines have begun since this was asked
-    /// last.
+    /// Adds the keys that have waited long enough; returns the namespaces whose lines began since the last call.
     pub fn wake(&mut self, now: Time) -> Vec<Text> {
         self.now = Some(now);
         while let Some((time, key)) = self.timers.first().cloned()
@@ -155,7 +154,8 @@ impl Queue {
         std::mem::take(&mut self.begun)
     }
 
-    /// The next key of a namespace, and for how many milliseconds it has waited; it is busy until [`Self::done`].
+    /// Takes the next key of a namespace; returns it with the milliseconds that it has waited. The key is busy until
+    /// [`Self::done`].
     pub fn take(&mut self, namespace: &str, now: Time) -> Option<(Key, i64)> {
         let line = self.ready.get_mut(namespace)?;
         let key = line.pop_front()?;
@@ -179,7 +179,7 @@ impl Queue {
         }
     }
 
-    /// When the next key that waits for a time has waited long enough.
+    /// The earliest time at which a waiting key is added.
     pub fn next_time(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
@@ -201,7 +201,7 @@ impl Queue {
         self.busy.len()
     }
 
-    /// Keys whose last plan failed.
+    /// Whether the last plan of the key failed.
     pub fn is_failing(&self, key: &Key) -> bool {
         self.failures.contains_key(key)
     }
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(queue.fail(key("a"), at(0), false), 0);
     }
 
-    /// The next key of the one namespace of these tests.
+    /// The next key of the only namespace of these tests.
     fn take(queue: &mut Queue, now: Time) -> Option<Key> {
         queue.wake(now);
         queue.take("default", now).map(|(key, _)| key)
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(&*queue.wake(at(0))[0], "other");
     }
 
-    /// Plans every key for a minute, to each of which something is refused or all is stale. Answers how many plans.
+    /// Plans every key for a minute; each plan is refused, or each is stale. Returns the number of plans.
     fn tries_in_a_minute(keys: usize, was_refused: bool) -> usize {
         let mut queue = Queue::default();
         (0..keys).for_each(|number| _ = queue.add(key(&number.to_string())));
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn refusals_of_many_keys_are_met_at_a_pace() {
-        // The first try of each, then a hundred, then ten a second.
+        // The first try of each key, then a hundred retries, then ten a second.
         assert!((1600..=1700).contains(&tries_in_a_minute(1000, true)), "{}", tries_in_a_minute(1000, true));
         assert_eq!(tries_in_a_minute(1, true), tries_in_a_minute(1, false), "one key has only its own back-off");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! An action as the request that it makes of an API server in the same process.
+//! An action as a request to an API server in the same process.
 
 use crate::plan::{Action, Propagation, Refusal, Verb};
 use crate::{Controller, Key, Resource, Served};
@@ -11,7 +11,7 @@ use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Who acts: the user that the server judges, and the name under which fields are owned.
+/// Who acts: the user that the server authorizes, and the field manager.
 #[derive(Debug, Clone)]
 pub struct Actor {
     pub user: Arc<User>,
@@ -19,7 +19,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A controller of the control plane, as it is seen in Kubernetes: a service account in `kube-system`.
+    /// A controller of the control plane: as in Kubernetes a service account in `kube-system`.
     pub fn of(controller: &dyn Controller) -> Actor {
         let user = match controller.user() {
             Some(name) => User::new(name, &["system:authenticated"]),
@@ -28,18 +28,18 @@ impl Actor {
         Actor { user: Arc::new(user), field_manager: controller.manager() }
     }
 
-    /// Whether it is a service account, and not the process as which all of them run.
+    /// Whether it is a service account, rather than a user that several controllers share.
     pub fn has_account(&self) -> bool {
         self.user.name.starts_with("system:serviceaccount:")
     }
 
-    /// The service account in `kube-system` that it is, or else its name.
+    /// The name of its service account in `kube-system`, or else its user name.
     pub fn account(&self) -> &str {
         self.user.name.rsplit(':').next().unwrap_or_default()
     }
 }
 
-/// The request of an action; `None` where its resource, or the part of it, is not served.
+/// The request of an action; `None`: its resource or subresource is not served.
 pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Option<Request> {
     let resource = &action.resource;
     let (kind, version) = registry.find(resource.group(), resource.version(), resource.plural())?;
@@ -75,8 +75,8 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { content, format }, id })
 }
 
-/// The GET of one object, of a part of it, or of all objects of a namespace, by its path; `None` where nothing is served
-/// there.
+/// The GET of an object, of a subresource, or of all objects of a namespace, by its path; `None`: the path is not
+/// served.
 pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, version, rest) = match parts.as_slice() {
@@ -137,12 +137,12 @@ impl From<&holdfast_core::Refusal> for Refusal {
     }
 }
 
-/// The version in an object's metadata, as a number; zero where there is none.
+/// The version in an object's metadata, as a number; 0 if there is none.
 pub fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// The object that a resource and a key name.
+/// The object of a resource and a key.
 pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(KindId, &'a Arc<Entry>)> {
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
     let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
@@ -161,7 +161,7 @@ pub fn served(registry: &Registry) -> Served {
     versions.filter(is_served).map(names).collect()
 }
 
-/// A kind's objects as they are stored, by their metadata alone.
+/// The resource of a kind in the version in which its objects are stored, with their metadata only.
 pub fn resource_of(kind: &Kind) -> Resource {
     let hub = kind.hub();
     Resource::new(&hub.group, &hub.version, &kind.resource, &kind.kind, kind.is_namespaced())

@@ -1,4 +1,4 @@
-//! Which objects: group, version and plural, as paths name them.
+//! Identifies a resource: group, version and plural, as in paths.
 
 use crate::Meta;
 use crate::view::KeptView;
@@ -7,20 +7,20 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Makes the metadata and the view of an object from its JSON.
+/// Decodes an object's JSON to its metadata and view.
 pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, KeptView)>;
 
-/// A resource of the API in one version, and how its objects are looked at.
+/// A resource of the API in one version, and the view of its objects.
 ///
-/// Their order means nothing and is always the same: worlds look resources up many times for each change, so they are
-/// told apart by a number before their names are.
+/// The order of resources has no meaning, but is the same in every process: worlds look resources up many times for
+/// each change, so a hash is compared before the names.
 #[derive(Clone)]
 pub struct Resource(Arc<Parts>, Option<Decode>);
 
-/// What tells resources apart.
+/// The identity of a resource.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Parts {
-    /// Made of the names below.
+    /// The hash of the names below.
     hash: u64,
     group: Box<str>,
     plural: Box<str>,
@@ -42,7 +42,7 @@ impl Resource {
         Resource(Arc::new(parts), None)
     }
 
-    /// The same with the view that is kept of its objects; without one, only their metadata is.
+    /// The resource with a view of its objects; without a view only their metadata is kept.
     pub fn viewed_as<V: crate::View>(self) -> Resource {
         Resource(self.0, Some(crate::view::decode::<V>))
     }
@@ -68,7 +68,7 @@ impl Resource {
         &self.0.kind
     }
 
-    /// Whether a reference names an object of this kind, in whatever version. Groups may have kinds of one name.
+    /// Whether a reference names this kind, in any version. Several groups may have kinds of the same name.
     pub fn is_named(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         kind == self.kind() && group == self.group()
@@ -87,7 +87,8 @@ impl Resource {
     }
 }
 
-/// FNV-1a, the same in every process: what is done resource by resource is done in the same order in every replay.
+/// FNV-1a, which is the same in every process, so that work done resource by resource has the same order in every
+/// replay.
 fn hash_of(names: &[&str]) -> u64 {
     let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

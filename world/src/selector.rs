@@ -1,4 +1,4 @@
-//! Objects that others select by their labels.
+//! Label selectors, and indexes to find the objects that they select.
 
 use crate::{Meta, Object, Seen, Text, View, World};
 use foldhash::quality::FixedState;
@@ -12,45 +12,45 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// The index of [`World::select`]: `namespace/label=value` of every label that an object has.
+/// The name of the index of [`World::select`]: `namespace/label=value` of every label of an object.
 const LABELS: &str = "labels";
 
-/// Where all of a namespace are, whatever their labels.
+/// The place of all objects of a namespace, whatever their labels.
 fn everywhere(namespace: &str) -> Text {
     place(namespace, "", "")
 }
 
-/// A pinned label with more values than this is no shorter way than looking at all of the namespace.
+/// With more values than this for a label, looking at all objects of the namespace is not slower than the index.
 const PINNED_VALUES_MAX: usize = 64;
 
-/// A selector of more requirements than this is tested label by label, not requirement by requirement.
+/// A selector with more requirements than this is compiled to one test for each label.
 const TESTED_ONE_BY_ONE: usize = 8;
 
-/// A label selector of an object; what cannot be read as one selects nothing. Copies share what they hold, and so do
-/// selectors that were read from the same text while one of them is there.
+/// A label selector; one that cannot be parsed selects nothing. Copies share their content, and so do selectors that
+/// were parsed from the same text while one of them exists.
 #[derive(Clone)]
 pub struct Selector(Arc<Compiled>);
 
-/// A selector, made ready to be tested.
+/// A parsed selector, ready to be tested.
 struct Compiled {
     selector: LabelSelector,
-    /// Why it cannot be read.
+    /// Why it cannot be parsed.
     fault: Option<String>,
-    /// What each label must be, by label; none for a short selector, whose requirements are tested as they stand.
+    /// The tests of a long selector, by label; empty for a short one, whose requirements are tested directly.
     tests: Vec<LabelTest>,
-    /// How many of the tests only a label that is there can pass.
+    /// How many of the tests need the label to be present.
     needed: usize,
-    /// What it was read from.
+    /// The text that it was parsed from.
     written: Option<(Form, Box<str>)>,
 }
 
-/// All that is required of one label.
+/// All requirements of one label together.
 #[derive(Default)]
 struct LabelTest {
     label: Text,
     must_be_there: bool,
     must_be_absent: bool,
-    /// Sorted, as are those of `not_among`.
+    /// Sorted, like `not_among`.
     among: Option<Vec<Text>>,
     not_among: Vec<Text>,
     above: Option<i64>,
@@ -58,7 +58,7 @@ struct LabelTest {
 }
 
 impl LabelTest {
-    /// Of the requirements on one label.
+    /// The test for several requirements of one label.
     fn of(requirements: &[Requirement]) -> LabelTest {
         let mut test = LabelTest { label: requirements[0].key.as_str().into(), ..LabelTest::default() };
         for requirement in requirements {
@@ -80,7 +80,7 @@ impl LabelTest {
         test
     }
 
-    /// Lets it be only what is among these, which are sorted.
+    /// Restricts the allowed values to these, which are sorted.
     fn narrow(&mut self, values: Vec<Text>) {
         self.among = Some(match self.among.take() {
             Some(known) => known.into_iter().filter(|value| values.binary_search(value).is_ok()).collect(),
@@ -114,7 +114,7 @@ impl Compiled {
         Compiled { selector, fault, tests, needed, written: None }
     }
 
-    /// Costs what the shorter of the two is long: the selector, or the labels.
+    /// Takes time in proportion to the shorter of the two: the selector, or the labels.
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         if self.tests.is_empty() {
             return self.selector.matches_by(|label| labels.get(label).map(String::as_str));
@@ -140,15 +140,15 @@ impl Compiled {
 enum Form {
     /// `{matchLabels, matchExpressions}`; null selects nothing.
     Object,
-    /// Plain labels, all of which must be there; none select nothing.
+    /// Plain labels, all of which must be present; no labels select nothing.
     Labels,
 }
 
-/// Selectors that somebody holds, by what they were read from: the many that say the same are read once and held once.
+/// The selectors that exist, by the hash of their text, so that equal selectors are parsed and stored once.
 #[derive(Default)]
 struct Held {
     selectors: HashMap<u64, Weak<Compiled>>,
-    /// With so many, those are let go of that nobody holds any more.
+    /// At so many entries, those that no longer exist are dropped.
     most: usize,
 }
 
@@ -169,7 +169,7 @@ impl Held {
     }
 }
 
-/// A selector as it is written in JSON.
+/// Parses a selector from JSON.
 fn read<'de, D: Deserializer<'de>>(deserializer: D, form: Form) -> Result<Selector, D::Error> {
     let Raw(text) = Raw::deserialize(deserializer)?;
     let place = FixedState::default().hash_one((form, text));
@@ -196,17 +196,17 @@ impl Selector {
         NOTHING.clone()
     }
 
-    /// Of `{matchLabels, matchExpressions}`.
+    /// From `{matchLabels, matchExpressions}`.
     pub fn of(object: &Value) -> Selector {
         Selector::from(LabelSelector::from_object(object))
     }
 
-    /// Of the text that `labelSelector` parameters have.
+    /// From the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Selector {
         Selector::from(LabelSelector::parse(text))
     }
 
-    /// Every one of these labels.
+    /// Selects objects that have all of these labels.
     pub fn all_of<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Selector {
         let labels: Map = labels.into_iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
         Selector::from(Ok(LabelSelector::from_labels(&labels)))
@@ -216,7 +216,7 @@ impl Selector {
         Selector(Arc::new(Compiled::of(read)))
     }
 
-    /// Why it cannot be read.
+    /// Why the selector cannot be parsed.
     pub fn fault(&self) -> Option<&str> {
         self.0.fault.as_deref()
     }
@@ -229,7 +229,8 @@ impl Selector {
         self.0.matches(&meta.labels)
     }
 
-    /// A label and its values, one of which all selected objects have, if there is such a label: that with the fewest.
+    /// The label with the fewest allowed values, which every selected object must have; `None`: there is no such label,
+    /// or it has too many values.
     fn pinned(&self) -> Option<(&str, &[String])> {
         let pins = |operator| matches!(operator, Operator::Equals | Operator::In);
         let requirements = self.0.selector.requirements().iter().filter(|requirement| pins(requirement.operator));
@@ -241,7 +242,7 @@ impl Selector {
         self.0.fault.is_some() || self.0.selector == LabelSelector::nothing()
     }
 
-    /// Where [`LABELS`] holds what it may select, if it does not have to be looked for everywhere.
+    /// The values in [`LABELS`] under which selected objects are; `None`: they may be anywhere in the namespace.
     fn places(&self, namespace: &str) -> Option<BTreeSet<Text>> {
         let (label, values) = self.pinned()?;
         Some(values.iter().map(|value| place(namespace, label, value)).collect())
@@ -281,13 +282,13 @@ impl<'de> Deserialize<'de> for Selector {
     }
 }
 
-/// A selector that is written as plain labels, as Services have it.
+/// Deserializes a selector that is written as plain labels, as in Services.
 pub fn of_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     read(deserializer, Form::Labels)
 }
 
 fn place(namespace: &str, label: &str, value: &str) -> Text {
-    // Each object has one for each of its labels: a tenth of the work that `format!` makes of it.
+    // Called for each label of each object: this takes a tenth of the time of `format!`.
     [namespace, "/", label, "=", value].concat().into()
 }
 
@@ -297,13 +298,13 @@ fn places_of_labels(object: &Object) -> Vec<Text> {
 }
 
 impl World {
-    /// Keeps objects of a kind by their labels, so that [`World::select`] looks only at those that may be selected.
+    /// Indexes objects of a kind by their labels, so that [`World::select`] looks only at objects that may be selected.
     pub fn index_labels<V: View>(&mut self) {
         self.index::<V>(LABELS, places_of_labels);
     }
 
-    /// The objects of a namespace that a selector selects, by name. Neighbours that share their labels, as pods of one
-    /// template do, are tested once.
+    /// The objects of a namespace that a selector selects, by name. Neighbours that share their labels, such as pods of
+    /// one template, are tested once.
     pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Seen<'a, V>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -327,8 +328,8 @@ impl World {
         }
     }
 
-    /// The objects of a kind whose selectors select what has these labels, of those that an index holds under their
-    /// [`selected_places`]. Those that share a selector are tested once.
+    /// The objects of a kind whose selectors select these labels. `index` must hold them under their
+    /// [`selected_places`]. A selector that several objects share is tested once.
     pub fn selecting<'a, V: View>(
         &'a self,
         index: &'static str,
@@ -347,7 +348,7 @@ impl World {
         places.flat_map(|place| self.indexed::<V>(index, &place)).filter(|seen| selects(seen)).collect()
     }
 
-    /// The objects of a kind that a selector may select, of those that an index holds under their [`labelled_places`].
+    /// The objects of a kind that a selector may select. `index` must hold them under their [`labelled_places`].
     pub fn selectable<'a, V: View>(
         &'a self,
         index: &'static str,
@@ -359,13 +360,14 @@ impl World {
     }
 }
 
-/// The places where selectors look for an object: one for each of its labels, and one for all of its namespace.
+/// The places under which selectors look for an object: one for each of its labels, and one for its whole namespace.
 pub fn labelled_places(meta: &Meta) -> Vec<Text> {
     let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
-/// The places of an object in an index of selectors: those of the labels that it pins, or one for all that pin none.
+/// The places of an object with this selector in an index: those of the label that the selector pins, or the one of the
+/// whole namespace.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {
         return Vec::new();
@@ -388,7 +390,7 @@ mod tests {
         serde_json::from_str(&json!({"name": "a", "namespace": "n", "labels": labels}).to_string()).expect("metadata")
     }
 
-    /// Every way in which a few labels and values can be required and be there, against the selector as it stands.
+    /// Compares long selectors with short ones, for all combinations of a few labels, values and requirements.
     #[test]
     fn long_selectors_select_as_short_ones_do() {
         let (labels, values) = (["a", "b", "c"], ["1", "2", "x"]);
@@ -417,7 +419,7 @@ mod tests {
                 metas.push(meta(&[("a", first), ("b", second), ("c", first)]));
             }
         }
-        // Requirements of labels that no object has make it long, and change nothing.
+        // Requirements of labels that no object has make the selector long without changing its meaning.
         let long = (0..20).map(|number| format!("!none-{number}")).collect::<Vec<_>>().join(",");
         let mut selected = 0;
         for one in &requirements {
@@ -490,7 +492,7 @@ mod tests {
         assert_eq!(pods.len(), 50);
         let selecting = world.selecting::<Service>("selectors", pods[0].meta(), |service| &service.spec.selector);
         assert_eq!(selecting.len(), 50);
-        // A label with very many values is no way to what has it: all of the namespace are looked at.
+        // A label with very many allowed values does not narrow the search: all objects of the namespace are looked at.
         let values: Vec<String> = (0..1000).map(|number| format!("v{number}")).collect();
         let wide = Selector::parse(&format!("app in (odd,{})", values.join(",")));
         assert_eq!(selected_places("n", &wide).len(), 1);

@@ -1,7 +1,7 @@
-//! Values that many objects say alike, held once: the containers of a template's pods, their labels, their owner.
+//! Shares equal values among many objects: the containers of a template's pods, their labels, their owner.
 //!
-//! A hundred thousand pods come of a hundred templates, so what is not their own is kept for the template and not for
-//! each of them. Sharing is never certain and never shows: equal values may be held twice.
+//! A hundred thousand pods come from perhaps a hundred templates, so what the pods of a template have in common is
+//! stored once. Sharing is not guaranteed and never visible: equal values may be stored twice.
 
 use crate::Text;
 use foldhash::quality::FixedState;
@@ -15,24 +15,24 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-/// A value that others may hold, too. It is read as the value itself.
+/// A value that may be shared. It dereferences to the value.
 pub struct Shared<T>(Arc<T>);
 
-/// A list that others may hold, too.
+/// A list that may be shared.
 pub type List<T> = Shared<Box<[T]>>;
 
-/// How many values a thread remembers for the next object that has them. One that comes later takes the place of one
-/// that was there, so however many different values come, no more are kept for nobody's sake.
+/// How many values each thread remembers for later objects. A value replaces another one at the same place, so no more
+/// values are kept alive by this table, however many there are.
 const PLACES: usize = 1 << 12;
 
-/// Longer texts are read again each time.
+/// A longer text is parsed again each time.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
 type Held = Option<Arc<dyn Any + Send + Sync>>;
 
 thread_local! {
     static HELD: RefCell<Box<[Held]>> = RefCell::new(vec![None; PLACES].into());
-    /// What values were read from, so that what is written alike is read once.
+    /// The texts that values were parsed from, so that equal text is parsed once.
     static READ: RefCell<Box<[Option<Read>]>> = RefCell::new(std::iter::repeat_with(|| None).take(PLACES).collect());
 }
 
@@ -55,13 +55,13 @@ impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
     }
 }
 
-/// Whoever makes values that have one place keeps only their own from being shared.
+/// The hash is not keyed: a user who makes values with the same place only keeps the own values from being shared.
 fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
     FixedState::default().hash_one(value) as usize % PLACES
 }
 
 impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Shared<T> {
-    /// The value that is written so.
+    /// Parses a value, or finds the one that was parsed from the same text.
     fn read(text: &str) -> serde_json::Result<Shared<T>> {
         if text.len() > TEXT_BYTES_MAX {
             return serde_json::from_str(text).map(Shared::new);
@@ -81,13 +81,13 @@ impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Whether both are held in one place.
+    /// Whether both are the same shared value.
     pub fn is_same(&self, other: &Shared<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// Text that many objects have: the name of a namespace, or none.
+/// A string that many objects have, such as a namespace's name; the empty string, too.
 pub fn text(text: &str) -> Text {
     static NONE: LazyLock<Text> = LazyLock::new(Text::default);
     if text.is_empty() {
@@ -142,7 +142,7 @@ impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> 
     }
 }
 
-/// A field that many objects have in the same words, of JSON alone; null is nothing.
+/// Deserializes a field that many objects have with equal text, from JSON only; null gives the default.
 pub fn alike<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Shared<T>, D::Error>
 where
     T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,

@@ -1,10 +1,10 @@
-//! Moments as objects tell them.
+//! Times as objects have them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// A moment; written as Kubernetes writes times, in whole seconds of UTC.
+/// A time; written as Kubernetes writes times, in whole seconds of UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub Timestamp);
 
@@ -26,7 +26,7 @@ impl Time {
         self.0.as_second()
     }
 
-    /// Later by so many milliseconds (earlier, where they are negative), within what times there are.
+    /// This time plus so many milliseconds (which may be negative), limited to the range of times.
     pub fn plus_millis(self, millis: i64) -> Time {
         let bound = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Time(Timestamp::from_millisecond(self.millis().saturating_add(millis)).unwrap_or(bound))
@@ -41,7 +41,7 @@ impl Time {
         self.millis() - earlier.millis()
     }
 
-    /// With microseconds, as leases and events have them.
+    /// With microseconds, as in Leases and Events.
     pub fn micros(self) -> String {
         let micros = self.0.as_microsecond().rem_euclid(1_000_000);
         let whole = self.to_string();

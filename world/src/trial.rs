@@ -1,9 +1,9 @@
 //! A cluster in memory for tests of controllers: the core's own rules decide what is stored, the test moves the clock,
-//! and controllers run until they are quiet.
+//! and controllers run until none has anything to do.
 //!
-//! Every controller has a world of its own that shows what its [`Controller::resources`] name and nothing else, so that
-//! one which forgets a resource is found out. When all are quiet, every key that was ever planned is planned once more,
-//! and must give no step: a plan that was carried out leaves nothing to do.
+//! Every controller has a world of its own with the resources that its [`Controller::resources`] name and no others, so
+//! that a controller that forgets a resource fails its test. When none has anything to do, every key that was ever
+//! planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to do.
 
 use crate::request::{self, Actor};
 use crate::{
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
-/// How many plans may be made before controllers count as never quiet.
+/// After so many plans controllers count as never finished.
 const PLANS_MAX: usize = 4_000;
 
 /// A cluster with its controllers.
@@ -35,36 +35,36 @@ pub struct Trial {
     now: Time,
     requests: u64,
     members: Vec<Member>,
-    /// What controllers told of, oldest first.
+    /// Events of controllers, oldest first.
     told: Vec<Told>,
-    /// What was refused to controllers, oldest first.
+    /// Refusals of controllers' actions, oldest first.
     refused: Vec<Refused>,
     user: Actor,
-    /// What other servers answer, by path.
+    /// The answers of other servers, by path.
     pub answers: BTreeMap<String, Value>,
-    /// Whether what a review asks about is allowed.
+    /// Whether a review's request is allowed.
     pub allows: fn(&Value) -> bool,
-    /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
-    /// follows changes alone, and not how things are, has.
+    /// Whether the last plan of every key must be empty. `false` for a controller that reacts to changes rather than to
+    /// states.
     pub is_level: bool,
-    /// What was committed, oldest first, where somebody wants to know.
+    /// The committed changes, oldest first, once a test has asked for them.
     changes: Option<Vec<state::Change>>,
 }
 
-/// An Event that a controller wants written, and who tells it.
+/// An Event of a controller, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     pub component: &'static str,
     pub note: Note,
 }
 
-/// One controller, and what it alone sees.
+/// One controller and its own world.
 struct Member {
     driver: Driver,
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
-    /// Of the kinds that one who looks at everything was shown.
+    /// The revision of the registry whose kinds a controller with a wider sight was told of.
     revision: Option<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Trial {
         trial
     }
 
-    /// The same with one more controller, which sees what there is already.
+    /// The cluster with one more controller, which sees the existing objects.
     pub fn with(mut self, controller: impl Controller + 'static) -> Trial {
         self.add(Box::new(controller));
         self
@@ -114,7 +114,7 @@ impl Trial {
         self.members.push(member);
     }
 
-    /// A controller of this name starts anew: it has lost all that it kept in memory.
+    /// Replaces the controller of this name by a new one without the old one's memory.
     pub fn restart(&mut self, controller: impl Controller + 'static) {
         self.members.retain(|member| member.driver.controller(0).name() != controller.name());
         self.add(Box::new(controller));
@@ -124,24 +124,24 @@ impl Trial {
         self.now
     }
 
-    /// What the controller of this name sees, for tests that plan by themselves.
+    /// The world of the controller of this name, for tests that plan by themselves.
     #[track_caller]
     pub fn world(&self, controller: &str) -> &World {
         let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
         found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
-    /// What was committed since this was asked last, oldest first. Nothing is kept before the first time.
+    /// The changes committed since the last call, oldest first. Nothing is kept before the first call.
     pub fn take_changes(&mut self) -> Vec<state::Change> {
         self.changes.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Lets time pass, without running anything.
+    /// Moves the clock, without running anything.
     pub fn pass_millis(&mut self, millis: i64) {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// Lets so many seconds pass, running controllers at each time that one of them waits for.
+    /// Moves the clock by so many seconds, and runs controllers at each time that one of them waits for.
     pub fn run_for(&mut self, seconds: i64) {
         let end = self.now.plus_seconds(seconds);
         self.run();
@@ -153,7 +153,7 @@ impl Trial {
         self.run();
     }
 
-    /// When the first controller wants to look at something again though nothing changes.
+    /// The earliest time at which a controller wants to plan a key without a change.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.driver.next_time()).min()
     }
@@ -178,7 +178,7 @@ impl Trial {
         }
     }
 
-    /// Plans and carries out one key, of the first controller that has one; false where none has.
+    /// Plans and carries out one key, of the first controller that has one; `false`: none has.
     pub fn step(&mut self) -> bool {
         self.define();
         let stamp = self.stamp();
@@ -212,7 +212,7 @@ impl Trial {
         Stamp { time: self.now, seed: self.requests }
     }
 
-    /// Tells a controller what those it asked about may do.
+    /// Answers a controller's reviews, and has the key planned again.
     fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
         for review in reviews {
             let mut answer = review.clone();
@@ -223,7 +223,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Tells a controller what it asked for, and has the key planned again.
+    /// Answers a controller's GETs, and has the key planned again.
     fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
         for path in asks {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
@@ -233,7 +233,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Carries out steps up to the first with a refused action; answers what was refused.
+    /// Carries out the steps up to the first with a refused action; returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -258,7 +258,7 @@ impl Trial {
         Vec::new()
     }
 
-    /// Establishes and clears definitions of custom kinds, as a server does by itself.
+    /// Establishes and removes definitions of custom kinds, as the server does itself.
     fn define(&mut self) {
         for _ in 0..100 {
             let stamp = self.core_stamp();
@@ -274,11 +274,11 @@ impl Trial {
     }
 }
 
-/// What people and other components do to the cluster. Kinds are named as kubectl takes them in full:
-/// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone where there is no namespace, or where it is
+/// What people and other components do to the cluster. Kinds are named with their groups, as kubectl accepts them:
+/// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone if the object is cluster-scoped or in
 /// `default`.
 impl Trial {
-    /// Creates an object; one of a namespace that says none is in `default`.
+    /// Creates an object; one without a namespace, of a namespaced kind, is in `default`.
     #[track_caller]
     pub fn create(&mut self, object: Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal:?}"))
@@ -323,7 +323,7 @@ impl Trial {
         self.delete_as(kind, name, None, None);
     }
 
-    /// A pod that nothing runs goes at once with a grace of 0 seconds alone.
+    /// A pod that no kubelet runs is removed at once only with a grace period of 0 seconds.
     #[track_caller]
     pub fn delete_as(
         &mut self,
@@ -337,13 +337,13 @@ impl Trial {
         self.user_acts(Action::new(&resource, key, verb)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
     }
 
-    /// One request of a user who may do everything.
+    /// A request of a user with all permissions.
     pub fn user_acts(&mut self, action: Action) -> Result<Value, Refusal> {
         let user = self.user.clone();
         self.act(&action, &user)
     }
 
-    /// The object, or null where it is not there.
+    /// The object; null if it does not exist.
     #[track_caller]
     pub fn get(&self, kind: &str, name: &str) -> Value {
         let (resource, key) = self.place(kind, name);
@@ -368,7 +368,7 @@ impl Trial {
         self.list(kind).iter().map(name).collect()
     }
 
-    /// What controllers told of since this was asked last: `Normal SuccessfulCreate Created pod: web-1`.
+    /// The Events of controllers since the last call: `Normal SuccessfulCreate Created pod: web-1`.
     pub fn take_notes(&mut self) -> Vec<String> {
         let line = |told: Told| {
             let Note { warning, reason, message, .. } = told.note;
@@ -377,12 +377,12 @@ impl Trial {
         std::mem::take(&mut self.told).into_iter().map(line).collect()
     }
 
-    /// The same with all that is known of them.
+    /// As [`Trial::take_notes`], with all fields.
     pub fn take_told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
     }
 
-    /// What was refused to controllers since this was asked last.
+    /// The refusals of controllers' actions since the last call.
     pub fn take_refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
     }
@@ -421,9 +421,9 @@ impl Trial {
     }
 }
 
-/// The server's part: judging and storing.
+/// The server's part: judging and storing requests.
 impl Trial {
-    /// One request of anybody; null where an object is gone with it.
+    /// A request of any user; null if the object is gone with it.
     pub fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
         if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
             return Err(Refusal::stale(format!("{resource} {key} is there")));
@@ -433,7 +433,7 @@ impl Trial {
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
     }
 
-    /// What a GET of this path answers; a list has all objects of the namespace, whatever is selected.
+    /// The answer to a GET of this path; a list has all objects of the namespace, selectors are ignored.
     pub fn read(&self, path: &str) -> Result<Value, Refusal> {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
@@ -465,7 +465,7 @@ impl Trial {
         holdfast_core::stamp::Stamp { time: self.now.0, seed: self.requests }
     }
 
-    /// A request as the server itself makes some.
+    /// A request that the server makes itself.
     pub fn request(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.submit(request).map_err(|refusal| Refusal::from(&refusal))
     }
@@ -515,7 +515,7 @@ impl Member {
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Takes in an object as it is now, or its absence.
+    /// Tells the controller of an object's new state; `None`: it is gone.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -525,7 +525,7 @@ impl Member {
         self.driver.change(&resource, key, body, state.offset.0, now);
     }
 
-    /// Shows the kinds that there are to one who looks at more than it names.
+    /// Tells a controller with a wider sight which kinds exist.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
         if self.driver.sight() != Sight::None && self.revision != revision {
@@ -537,7 +537,7 @@ impl Member {
         }
     }
 
-    /// The resource as which the controller looks at a kind, if it does.
+    /// The resource as which the controller sees a kind, if it does.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {
@@ -557,7 +557,7 @@ mod tests {
     use crate::views::Pod;
     use crate::{Change, Keys, View, World};
 
-    /// Keeps one pod for each that is labelled `twin: wanted`, and marks those it has seen.
+    /// Keeps one twin pod for each pod labelled `twin: wanted`, and marks the pods it has seen.
     struct Twins;
 
     impl Controller for Twins {
@@ -658,7 +658,7 @@ mod tests {
         assert_eq!(trial.list("pods").len(), 2);
     }
 
-    /// Writes again whatever it has written.
+    /// Writes again whenever it sees its own write.
     struct Restless;
 
     impl Controller for Restless {

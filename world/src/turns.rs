@@ -1,7 +1,8 @@
-//! Whose turn it is among namespaces: theirs for whom the least work was done.
+//! Whose turn it is among namespaces: that of the one for which the least work was done.
 //!
-//! Each namespace has an account of work. One that has had nothing to do meanwhile begins where the one whose turn it is
-//! stands: it is next, but cannot save turns up. Accounts end when nobody has anything to do.
+//! Each namespace has an account of work. A namespace that had nothing to do for a while starts with the account of the
+//! namespace whose turn it is now: it is next, but cannot save up turns. All accounts end when no namespace has
+//! anything to do.
 
 use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct Turns {
     /// The members that have keys of a namespace, by the namespace's account and name.
     standing: BTreeMap<(u64, Text), BTreeSet<usize>>,
-    /// What was done for a namespace; one that is not here has the account of who begins now.
+    /// The work done for each namespace; one without an entry has the account `now`.
     accounts: HashMap<Text, u64>,
-    /// The account of who had the last turn.
+    /// The account of the namespace that had the last turn.
     now: u64,
-    /// With so many accounts, those are let go of that are no higher than that of who begins now.
+    /// At so many accounts, those that are not above `now` are dropped.
     most: usize,
 }
 
@@ -45,14 +46,14 @@ impl Turns {
                 self.standing.remove(&place);
             }
         }
-        // With nobody left who waits, nobody is owed anything.
+        // Once no namespace waits, no work needs to be made up for.
         if self.standing.is_empty() {
             self.accounts.clear();
             self.now = 0;
         }
     }
 
-    /// Whose turn it is, of those that may have one: a namespace, and the first of its members from `first` on.
+    /// The next namespace of those for which `may` allows it, and the first of its allowed members from `first` on.
     pub fn next(&mut self, first: usize, may: impl Fn(usize, &str) -> bool) -> Option<(Text, usize)> {
         let of = |((account, namespace), members): (&(u64, Text), &BTreeSet<usize>)| {
             let mut members = members.range(first..).chain(members.range(..first));
@@ -64,7 +65,7 @@ impl Turns {
         Some((namespace, member))
     }
 
-    /// So much was done for a namespace.
+    /// Adds work to the account of a namespace.
     pub fn charge(&mut self, namespace: &Text, work: u64) {
         if self.standing.is_empty() {
             return;
@@ -82,7 +83,7 @@ impl Turns {
         }
     }
 
-    /// Where a namespace stands, if it does.
+    /// The entry of a namespace in `standing`, if it has keys.
     fn place_of(&self, namespace: &Text) -> Option<(u64, Text)> {
         let place = (*self.accounts.get(namespace)?, namespace.clone());
         self.standing.contains_key(&place).then_some(place)

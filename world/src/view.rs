@@ -1,4 +1,4 @@
-//! What is kept of objects of one kind: the fields that components look at.
+//! Views: the fields of a kind that components read.
 
 use crate::{Meta, Object, Resource};
 use holdfast_core::object::stored;
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The fields of one kind that components look at. A field that no component reads has no place in a view.
+/// The fields of one kind that components read. A field that no component reads does not belong in a view.
 ///
 /// Decoding a view must not fail for any object that an API server stores: fields are `#[serde(default)]`, and lists
 /// and maps that may be null use [`crate::object::or_default`].
@@ -19,8 +19,8 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
 /// A view of any kind.
 pub(crate) type KeptView = Box<dyn Any + Send + Sync>;
 
-/// The metadata of an object, and what its view keeps of it. What others write need not look like what is stored, and
-/// what cannot be read as a view is known by its metadata alone.
+/// Decodes the metadata of an object and its view. The JSON of other servers may be formatted differently than stored
+/// objects, so there is a slower second way. An object whose view cannot be decoded has its metadata alone.
 pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     if let Ok((meta, view)) = stored::read_apart::<Meta, V>(bytes) {
         return Some((meta, Box::new(view)));
@@ -32,7 +32,7 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     Some((meta(bytes)?, view))
 }
 
-/// The same where nobody looks at objects for what they are: what holds them together is enough.
+/// Decodes only the part of the metadata that links objects, for resources that no controller names.
 pub(crate) fn none(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))
@@ -48,7 +48,7 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(metadata)
 }
 
-/// An object with its view. Fields of the view are read through it: `pod.spec.node_name`.
+/// An object with its view. The view's fields are read through it: `pod.spec.node_name`.
 #[derive(Debug)]
 pub struct Seen<'a, V> {
     pub object: &'a Arc<Object>,

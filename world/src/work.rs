@@ -1,43 +1,43 @@
-//! How much work the plans of this thread have been, in units of about a microsecond: counted by what is done, never by a
-//! clock, so that whoever does the same work again counts the same.
+//! Counts the work of plans on this thread, in units of about a microsecond. Work is counted by what is done and never
+//! by a clock, so the same work always has the same count.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 thread_local! {
     static DONE: Cell<u64> = const { Cell::new(0) };
-    /// Where the work of this thread ends, whatever is left to do.
+    /// The count at which the work of this thread is aborted.
     static END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// So many bytes of a document are read or written in the time that one object is looked at.
+/// Reading or writing so many bytes of a document takes about as long as looking at one object.
 const BYTES: usize = 256;
 
-/// Why work has ended before it was done.
+/// Why work ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was more than it may be.
+    /// It exceeded its limit.
     TooMuch,
     Panicked,
 }
 
-/// Counts so many units, with whoever plans now.
+/// Adds units to the plan that this thread is making.
 pub fn count(units: u64) {
     let done = DONE.get().saturating_add(units);
     DONE.set(done);
     if done > END.get() {
         END.set(u64::MAX);
-        // Nobody is told as of a panic: it is expected, and caught where the bound was set.
+        // `resume_unwind` does not call the panic hook: this unwinding is expected, and is caught in [`up_to`].
         resume_unwind(Box::new(Ended::TooMuch));
     }
 }
 
-/// Counts the reading or writing of so many bytes.
+/// Counts reading or writing so many bytes.
 pub fn count_bytes(bytes: usize) {
     count((bytes / BYTES) as u64);
 }
 
-/// Works up to so many units; answers what came of it, and how many they were.
+/// Does work up to a limit; returns its result and the units that it took.
 pub fn up_to<T>(units: u64, work: impl FnOnce() -> T) -> (Result<T, Ended>, u64) {
     let before = DONE.get();
     END.set(before.saturating_add(units));

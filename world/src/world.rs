@@ -12,19 +12,19 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-/// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version; a
-/// copy shares all of it, for a plan that takes so long that changes do not wait for it.
+/// The objects that components see. Its only owner applies changes between plans, so a plan sees one version. A copy
+/// shares all data; a plan that takes long uses one, so that changes need not wait for it.
 #[derive(Default, Clone)]
 pub struct World {
     collections: BTreeMap<Resource, Collection>,
-    /// Where each object is, by its uid.
+    /// The resource and key of each object, by its uid.
     uids: OrdMap<Text, (Resource, Key)>,
-    /// The objects that name an owner, by the owner's uid.
+    /// The objects with an owner, by the owner's uid.
     owned: OrdMap<Text, OrdMap<(Resource, Key), Arc<Object>>>,
     indexes: HashMap<Resource, Vec<Index>>,
     decoders: HashMap<Resource, Decode>,
     served: Option<Arc<Served>>,
-    /// Everything up to this version is in, whatever the resource.
+    /// The world contains all changes up to this version, whatever the resource.
     reached: u64,
     /// How many objects were looked at, for tests of what a change costs.
     reads: Cell<u64>,
@@ -36,7 +36,7 @@ pub type Served = BTreeSet<(Text, Text, Text)>;
 /// The values under which an object is found in an index.
 pub type Indexer = fn(&Object) -> Vec<Text>;
 
-/// Objects of a resource by the values that they are asked for by.
+/// Objects of a resource by the values that an indexer finds in them.
 #[derive(Clone)]
 struct Index {
     name: &'static str,
@@ -50,7 +50,7 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after. Neither is there for a change that showed nothing new.
+/// One object before and after a change. Both are `None` if nothing changed.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
@@ -69,7 +69,7 @@ impl Change {
         Seen::of(self.after.as_ref()?)
     }
 
-    /// The newest of the object: after the change, or before it where the object is gone.
+    /// The newest state of the object: after the change, or before it if the object is gone.
     pub fn newest(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -79,7 +79,7 @@ impl Change {
     }
 }
 
-/// What is kept of an object that is viewed so.
+/// Decodes an object with a view.
 fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     let bytes = body.bytes();
     let (meta, view) = match view {
@@ -89,10 +89,11 @@ fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     Some(Object { meta, seen, body, view })
 }
 
-/// So many objects are worth a thread that decodes them.
+/// The least number of objects for which a further thread is used.
 const SHARE_MIN: usize = 1 << 12;
 
-/// The same of many, on all processors: a cluster's pods take most of the time that controllers need for their start.
+/// Decodes many objects, on all processors: decoding a cluster's pods takes most of the time that controllers need to
+/// start.
 fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) -> Vec<Option<Arc<Object>>> {
     let decode_some = move |objects: &[(Key, Body, u64)]| -> Vec<_> {
         objects.iter().map(|(_, body, _)| decode(view, body.clone(), seen).map(Arc::new)).collect()
@@ -107,7 +108,7 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
         for (some, thread) in others {
             all.append(&mut match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // The machine gives no thread: it takes longer.
+                // The system gives no thread: this one decodes its share.
                 Err(_) => decode_some(some),
             });
         }
@@ -116,12 +117,12 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
 }
 
 impl World {
-    /// Shows objects of this kind with their view from here on. Called before any is taken in.
+    /// Makes the world contain objects of this kind, with their view. Called before any object is applied.
     pub fn show<V: View>(&mut self) {
         self.show_resource(V::resource());
     }
 
-    /// The same for a resource: with the view that it names, or else with their metadata alone.
+    /// As [`World::show`], for a resource: with its view, or with the metadata alone if it has none.
     pub fn show_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);
@@ -129,12 +130,12 @@ impl World {
         self.collections.entry(resource.clone()).or_default();
     }
 
-    /// Whether objects of this resource are taken in.
+    /// Whether the world contains objects of this resource.
     pub fn shows(&self, resource: &Resource) -> bool {
         self.collections.contains_key(resource)
     }
 
-    /// Keeps objects of a kind by the values that `indexer` finds in them. Called before any is taken in.
+    /// Indexes objects of a kind by the values that `indexer` finds in them. Called before any object is applied.
     pub fn index<V: View>(&mut self, name: &'static str, indexer: Indexer) {
         let indexes = self.indexes.entry(V::resource().clone()).or_default();
         if indexes.iter().all(|known| known.name != name) {
@@ -142,7 +143,7 @@ impl World {
         }
     }
 
-    /// Takes in one version of an object, or its absence. `version` is that of the event.
+    /// Applies one version of an object; `None`: it is gone. `version` is that of the event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
@@ -156,7 +157,8 @@ impl World {
         Change { resource: resource.clone(), key, before, after }
     }
 
-    /// Takes in all objects of a resource, each with its version; what is not among them is gone. Answers what changed.
+    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list are gone.
+    /// Returns the changes.
     pub fn replace(
         &mut self,
         resource: &Resource,
@@ -182,7 +184,7 @@ impl World {
         changes
     }
 
-    /// The same where there are none yet: nothing is compared, and all are put in place at once.
+    /// As [`World::replace`] for an empty resource: nothing is compared, and all objects are inserted at once.
     fn fill(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, seen: Time) -> Vec<Change> {
         let decoded = decode_all(self.decoders.get(resource).copied(), &objects, seen);
         let mut changes = Vec::with_capacity(objects.len());
@@ -195,18 +197,17 @@ impl World {
         changes
     }
 
-    /// No longer shows a resource, whose objects are gone.
+    /// Removes a resource whose objects are gone.
     pub fn hide(&mut self, resource: &Resource) {
         self.collections.remove(resource);
     }
 
-    /// Takes in which kinds are served in which versions. Until this is known, each is in all.
+    /// Sets which kinds are served in which versions. Until then every kind counts as served in all versions.
     pub fn serve(&mut self, served: Served) {
         self.served = Some(Arc::new(served));
     }
 
-    /// The resource that is shown for a kind, in whatever version; none where the kind is not served in the version that
-    /// is named.
+    /// The resource of a kind in the world, in any version; `None` if the kind is not served in the named version.
     pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Resource> {
         let named = || (group.into(), version.into(), kind.into());
         if self.served.as_ref().is_some_and(|served| !served.contains(&named())) {
@@ -219,8 +220,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Has an object found by what it says now, and no longer by what it said before. What it still says is left as it
-    /// is: most changes are of a status.
+    /// Updates the indexes for a change of an object. Values that are equal before and after stay as they are, because
+    /// most changes are of a status.
     fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
@@ -241,7 +242,7 @@ impl World {
                 }
             }
         }
-        // The object itself stands there, so that whoever has a thousand need not look each up by its name.
+        // The index has the object itself, so that the dependents of an owner need not be looked up one by one.
         for (owner, object) in is.iter().flatten().zip(after.into_iter().cycle()) {
             match self.owned.get_mut(owner.uid.as_str()) {
                 Some(owned) => _ = owned.insert(here(), object.clone()),
@@ -254,17 +255,17 @@ impl World {
         }
     }
 
-    /// How far the world has come with a resource: all events of it up to this version are in.
+    /// The version that the world has reached for a resource: it contains all of its changes up to there.
     pub fn version(&self, resource: &Resource) -> u64 {
         self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
     }
 
-    /// Everything up to this version is in, whatever the resource.
+    /// The world contains all changes up to this version, whatever the resource.
     pub fn reach_all(&mut self, version: u64) {
         self.reached = self.reached.max(version);
     }
 
-    /// Everything up to this version is in, whether or not it changed an object of the resource.
+    /// The world contains all changes up to this version, whether or not one was of this resource.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);
@@ -279,7 +280,7 @@ impl World {
         self.collections.get(resource)?.objects.get(key)
     }
 
-    /// How many objects were looked at since the world began.
+    /// How many objects were looked at since the world was made.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
@@ -289,7 +290,7 @@ impl World {
         work::count(1);
     }
 
-    /// All of a kind, by key.
+    /// All objects of a kind, by key.
     pub fn all<V: View>(&self) -> impl Iterator<Item = Seen<'_, V>> {
         self.objects(V::resource()).filter_map(Seen::of)
     }
@@ -299,12 +300,12 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// Those of one namespace, by name.
+    /// The objects of a kind in one namespace, by name.
     pub fn in_namespace<V: View>(&self, namespace: &str) -> impl Iterator<Item = Seen<'_, V>> {
         self.objects_in(V::resource(), namespace).filter_map(Seen::of)
     }
 
-    /// The same, whatever their kind.
+    /// The objects of a resource in one namespace, by name.
     pub fn objects_in(&self, resource: &Resource, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let first = Key::new(namespace, "");
         let collection = self.collections.get(resource);
@@ -314,24 +315,24 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The resources that objects were seen of, or may be.
+    /// The resources of which the world contains, or may contain, objects.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.collections.keys()
     }
 
-    /// Where the object with this uid is.
+    /// The object with this uid, and its resource.
     pub fn by_uid(&self, uid: &str) -> Option<(&Resource, &Arc<Object>)> {
         let (resource, key) = self.uids.get(uid)?;
         Some((resource, self.object(resource, key)?))
     }
 
-    /// The objects that name the owner with this uid, whatever their kind.
+    /// The objects that have the owner with this uid, of any kind.
     pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = (&Resource, &Arc<Object>)> {
         let owned = self.owned.get(uid).into_iter().flatten();
         owned.map(|((resource, _), object)| (resource, object)).inspect(|_| self.count_read())
     }
 
-    /// The objects of a kind that name the owner with this uid.
+    /// The objects of a kind that have the owner with this uid.
     pub fn owned<V: View>(&self, uid: &str) -> impl Iterator<Item = Seen<'_, V>> {
         self.owned_by(uid).filter_map(|(_, object)| Seen::of(object))
     }
@@ -342,7 +343,7 @@ impl World {
         keys.into_iter().flatten().filter_map(|key| self.get(key))
     }
 
-    /// Whether an index holds no object under any value.
+    /// Whether an index is empty.
     pub(crate) fn finds_nothing<V: View>(&self, index: &'static str) -> bool {
         self.index_of::<V>(index).is_none_or(|index| index.found.is_empty())
     }
@@ -352,7 +353,7 @@ impl World {
     }
 }
 
-/// Tells what is no longer so, and then what is so now, where the two differ.
+/// If both sides differ, reports each value of `before` as gone and then each value of `after` as present.
 fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
     if before != after {
         before.into_iter().for_each(|was| tell(was, false));
@@ -384,7 +385,7 @@ mod tests {
         (Key::new("default", &name), Body::new(pod.to_string().into()), number as u64)
     }
 
-    /// However many threads decode it.
+    /// With any number of decoding threads.
     #[test]
     fn a_long_list_is_taken_in_as_one_object_after_the_other() {
         for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {

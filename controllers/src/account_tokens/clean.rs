@@ -1,5 +1,5 @@
-//! Lets go of tokens that clusters once made for every account and that nobody uses any more: first they count no more,
-//! later they are deleted.
+//! Removes unused tokens that clusters once made for every service account: an unused token is first marked invalid,
+//! and later deleted.
 
 use super::{BY_SECRET, TYPE, account_of, index, place};
 use crate::Settings;
@@ -11,7 +11,7 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp,
 const DAY_SECONDS: i64 = 24 * 3_600;
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Since when the API server notes when tokens are used.
+/// The ConfigMap that says since when the API server records the use of tokens.
 const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
 /// An index of pods by the Secrets that they mount.
 const MOUNTED: &str = "mounted";
@@ -75,13 +75,14 @@ impl Controller for TokenCleaner {
         }
         let used = secret.meta().label(LAST_USED).map(date);
         if used == Some(None) {
-            // Nobody knows when it was used.
+            // It is not known when the token was last used.
             return plan;
         }
         let period = self.period_seconds;
         let last = [Some(since), secret.meta().creation_timestamp, used.flatten()].into_iter().flatten().max();
         let end = last.unwrap_or(since).plus_seconds(period);
-        // Days are all that labels say, and a pod that mounts the Secret is not told of: it is looked at daily.
+        // The labels have the precision of a day, and pods that mount the Secret do not trigger a plan, so the Secret
+        // is looked at daily.
         plan.again_at(stamp.time.plus_seconds(DAY_SECONDS));
         let is_mounted = world.indexed::<Pod>(MOUNTED, &place(&key.namespace, &key.name)).next().is_some();
         if end > stamp.time || is_mounted {
@@ -106,7 +107,7 @@ impl Controller for TokenCleaner {
     }
 }
 
-/// Only what the account lists was made without being asked for.
+/// Whether the token was made without a request: then its account lists it.
 fn was_made_for_an_account(world: &World, secret: Seen<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
     let Some(account) = account_of(world, secret) else { return false };
@@ -117,7 +118,7 @@ fn label(secret: Seen<'_, Secret>, name: &str) -> Option<Time> {
     date(secret.meta().label(name)?)
 }
 
-/// The beginning of a day, as labels say it.
+/// The beginning of a day, from a label.
 fn date(text: &str) -> Option<Time> {
     Time::parse(&format!("{text}T00:00:00Z"))
 }

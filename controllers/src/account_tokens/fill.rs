@@ -1,4 +1,4 @@
-//! Fills Secrets that ask for a token of an account, and deletes those whose account is gone.
+//! Fills Secrets that request a service account's token, and deletes those whose account is gone.
 
 use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
@@ -14,11 +14,12 @@ use std::sync::Arc;
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
-    /// Secrets of tokens that were there and are gone, by the account that they named, until it does not list them.
+    /// Token Secrets that existed and are gone, with the account that each named, until the account no longer lists
+    /// them.
     gone: BTreeMap<Key, Account>,
 }
 
-/// The account that a Secret names, by its name and maybe by its uid.
+/// The account that a Secret names: its name, and maybe its uid.
 struct Account {
     name: String,
     uid: String,
@@ -74,7 +75,7 @@ impl Controller for TokenSecrets {
         let mut plan = Plan::default();
         let Some(signer) = &self.signer else { return plan };
         let Some(secret) = world.get::<Secret>(key) else {
-            // One that an account lists and that never was there may be yet to come.
+            // A Secret that an account lists and that was never seen may be created later.
             if let Some(named) = self.gone.get(key) {
                 plan.steps.extend(unlist(world, key, named).map(|action| vec![action]));
                 if plan.steps.is_empty() {
@@ -109,7 +110,7 @@ fn named(secret: Seen<'_, Secret>) -> Option<Account> {
     Some(Account { name, uid: annotation(UID).unwrap_or_default() })
 }
 
-/// The account without the Secret among those it lists; `None` where it does not list it.
+/// Removes the Secret from the account's list; `None`: the account does not list it.
 fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     let account = world.get::<ServiceAccount>(&Key::new(&secret.namespace, &named.name))?;
     let is_meant = named.uid.is_empty() || named.uid == account.meta().uid;
@@ -123,7 +124,7 @@ fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     Some(Subject::from(account).update(document))
 }
 
-/// The Secret with all that it should have; `None` where it has that.
+/// The Secret with all that it should have; `None`: nothing is missing.
 fn filled(
     secret: Seen<'_, Secret>,
     account: Seen<'_, ServiceAccount>,
@@ -144,7 +145,7 @@ fn filled(
     if let Some(ca) = ca {
         document["data"]["ca.crt"] = encode(ca.as_bytes()).into();
     }
-    // A namespace that says something else is somebody's own.
+    // A `namespace` with another value was set by a user and stays.
     if needs[0] {
         document["data"]["namespace"] = encode(meta.namespace.as_bytes()).into();
     }

@@ -1,4 +1,4 @@
-//! Tokens of service accounts that are kept in Secrets, as clusters had them before tokens were asked for.
+//! Service account tokens in Secrets, as clusters used them before the TokenRequest API.
 
 pub mod clean;
 pub mod fill;
@@ -14,11 +14,11 @@ use std::fmt::Debug;
 const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
-/// An index of accounts by the Secrets that they list, and of Secrets by their account, as `namespace/name`.
+/// Indexes of service accounts by the Secrets that they list, and of Secrets by their account, as `namespace/name`.
 const BY_SECRET: &str = "secret";
 const BY_ACCOUNT: &str = "account";
 
-/// Signs tokens that do not end.
+/// Signs tokens that do not expire.
 pub trait TokenSigner: Debug + Send + Sync {
     fn sign(&self, claims: &Value) -> Result<String, String>;
 }
@@ -40,7 +40,7 @@ fn index(world: &mut World) {
     });
 }
 
-/// The account that a Secret is of, by its name, and by its uid where the Secret says one.
+/// The account that a Secret names: by its name, and by its uid if the Secret has one.
 fn account_of<'a>(world: &'a World, secret: Seen<'_, Secret>) -> Option<Seen<'a, ServiceAccount>> {
     let meta = secret.meta();
     let account = world.get::<ServiceAccount>(&holdfast_world::Key::new(&meta.namespace, meta.annotation(NAME)?))?;

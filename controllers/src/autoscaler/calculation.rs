@@ -1,4 +1,4 @@
-//! From usage to a number of pods.
+//! Computes a number of pods from usage.
 
 use super::limits::Tolerance;
 use crate::settings::AutoscalingSettings;
@@ -8,7 +8,7 @@ use holdfast_world::views::pod::{Condition, Container};
 use holdfast_world::{Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a pod used, in thousandths, until when, and over how many milliseconds.
+/// A pod's usage in thousandths, the end of its window, and the window's length in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub milli: i64,
@@ -18,7 +18,7 @@ pub struct Sample {
 
 pub type Samples = BTreeMap<String, Sample>;
 
-/// A size, and what is used: a percentage where the target is one, and the average.
+/// A proposed size and the present usage: the average, and a percentage if the target is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proposal {
     pub size: i64,
@@ -26,7 +26,7 @@ pub struct Proposal {
     pub milli: i64,
 }
 
-/// The pods and what is known of them.
+/// The pods with their samples.
 pub struct Usage<'a> {
     pub pods: &'a [Seen<'a, Pod>],
     pub samples: Samples,
@@ -36,7 +36,7 @@ pub struct Usage<'a> {
     pub settings: AutoscalingSettings,
 }
 
-/// Those that count, those that do not work yet, and those of which nothing is known.
+/// Pods by what is known of them: pods that count, pods that are not ready, and pods without a sample.
 struct Groups {
     ready: usize,
     unready: BTreeSet<String>,
@@ -62,7 +62,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// Whether what a pod used until now says nothing, because it has only begun to work.
+    /// Whether a pod's sample says nothing because the pod has only just started.
     fn is_starting(&self, pod: Seen<'_, Pod>, sample: Sample) -> bool {
         let ready = Condition::find(&pod.view.status.conditions, "Ready");
         let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
@@ -75,7 +75,7 @@ impl Usage<'_> {
         }
     }
 
-    /// For a target in percent of what pods request.
+    /// The proposal for a target in percent of the pods' requests.
     pub fn of_requests(mut self, target: i64, resource: &str, container: &str) -> Result<Proposal, String> {
         let groups = self.checked_groups(resource)?;
         let mut requests = BTreeMap::new();
@@ -102,7 +102,7 @@ impl Usage<'_> {
         Ok(Proposal { size, percent: Some(percent), milli })
     }
 
-    /// For a target that each pod should use on average.
+    /// The proposal for a target that each pod should use on average.
     pub fn of_average(mut self, target: i64, resource: &str) -> Result<Proposal, String> {
         let groups = self.checked_groups(resource)?;
         let average = |samples: &Samples| {
@@ -126,7 +126,7 @@ impl Usage<'_> {
         Ok(groups)
     }
 
-    /// Pods without a sample are taken for those that would least change the size.
+    /// Pods without a sample are assumed to have the usage that changes the size least.
     fn size(
         mut self,
         groups: &Groups,
@@ -164,7 +164,7 @@ impl Usage<'_> {
     }
 }
 
-/// What a pod requests of a resource, in thousandths.
+/// A pod's request for a resource, in thousandths.
 fn request(pod: Seen<'_, Pod>, resource: &str, container: &str) -> Result<i64, String> {
     let spec = &pod.view.spec;
     if let Some(text) = spec.resources.requests.get(resource).filter(|_| container.is_empty()) {
@@ -188,13 +188,13 @@ pub fn milli(text: &str) -> i64 {
     i64::try_from(nanos.div_euclid(1_000_000) + i128::from(nanos.rem_euclid(1_000_000) != 0)).unwrap_or(i64::MAX)
 }
 
-/// A number of thousandths as quantities are written.
+/// Thousandths as a quantity.
 pub fn quantity_text(milli: i64) -> String {
     let text = format!("{milli}m");
     quantity::canonical(&text).unwrap_or(text)
 }
 
-/// For one value that all pods share: as many as are ready, times the ratio.
+/// The size for one value that all pods share: the number of ready pods, times the ratio.
 pub fn by_ratio(pods: &[Seen<'_, Pod>], current: i64, ratio: f64, tolerance: Tolerance) -> Result<i64, String> {
     if current == 0 {
         return Ok(ratio.ceil() as i64);
@@ -210,7 +210,7 @@ pub fn by_ratio(pods: &[Seen<'_, Pod>], current: i64, ratio: f64, tolerance: Tol
     Ok((ratio * ready as f64).ceil() as i64)
 }
 
-/// For one value of which each pod should have so much: the size, and how much each has.
+/// The size for one value of which each pod should have a share of `target`, and the present share.
 pub fn per_pod(milli: i64, target: i64, current: i64, tolerance: Tolerance) -> (i64, i64) {
     let ratio = milli as f64 / (target as f64 * current as f64);
     let size = if tolerance.allows(ratio) { current } else { (milli as f64 / target as f64).ceil() as i64 };

@@ -1,31 +1,31 @@
-//! How far and how fast a size may change.
+//! Limits how far and how fast a size may change.
 
 use holdfast_core::schema::quantity;
 use holdfast_world::Time;
 use holdfast_world::views::autoscaler::{AutoscalerSpec, Behavior, Policy, Rules};
 
-/// Without rules a size may double at a time, or become this.
+/// Without a scale-up policy a size may at most double, or become this size.
 const SMALL: i64 = 4;
-/// The longest window, and the longest period of a policy, that rules may have.
+/// The longest stabilization window, and the longest period of a policy, that the API allows.
 const MEMORY_SECONDS: i64 = 3600;
 
-/// What was recommended and done.
+/// Past recommendations and changes.
 #[derive(Debug, Default)]
 pub struct Memory {
     recommended: Vec<(Time, i64)>,
-    /// By how many pods sizes changed.
+    /// Changes of the size, as differences.
     changes: Vec<(Time, i64)>,
 }
 
 impl Memory {
-    /// The size that is there first counts as recommended.
+    /// The first recommendation is the size that is found.
     pub fn begin(&mut self, now: Time, current: i64) {
         if self.recommended.is_empty() {
             self.recommended.push((now, current));
         }
     }
 
-    /// Of each size only the last time counts: windows look for the highest and the lowest.
+    /// Only the latest time of each size is kept: windows look for the highest and the lowest size.
     fn recommend(&mut self, now: Time, size: i64, window_seconds: i64) {
         let oldest = now.plus_seconds(window_seconds.max(MEMORY_SECONDS).saturating_neg());
         self.recommended.retain(|(time, known)| *time >= oldest && *known != size);
@@ -38,7 +38,7 @@ impl Memory {
         self.changes.push((now, by));
     }
 
-    /// The last change did not come about.
+    /// Removes the last change, which failed.
     pub fn take_back(&mut self) {
         self.changes.pop();
     }
@@ -56,7 +56,7 @@ impl Memory {
     }
 }
 
-/// A size with what is to be said about it: of its stability, and of its limits.
+/// A limited size, with the reasons and messages for the conditions about stabilization and limits.
 pub struct Limited {
     pub size: i64,
     pub stable: (&'static str, &'static str),
@@ -81,7 +81,7 @@ const TOO_FAST_UP: (&str, &str) =
 const TOO_FAST_DOWN: (&str, &str) =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
-/// What becomes of a recommended size.
+/// Limits a recommended size.
 pub fn limit(
     spec: &AutoscalerSpec,
     window_seconds: i64,
@@ -119,7 +119,8 @@ pub fn limit(
     Limited { size, stable: reason, limit, is_limited: size != stable }
 }
 
-/// Keeps a size from following every movement: down goes to the highest of what was recommended lately, up to the lowest.
+/// Keeps a size from following every movement: within the stabilization windows scaling down goes only to the highest
+/// recent recommendation, and scaling up only to the lowest.
 fn stabilize(
     behavior: Option<&Behavior>,
     down_seconds: i64,
@@ -191,7 +192,7 @@ fn fastest_down(rules: &Rules, memory: &Memory, current: i64, now: Time) -> i64 
     }
 }
 
-/// How far usage may be from its target without a change.
+/// How far the ratio of usage to target may be from 1 without a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
     down: f64,

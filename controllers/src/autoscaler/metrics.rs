@@ -1,4 +1,4 @@
-//! Reading metrics, and what each kind of metric proposes.
+//! Reads metrics, and computes what size each kind of metric proposes.
 
 use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;
@@ -11,7 +11,7 @@ use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
 use holdfast_world::{Refusal, Seen, Selector, Time};
 
-/// What client-go says where an API is not served at all.
+/// client-go's message if an API is not served at all.
 const NOT_SERVED: &str = "the server could not find the requested resource";
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
 const MINUTE_MILLIS: i64 = 60_000;
@@ -19,26 +19,26 @@ const MINUTE_MILLIS: i64 = 60_000;
 /// The size that one metric proposes.
 pub struct Found {
     pub size: i64,
-    /// How messages call the metric.
+    /// The metric's name in messages.
     pub name: String,
-    /// As the status shows it.
+    /// The metric in the status.
     pub status: Value,
 }
 
-/// Why a metric says nothing: in the condition, and as events have it.
+/// Why a metric cannot be read: for the condition, and for the Event.
 pub struct Fault {
     pub reason: &'static str,
     pub condition: String,
     pub event: String,
 }
 
-/// Everything that a metric is judged by.
+/// The inputs of a metric's evaluation.
 pub struct Scene<'a> {
     pub namespace: &'a str,
     pub selector: &'a str,
     pub pods: &'a [Seen<'a, Pod>],
     pub tolerance: Tolerance,
-    /// How many pods should be, and how many are.
+    /// The desired and the present number of pods.
     pub wanted: i64,
     pub existing: i64,
     pub now: Time,
@@ -60,7 +60,7 @@ pub fn evaluate(scene: &Scene<'_>, metric: &Metric) -> Result<Result<Found, Faul
     }
 }
 
-/// The result of a step, which may have to be asked for.
+/// The result of a step, which may need a GET first.
 type Step<T> = Result<Result<T, String>, Ask>;
 
 macro_rules! known {
@@ -132,7 +132,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What the containers of each pod used: all of them, or the one that is meant.
+    /// The usage of each pod: of all its containers, or of the named one.
     fn resource_samples(&self, of: &ResourceMetric) -> Step<Samples> {
         let path = format!(
             "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={}",
@@ -148,7 +148,7 @@ impl Scene<'_> {
             let containers = item["containers"].as_array().into_iter().flatten();
             let mut meant =
                 containers.filter(|container| of.container.is_empty() || container["name"] == of.container.as_str());
-            // A pod of which a container tells nothing is left out.
+            // A pod with a container without usage is left out.
             let sum = meant.try_fold(0i64, |sum, container| {
                 Some(sum.saturating_add(milli(container["usage"][&of.name].as_str()?)))
             });
@@ -251,7 +251,8 @@ impl Scene<'_> {
 
     fn object_value(&self, of: &NamedMetric) -> Step<i64> {
         let object = &of.described_object;
-        // Kubernetes fills its text with the object before the fault, so that the two stand in each other's places.
+        // Kubernetes passes the object and the error to its format string in the wrong order; the message here is the
+        // same.
         let place = format!("{} on {} {}", object.kind, self.namespace, object.name);
         let within = |why: String| format!("unable to get metric {}: {place}/{why}", of.metric.name);
         let version = known!(self.custom_version()?.map_err(within));
@@ -329,7 +330,8 @@ impl Scene<'_> {
         Ok(Ok(values.fold(0, i64::saturating_add)))
     }
 
-    /// For one value: that all pods share, or of which each should have so much. The metric has a name for either.
+    /// The proposal for one value, which all pods share or of which each pod should have a share. The metric has a
+    /// different name in each case.
     fn by_target(
         &self,
         source: &str,

@@ -1,7 +1,7 @@
-//! HorizontalPodAutoscalers: as many pods as what they use asks for.
+//! HorizontalPodAutoscalers: scale a target to the number of pods that its usage needs.
 //!
-//! Each is looked at every fifteen seconds. The scale of its target and the metrics are asked for; what was recommended
-//! and done before is kept in memory, and a restart begins anew with the size that it finds.
+//! Each autoscaler is evaluated every fifteen seconds. Its target's scale and its metrics are read with GETs. Past
+//! recommendations and changes are kept in memory; after a restart the memory starts with the present size.
 
 mod calculation;
 mod limits;
@@ -36,13 +36,13 @@ impl Autoscalers {
     }
 }
 
-/// What is remembered of an autoscaler.
+/// The memory of an autoscaler.
 #[derive(Default)]
 struct Known {
     next: Option<Time>,
     memory: Memory,
     selector: Option<Selector>,
-    /// The change of size that was asked for last.
+    /// The change of size that was last requested.
     rescale: Option<Rescale>,
 }
 

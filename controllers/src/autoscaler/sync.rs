@@ -1,4 +1,4 @@
-//! One look at an autoscaler: its target's scale, its metrics, a new size, and what there is to say.
+//! One evaluation of an autoscaler: its target's scale, its metrics, the new size, its status and Events.
 
 use super::Known;
 use super::limits::{Tolerance, limit};
@@ -27,20 +27,20 @@ struct Sync<'w> {
     autoscaler: Seen<'w, HorizontalPodAutoscaler>,
     owner: Subject<'w>,
     now: Time,
-    /// Conditions that are set: type, whether it holds, reason, message.
+    /// Conditions to be set: type, status, reason, message.
     conditions: Vec<(&'static str, bool, String, String)>,
     notes: Vec<Note>,
     metrics: Value,
 }
 
-/// The status that a look ends with.
+/// The sizes in the status at the end of an evaluation.
 struct Sizes {
     current: i64,
     desired: i64,
     rescaled: bool,
 }
 
-/// What a look has before it.
+/// The inputs of an evaluation.
 pub struct View<'a> {
     pub world: &'a World,
     pub read: Read<'a>,
@@ -96,7 +96,7 @@ pub fn sync(
     Ok(sync.end(plan, Sizes { current, desired, rescaled: desired != current }))
 }
 
-/// What is to be resized.
+/// The target, with its scale.
 struct Target {
     resource: Resource,
     key: Key,
@@ -147,7 +147,7 @@ impl Sync<'_> {
         self.end(Plan::default(), sizes)
     }
 
-    /// The largest size that a metric proposes, and its name.
+    /// The largest size that a metric proposes, and the metric's name.
     fn measure(
         &mut self,
         view: &View<'_>,
@@ -168,7 +168,7 @@ impl Sync<'_> {
             return Ok(Err(self.tell("InvalidSelector", why)));
         }
         let pods = view.world.select::<Pod>(namespace, &selector);
-        // Pods of one template share their labels.
+        // Pods of one template share their labels, so neighbours need not be tested twice.
         let mut labelled: Vec<_> = pods.iter().map(|pod| pod.meta()).collect();
         labelled.dedup_by(|one, other| one.labels.is_same(&other.labels));
         let selects = |other: &Known| {
@@ -230,7 +230,7 @@ impl Sync<'_> {
             (event, fault)
         });
         match (best, fault) {
-            // What cannot be read might ask for more.
+            // A metric that cannot be read might propose a larger size, so the size is not reduced.
             (Some((size, _)), Some((event, fault))) if size < scene.wanted => Ok(Err(self.inactive(event, &fault))),
             (Some((size, name)), _) => {
                 let message = format!("the HPA was able to successfully calculate a replica count from {name}");
@@ -248,7 +248,7 @@ impl Sync<'_> {
         event
     }
 
-    /// The size within its limits, and why it changes.
+    /// The size within its limits, and the reason of the change.
     fn limit(
         &mut self,
         settings: AutoscalingSettings,

@@ -41,7 +41,7 @@ fn add_pod(trial: &mut Trial, name: &str) {
     trial.patch_status("pods", name, status);
 }
 
-/// Each of the first pods used so much.
+/// Sets the usage of the first pods.
 fn used(trial: &mut Trial, pods: &[&str]) {
     let now = trial.now();
     let item = |(number, cpu): (usize, &&str)| {
@@ -93,7 +93,7 @@ fn a_target_that_is_absent_or_empty() {
     assert_eq!(trial.take_notes(), ["Warning FailedGetScale replicasets.apps \"r\" not found"]);
 }
 
-/// The one kind without a group that has a scale.
+/// ReplicationController is the only kind of the core group with a scale.
 #[test]
 fn a_replication_controller_is_a_target() {
     let target = json!({"apiVersion": "v1", "kind": "ReplicationController", "name": "old"});
@@ -108,8 +108,8 @@ fn a_replication_controller_is_a_target() {
     assert_eq!(replicas(&trial), 1);
 }
 
-/// The server answers with a Status, and its message is all that is told: only where it answers otherwise, as for a group
-/// that nobody serves, the client adds what it asked for.
+/// The server's answer is a Status, whose message is used as it is. Only for other answers, such as that for a group
+/// that is not served, client-go appends the request to the message.
 #[test]
 fn a_target_that_has_no_scale() {
     let target = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"});
@@ -218,7 +218,7 @@ fn two_for_the_same_pods() {
     assert_eq!(condition(&trial, "ScalingActive"), ambiguous);
 }
 
-/// The condition and the events of a metric that nobody serves.
+/// The condition and the Events for a metric that is not served.
 fn unserved(metric: Value) -> (String, Vec<String>) {
     let mut trial = started(1, json!({"metrics": [metric]}));
     trial.run();

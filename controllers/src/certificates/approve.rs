@@ -1,4 +1,4 @@
-//! Approves requests of kubelets for certificates to be known by, where whoever asks may ask for such.
+//! Approves kubelets' requests for client certificates, if the requestor is authorized to request them.
 
 use super::request::Requested;
 use super::{APPROVED, DENIED, KUBELET_CLIENT, is};
@@ -8,7 +8,8 @@ use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
 use std::collections::BTreeMap;
 
-/// What who asks must be allowed to create, and what is said then: for a certificate of their own, or of any node.
+/// The subresource that the requestor must be allowed to create, and the approval's message: for the node's own
+/// certificate, or for any node's.
 const WAYS: [(&str, &str); 2] = [
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
@@ -17,7 +18,7 @@ const WAYS: [(&str, &str); 2] = [
 /// Plans a request at a time.
 #[derive(Default)]
 pub struct Approver {
-    /// What is allowed to who asked, by the request's uid and the way; until it is approved.
+    /// The reviews of each request and whether they allowed it, until the request is approved.
     allowed: BTreeMap<Key, BTreeMap<String, bool>>,
 }
 
@@ -82,14 +83,14 @@ impl Controller for Approver {
                 Some(false) => {}
             }
         }
-        // Who asks may be allowed to later.
+        // The requestor may become authorized later.
         plan.left.push("subject access review was not approved".into());
         plan.unready = true;
         plan
     }
 
     fn reviewed(&mut self, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
-        // Who cannot be judged now is asked about again.
+        // A failed review is repeated later.
         let allowed = answer.is_ok_and(|answer| answer["status"]["allowed"] == true);
         self.allowed.entry(key.clone()).or_default().insert(review.to_string(), allowed);
     }

@@ -1,4 +1,4 @@
-//! Deletes requests that are settled or forgotten, and those whose certificate has ended.
+//! Deletes certificate requests that are settled or abandoned, and those whose certificate has expired.
 
 use super::{APPROVED, DENIED, FAILED};
 use crate::encoded::decode;
@@ -41,7 +41,7 @@ impl Controller for Cleaner {
     }
 }
 
-/// When nobody needs a request any more.
+/// When a request is no longer needed.
 fn end(found: Seen<'_, CertificateSigningRequest>) -> Option<Time> {
     let issued = !found.status.certificate.is_empty();
     let settled = found.status.conditions.iter().filter_map(|condition| {

@@ -1,4 +1,4 @@
-//! Requests for certificates: those of kubelets are approved, approved ones are signed, old ones are deleted.
+//! Certificate signing requests: approves those of kubelets, signs approved ones, and deletes old ones.
 
 pub mod approve;
 pub mod clean;
@@ -22,21 +22,22 @@ const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
 
-/// A certificate authority, with its key. The same request under the same terms may give another certificate.
+/// A certificate authority with its key. Signing the same request with the same terms again may give a different
+/// certificate.
 pub trait Signer: Debug + Send + Sync {
-    /// Answers a certificate as PEM for a request in DER (PKCS #10) of which the signature was not checked yet.
+    /// Returns the PEM certificate for a request in DER (PKCS #10) whose signature was not verified yet.
     fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String>;
 
-    /// When the authority's own certificate ends.
+    /// When the authority's own certificate expires.
     fn end(&self) -> Time;
 }
 
-/// What a certificate says beside what was requested: subject and names come from the request.
+/// The content of a certificate beside the subject and the names, which come from the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     pub not_before: Time,
     pub not_after: Time,
-    /// As requests name them: `client auth`, `digital signature`.
+    /// As requests name the usages: `client auth`, `digital signature`.
     pub usages: Vec<String>,
     /// Different for every plan.
     pub seed: u64,
@@ -46,7 +47,7 @@ fn is(request: &CertificateSigningRequest, kind: &str) -> bool {
     Condition::is_true(&request.status.conditions, kind)
 }
 
-/// Approved and denied at once is denied.
+/// A request that is both approved and denied counts as denied.
 fn is_approved(request: &CertificateSigningRequest) -> bool {
     is(request, APPROVED) && !is(request, DENIED)
 }

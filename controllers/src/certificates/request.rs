@@ -1,4 +1,4 @@
-//! What is in a request, and what requests of kubelets must look like.
+//! The content of certificate requests, and the rules for those of kubelets.
 
 use crate::encoded::decode;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -13,7 +13,7 @@ const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 const SERVER_AUTH: &str = "server auth";
 
-/// A request as it was decoded.
+/// A decoded request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     pub der: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Requested {
 }
 
 impl Requested {
-    /// Of PEM in base64, as objects have it.
+    /// Decodes PEM in base64, as in objects.
     pub fn decode(text: &str) -> Result<Requested, String> {
         let pem = decode(text).ok_or("it is no base64")?;
         let (_, block) = parse_x509_pem(&pem).map_err(|fault| fault.to_string())?;
@@ -65,7 +65,7 @@ impl Requested {
         Ok(found)
     }
 
-    /// Why it is no request of a kubelet for a certificate to be known by at the API server.
+    /// Why it is no valid request for a kubelet's client certificate.
     pub fn kubelet_client(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         none(self.dns_names, "DNS")?;
@@ -76,7 +76,7 @@ impl Requested {
         just(usages, CLIENT_AUTH)
     }
 
-    /// Why it is no request of a kubelet for a certificate to be reached by.
+    /// Why it is no valid request for a kubelet's serving certificate.
     pub fn kubelet_serving(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         if self.dns_names + self.addresses == 0 {
@@ -98,7 +98,7 @@ impl Requested {
     }
 }
 
-/// Why usages are none of a client of the API server.
+/// Why the usages are invalid for a client of the API server.
 pub fn client_usages(usages: &[String]) -> Result<(), String> {
     let known = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH];
     if let Some(other) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {
@@ -112,7 +112,8 @@ fn none(number: usize, what: &str) -> Result<(), String> {
     if number == 0 { Ok(()) } else { Err(format!("{what} subjectAltNames are not allowed")) }
 }
 
-/// Encipherment is for RSA keys alone.
+/// Checks that the usages are `purpose` and `digital signature`. `key encipherment`, which only RSA keys use, is
+/// optional.
 fn just(usages: &[String], purpose: &str) -> Result<(), String> {
     let mut wanted = vec![DIGITAL_SIGNATURE, purpose];
     let mut named: Vec<&str> = usages.iter().map(String::as_str).filter(|usage| *usage != KEY_ENCIPHERMENT).collect();

@@ -1,4 +1,4 @@
-//! Signs what was approved, for the signers that are this cluster's own.
+//! Signs approved requests, for this cluster's own signers.
 
 use super::request::{Requested, client_usages};
 use super::{API_CLIENT, FAILED, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms, is, is_approved};
@@ -11,11 +11,11 @@ use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Sta
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The least that anybody can ask for.
+/// The shortest duration that a request can ask for.
 const SECONDS_MIN: i64 = 600;
-/// How much earlier a certificate begins, for clocks that are late.
+/// By how much a certificate's validity begins earlier, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;
-/// Certificates that live shorter lose nothing of it by beginning earlier.
+/// A certificate with a shorter validity is extended by the earlier beginning instead of being shortened.
 const SHORT_SECONDS: i64 = 8 * 3600;
 
 /// Plans a request at a time.
@@ -106,7 +106,7 @@ fn push(status: &mut holdfast_value::Map, condition: Value) {
     }
 }
 
-/// Why a signer does not sign a request, whoever approved it.
+/// Why a signer refuses a request even if it is approved.
 fn fits(signer: &str, requested: &Requested, usages: &[String]) -> Result<(), String> {
     match signer {
         KUBELET_CLIENT => requested.kubelet_client(usages),

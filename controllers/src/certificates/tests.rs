@@ -8,7 +8,7 @@ use holdfast_world::Trial;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Answers the same certificate to all, and keeps under which terms.
+/// Returns the same certificate for all requests, and records the terms.
 #[derive(Debug, Default)]
 struct Scribe(Mutex<Vec<Terms>>);
 

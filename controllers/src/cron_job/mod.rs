@@ -1,4 +1,4 @@
-//! CronJobs: a job at each time of a schedule.
+//! CronJobs: create a Job at each time of a schedule.
 
 mod times;
 
@@ -19,7 +19,7 @@ use holdfast_world::{
 use times::Missed;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// The index of CronJobs by the jobs that their status lists.
+/// The index of CronJobs by the Jobs that their status lists.
 const LISTED: &str = "listed jobs";
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Controller for CronJobs {
             keys.add(Key::new(&change.key.namespace, &owner.name));
         }
         if change.after.is_none() {
-            // The status names jobs that it no longer owns, too.
+            // The status may also list Jobs that the CronJob no longer owns.
             let place = listed_place(&change.key.namespace, &change.key.name);
             world.indexed::<CronJob>(LISTED, &place).for_each(|cron_job| keys.add(cron_job.object.key()));
         }
@@ -92,7 +92,8 @@ fn listed_place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// How long a CronJob is left alone whose schedule changed: times of the new one that have gone by start nothing.
+/// How long a CronJob waits after its schedule changed: times of the new schedule that have passed already start
+/// nothing.
 fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     let times = |cron_job: Seen<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
     let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
@@ -105,7 +106,7 @@ fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     Some(sync.next(&clock)?.millis_since(now))
 }
 
-/// One CronJob as it is, and what becomes of it.
+/// The plan for one CronJob.
 struct Sync<'w> {
     world: &'w World,
     owner: Subject<'w>,
@@ -114,11 +115,11 @@ struct Sync<'w> {
     now: Time,
     status: CronJobStatus,
     plan: Plan,
-    /// What is done once the status is written.
+    /// Actions after the status is written.
     after: Vec<Action>,
 }
 
-/// The schedule in its zone.
+/// The schedule with its time zone.
 struct Clock {
     schedule: Schedule,
     zone: jiff::tz::TimeZone,
@@ -160,7 +161,7 @@ impl<'w> Sync<'w> {
         self.plan.notes.push(note);
     }
 
-    /// Deletes finished jobs beyond what is to be kept, oldest first.
+    /// Deletes the oldest finished Jobs beyond the history limits.
     fn clean_up(&mut self) {
         let spec = &self.cron_job.view.spec;
         let limits = [("Complete", spec.successful_jobs_history_limit), ("Failed", spec.failed_jobs_history_limit)];
@@ -169,7 +170,7 @@ impl<'w> Sync<'w> {
             let Some(limit) = limit else { continue };
             let ended = |job: &&Seen<'_, Job>| job.end().is_some_and(|end| end.kind == kind);
             let mut ended: Vec<_> = self.jobs.iter().filter(ended).copied().collect();
-            // Jobs that never started are the newest.
+            // Jobs that never started count as the newest.
             let start = |job: &Seen<'_, Job>| (job.status.start_time.is_none(), job.status.start_time);
             ended.sort_by(|a, b| (start(a), &a.meta().name).cmp(&(start(b), &b.meta().name)));
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
@@ -199,7 +200,7 @@ impl<'w> Sync<'w> {
         self.status.active.retain(|job| job["uid"] != uid);
     }
 
-    /// The schedule to follow; nothing while it is not to be followed; an error that people should know of.
+    /// The schedule to follow; `Ok(None)`: none for now; `Err`: the Event for an invalid one.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<Clock>, Note> {
         let spec = &self.cron_job.view.spec;
@@ -220,14 +221,14 @@ impl<'w> Sync<'w> {
             let message = format!("unparseable schedule: {} : {fault}", Value::from(spec.schedule.as_str()));
             self.owner.warning("UnparseableSchedule", message)
         })?;
-        // A schedule without a zone is in UTC, whatever the zone of the machine.
+        // A schedule without a time zone is in UTC, whatever the machine's time zone is.
         let name = spec.time_zone.as_deref().or(schedule.zone()).unwrap_or("UTC");
         let zone = schedule::zone(name).ok_or_else(|| unknown(name))?;
         Ok(Some(Clock { schedule, zone }))
     }
 
-    /// Starts the job that is due, and says when to look again. Answers the name of the job of the newest time of the
-    /// schedule, if it is there already.
+    /// Starts the Job that is due, and sets the time of the next plan. Returns the name of the Job of the newest passed
+    /// time, if that Job exists already.
     fn follow(&mut self, clock: &Clock) -> Option<String> {
         if clock.schedule.zone().is_some() && self.cron_job.spec.time_zone.is_none() {
             let message = format!(
@@ -239,7 +240,7 @@ impl<'w> Sync<'w> {
         }
         let last = self.last();
         let deadline = self.cron_job.spec.starting_deadline_seconds;
-        // Nothing older than the deadline is started any more.
+        // Times older than the deadline start nothing any more.
         let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
         let missed = match Missed::since(since, self.now, |time| clock.next(time)) {
             Ok(missed) => missed,
@@ -249,7 +250,8 @@ impl<'w> Sync<'w> {
                 return None;
             }
         };
-        // What is made up for is told once: when its job is there, the status is all that is to be written.
+        // Missed times are reported once: if the Job of the newest time exists already, only the status remains to be
+        // written.
         let is_started = |time: Time| self.world.get::<Job>(&self.key_of(time)).is_some();
         if missed.is_many && !missed.newest.is_some_and(is_started) {
             let message =
@@ -268,19 +270,19 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    /// When a job was started last, as far as anybody knows.
+    /// When a Job was last started, as far as the status says.
     fn last(&self) -> Time {
         self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
     }
 
-    /// The next time of the schedule from now on.
+    /// The next time of the schedule after now.
     fn next(&self, clock: &Clock) -> Option<Time> {
         let last = self.last();
         let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
         clock.next(newest.unwrap_or(last))
     }
 
-    /// The job of a time of the schedule.
+    /// The key of the Job for a time of the schedule.
     fn key_of(&self, time: Time) -> Key {
         let name = format!("{}-{}", self.cron_job.meta().name, time.seconds().div_euclid(60));
         Key::new(&self.cron_job.meta().namespace, &name)
@@ -295,7 +297,7 @@ impl<'w> Sync<'w> {
             return None;
         }
         if let Some(job) = self.world.get::<Job>(&key) {
-            // Started by the plan before this one: now that it is there, the status can name it.
+            // The previous plan created the Job; now that it exists, the status can name it.
             if !job.meta().is_controlled_by(&self.cron_job.meta().uid) {
                 return None;
             }
@@ -322,8 +324,8 @@ impl<'w> Sync<'w> {
         None
     }
 
-    /// The jobs that the status lists as active and that have not finished, with the uids that it lists. Of one that is
-    /// not owned it is not asked whether it has finished: it is listed for as long as it is there.
+    /// The Jobs that the status lists as active and that have not finished, with the listed uids. A Job that the
+    /// CronJob does not own is listed as long as it exists, finished or not.
     fn running(&self) -> Vec<(String, Seen<'w, Job>)> {
         let running = |listed: &Value| {
             let uid = listed["uid"].as_str()?;
@@ -336,7 +338,7 @@ impl<'w> Sync<'w> {
         self.status.active.iter().filter_map(running).collect()
     }
 
-    /// The job of the name that the status lists, whoever owns it.
+    /// The Job with the name that the status lists, whoever owns it.
     fn listed(&self, listed: &Value) -> Option<Seen<'w, Job>> {
         self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }
@@ -360,7 +362,7 @@ impl<'w> Sync<'w> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
     }
 
-    /// Compares the jobs that there are with those that the status lists.
+    /// Compares the existing Jobs with those that the status lists as active.
     fn look_after_active(&mut self, started: Option<&str>) {
         for job in self.jobs.clone() {
             let (uid, name) = (&job.meta().uid, &job.meta().name);
@@ -380,7 +382,7 @@ impl<'w> Sync<'w> {
                 self.status.last_successful_time = self.status.last_successful_time.max(job.status.completion_time);
             }
         }
-        // A job that was let go of is not missing.
+        // A Job that was released exists and so is not missing.
         let gone = |job: &&Value| self.listed(job).is_none();
         let gone: Vec<Value> = self.status.active.iter().filter(gone).cloned().collect();
         for job in gone {

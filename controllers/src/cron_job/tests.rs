@@ -212,7 +212,7 @@ fn a_restart_starts_nothing_twice() {
     assert_eq!(trial.list("jobs").len(), 2);
 }
 
-/// An API server that knows other zones, or looks less closely, stores what this controller cannot follow.
+/// An API server with other time zones, or weaker validation, may store a schedule that this controller cannot follow.
 #[test]
 fn what_cannot_be_followed_is_told_and_waits_for_a_change() {
     let unknown = "invalid timeZone: \"Europe/Nowhere\": unknown time zone Europe/Nowhere";
@@ -248,7 +248,7 @@ fn a_new_schedule_makes_up_for_nothing() {
     trial.run_for(31 * 60);
     assert_eq!(trial.names("jobs"), [job(30)]);
     trial.run_for(20 * 60);
-    // It would have been due a minute ago.
+    // The new schedule's time passed a minute ago.
     trial.patch("cronjobs", "c", json!({"spec": {"schedule": "50 * * * *"}}));
     trial.run_for(58 * 60);
     assert_eq!(trial.names("jobs"), [job(30)]);

@@ -1,21 +1,21 @@
-//! Which times of a schedule have passed.
+//! Computes which times of a schedule have passed.
 
 use holdfast_world::Time;
 
-/// From so many missed times on people should look at it.
+/// With more missed times than this, people are told.
 const MANY: i64 = 100;
 
-/// The times of a schedule that passed without a job.
+/// The times of a schedule that passed without a Job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
-    /// The only one for which a job may still be started.
+    /// The only time for which a Job may still be started.
     pub newest: Option<Time>,
     pub is_many: bool,
 }
 
 impl Missed {
-    /// The times after `since` up to `now`. How many they are is estimated from the first two, so that the cost does not
-    /// grow with how long nobody looked. `next` never goes back when its time goes on.
+    /// The times after `since` up to `now`. Their number is estimated from the first two, so that the cost does not
+    /// grow with the length of the gap. `next` must be monotonic.
     pub fn since(since: Time, now: Time, next: impl Fn(Time) -> Option<Time>) -> Result<Missed, &'static str> {
         let nothing = "time difference between two schedules is less than 1 second";
         let first = next(since).ok_or(nothing)?;
@@ -31,7 +31,7 @@ impl Missed {
         }
         let count = (now.seconds() - first.seconds()) / interval + 1;
         let passed = |time: Time| next(time).filter(|time| *time <= now);
-        // Even times are found from there at once; for others that may be too late already.
+        // If the times are evenly spaced, this finds the newest one at once; otherwise it may be too late already.
         let mut since = first.plus_seconds((count - 2).saturating_mul(interval));
         if passed(since).is_none() {
             since = last_before(first, since, |time| passed(time).is_some());
@@ -41,7 +41,7 @@ impl Missed {
     }
 }
 
-/// The last second for which `holds`, between one for which it does and one for which it does not.
+/// The last second for which `holds`, between `yes`, for which it does, and `no`, for which it does not.
 fn last_before(mut yes: Time, mut no: Time, holds: impl Fn(Time) -> bool) -> Time {
     while no.seconds() - yes.seconds() > 1 {
         let middle = yes.plus_seconds((no.seconds() - yes.seconds()) / 2);
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(missed(0, 100 * 3600, hourly), Ok((Some(100 * 3600), false)));
         assert_eq!(missed(0, 101 * 3600 + 5, hourly), Ok((Some(101 * 3600), true)));
         assert!(missed(0, 10, |_| None).is_err());
-        // Times that lie unevenly: twice close together, then far apart.
+        // Unevenly spaced times: two close together, then one far away.
         let uneven = |time: i64| [10, 11, 1000].into_iter().find(|other| *other > time);
         assert_eq!(missed(0, 1500, uneven), Ok((Some(1000), true)));
     }

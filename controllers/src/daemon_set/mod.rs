@@ -1,4 +1,4 @@
-//! DaemonSets: a pod on every node where it may run.
+//! DaemonSets: run a pod on every node where it may run.
 
 mod node;
 mod rolling;
@@ -20,19 +20,19 @@ use node::Placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many pods one plan makes, and how many it deletes.
+/// How many pods one plan creates, and how many it deletes.
 const BURST: usize = 250;
-/// The number of the template that old clients count.
+/// The annotation with the template's generation, which old clients use.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const POD_GENERATION: &str = "pod-template-generation";
 
-/// A failed pod is replaced at once, and each further one of its node later than the last, up to so long.
+/// How many failed pods of a node are replaced without a wait, and the longest wait before a further one.
 const AT_ONCE: u32 = 1;
 const MAX_MILLIS: i64 = 15 * 60 * 1_000;
 
 pub struct DaemonSets {
     back_offs: BackOffs,
-    /// What is deleted though pods cannot be made, as the last plan for a set has it.
+    /// The deletions of each set's last plan, to be carried out even if creations are refused.
     deletions: BTreeMap<Key, Vec<Action>>,
 }
 
@@ -115,7 +115,7 @@ impl Controller for DaemonSets {
         let mut sync = Sync::of(world, set, stamp, Plan::default());
         sync.plan = Plan { notes, ..Plan::default() };
         if pods::concern_pods(refused) {
-            // What is too much goes all the same: it may be what keeps the others from being made.
+            // Surplus pods are deleted even if creations were refused: they may be what fills the quota.
             sync.plan.together(self.deletions.remove(key).unwrap_or_default());
             sync.tell();
         }
@@ -123,7 +123,7 @@ impl Controller for DaemonSets {
     }
 }
 
-/// One plan in the making.
+/// A plan being made.
 struct Sync<'w> {
     world: &'w World,
     set: Seen<'w, DaemonSet>,
@@ -133,12 +133,12 @@ struct Sync<'w> {
     hash: String,
     template: Value,
     placement: Placement,
-    /// Its pods by node, the oldest first; those that have ended and are on their way out are left out.
+    /// The set's pods by node, oldest first, without those that have ended and are being deleted.
     pods: BTreeMap<&'w str, Vec<Seen<'w, Pod>>>,
-    /// On which nodes pods are made.
+    /// The nodes that lack a pod.
     missing: Vec<&'w str>,
     surplus: Vec<Seen<'w, Pod>>,
-    /// On which nodes this plan makes pods.
+    /// The nodes on which this plan creates pods.
     made: BTreeSet<&'w str>,
     plan: Plan,
 }
@@ -155,7 +155,7 @@ impl<'w> Sync<'w> {
         node::tolerate(&mut template);
         let placement = Placement::of(&template);
         let mut pods = BTreeMap::<_, Vec<_>>::new();
-        // One that neither has a node nor is meant for one is nobody's business.
+        // A pod that is neither on a node nor pinned to one is ignored.
         let counts =
             |pod: &Seen<'_, Pod>| !(node::of(pod.view).is_empty() || pod.is_finished() && pod.meta().is_deleting());
         for pod in claims.mine.into_iter().filter(counts) {
@@ -164,7 +164,7 @@ impl<'w> Sync<'w> {
         for pods in pods.values_mut() {
             pods.sort_by_key(|pod| {
                 let meta = &pod.object.meta;
-                // Of two pods of one second, the one of another revision was there before.
+                // Of two pods created in the same second, the one of another revision was there before.
                 let is_updated = meta.label(POD_REVISION) == Some(&hash);
                 (Reverse(!pod.spec.node_name.is_empty()), meta.creation_timestamp, is_updated, &meta.name)
             });
@@ -173,7 +173,7 @@ impl<'w> Sync<'w> {
         Sync { world, set, stamp, revisions, hash, template, placement, pods, missing, surplus, made, plan }
     }
 
-    /// The plan, and which of its actions do not depend on whether pods are made.
+    /// The plan, and those of its actions that do not depend on whether pods are created.
     fn run(mut self, back_offs: &mut BackOffs) -> (Plan, Vec<Action>) {
         for node in self.world.all::<Node>() {
             self.settle_node(node, back_offs);
@@ -192,7 +192,7 @@ impl<'w> Sync<'w> {
         (self.plan, deletions)
     }
 
-    /// One pod where it should run, none where it must not.
+    /// Ensures one pod on a node where the set should run, and none where it must not.
     fn settle_node(&mut self, node: Seen<'w, Node>, back_offs: &mut BackOffs) {
         let name = node.object.meta.name.as_str();
         let allowed = self.placement.on(node);
@@ -214,7 +214,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes a pod that has ended, so that another takes its place; one that failed not too soon after the last.
+    /// Deletes a pod that has ended, so that another replaces it; a failed pod only after a back-off.
     fn has_ended(&mut self, node: &str, pod: Seen<'w, Pod>, back_offs: &mut BackOffs) -> bool {
         let subject = Subject::from(self.set);
         let (namespace, name) = (&pod.meta().namespace, &pod.meta().name);
@@ -240,8 +240,8 @@ impl<'w> Sync<'w> {
         true
     }
 
-    /// Of several pods of one node, keeps the oldest of the present revision and the oldest of another: that one until
-    /// the new one is available, or as long as it is ready itself.
+    /// Of several pods on a node, keeps the oldest of the present revision and the oldest of another one. The latter
+    /// stays while it is ready and the new one is not available.
     fn keep_two(&mut self, running: &[Seen<'w, Pod>]) {
         if running.len() < 2 {
             return;
@@ -256,7 +256,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Pods that were never bound, for nodes that are gone: nobody else deletes them.
+    /// Deletes unbound pods for nodes that are gone, which no other controller deletes.
     fn drop_pods_of_absent_nodes(&mut self) {
         let is_absent = |node: &str| self.world.get::<Node>(&Key::cluster(node)).is_none();
         let absent = self.pods.iter().filter(|(node, _)| is_absent(node)).flat_map(|(_, pods)| pods);
@@ -291,8 +291,8 @@ impl<'w> Sync<'w> {
         self.set.meta().annotation(TEMPLATE_GENERATION)?.parse().ok()
     }
 
-    /// Whether a pod is of the present template. The number counts for pods that were made before there were hashes: of
-    /// one that was another set's of this name, it says nothing.
+    /// Whether a pod has the present template. The generation label decides only for pods without a hash label, which
+    /// are from before there were hashes. On a pod that an earlier set of the same name made it would mean nothing.
     fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
         if let Some(hash) = pod.meta().label(POD_REVISION) {
             return hash == self.hash;
@@ -305,7 +305,7 @@ impl<'w> Sync<'w> {
         pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
     }
 
-    /// Deletes old revisions beyond the limit, but for those of pods.
+    /// Deletes old revisions beyond the limit, except those that pods have.
     fn forget_revisions(&mut self) {
         let used: BTreeSet<&str> = self
             .pods

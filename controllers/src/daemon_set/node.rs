@@ -1,4 +1,4 @@
-//! Which nodes a DaemonSet's pods are for: by the rules by which the scheduler judges them, but for resources.
+//! Decides on which nodes a DaemonSet's pods run, by the scheduler's rules without resources.
 
 use crate::claim;
 use crate::planted::{Bug, planted};
@@ -11,7 +11,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::{DaemonSet, Node, Pod};
 use holdfast_world::{Change, Keys, Seen, World};
 
-/// What daemons run beside though others must not.
+/// Taints that every daemon tolerates, by condition and effect.
 const TOLERATED: [(&str, &str); 6] = [
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
@@ -21,7 +21,7 @@ const TOLERATED: [(&str, &str); 6] = [
     ("unschedulable", "NoSchedule"),
 ];
 
-/// The index of pods by the node that they are on, or meant for.
+/// The index of daemon pods by the node that they are on or pinned to.
 const PODS: &str = "daemon-pods";
 
 pub fn index_pods(world: &mut World) {
@@ -32,12 +32,12 @@ pub fn index_pods(world: &mut World) {
     });
 }
 
-/// The node of a pod, or the one that it is meant for.
+/// The node that a pod is on or pinned to.
 pub fn of(pod: &Pod) -> &str {
     if pod.spec.node_name.is_empty() { &pod.spec.affine_node } else { &pod.spec.node_name }
 }
 
-/// Where the pods of a template may run.
+/// Decides where pods of a template may run.
 pub struct Placement {
     node_name: String,
     labels: Selector,
@@ -49,7 +49,7 @@ pub struct Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
     pub should_run: bool,
-    /// Whether a pod that is there may stay.
+    /// Whether an existing pod may stay.
     pub may_stay: bool,
 }
 
@@ -106,7 +106,7 @@ impl Placement {
     }
 }
 
-/// Adds what every daemon tolerates.
+/// Adds the tolerations that every daemon has.
 pub fn tolerate(template: &mut Value) {
     let on_host = template["spec"]["hostNetwork"] == true;
     let network = on_host.then_some(("network-unavailable", "NoSchedule"));
@@ -124,16 +124,17 @@ pub fn tolerate(template: &mut Value) {
     template["spec"]["tolerations"] = tolerations.into();
 }
 
-/// Requires one node by its name, in place of whatever else was required of nodes.
+/// Requires one node by its name, instead of any other required node affinity.
 pub fn pin(pod: &mut Value, node: &str) {
     let by_name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
         json!({"nodeSelectorTerms": [{"matchFields": [by_name]}]});
 }
 
-/// The DaemonSets that a change of a node concerns: those that should run there and do not, or must not and do, and
-/// those that have a pod for a node that is gone. A taint that only new pods mind concerns nobody whose pod is ready, as
-/// in Kubernetes; an update waits no longer for one that is not ready.
+/// The DaemonSets that a change of a node concerns: those that should run there and do not, those that run there and
+/// must not, and those with a pod for a node that is gone. As in Kubernetes, a new taint that repels only new pods does
+/// not concern a set whose pod there is ready; if its pod is not ready, it does, because an update need no longer wait
+/// for the pod.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
     let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {

@@ -1,4 +1,4 @@
-//! Rolling updates of DaemonSets: old pods go first, or new ones come first where more may run for a while.
+//! Rolling updates of DaemonSets: old pods are deleted first, or, with `maxSurge`, new pods are created first.
 
 use super::Sync;
 use crate::planted::{Bug, planted};
@@ -7,14 +7,14 @@ use holdfast_world::views::workloads::{Amount, RollingUpdate};
 use holdfast_world::views::{Node, Pod};
 use std::collections::BTreeSet;
 
-/// The pods of one node in an update.
+/// The pods of one node during an update.
 struct Pair<'w> {
     node: &'w str,
     new: Option<Seen<'w, Pod>>,
     old: Option<Seen<'w, Pod>>,
-    /// Whether the pods are for this node: what is missing elsewhere holds nothing back.
+    /// Whether the set should run on this node: pods missing on other nodes do not delay an update.
     is_wanted: bool,
-    /// Whether there are more than that, which is put in order first.
+    /// Whether the node has more pods than these, which must be sorted out first.
     is_crowded: bool,
 }
 
@@ -54,7 +54,8 @@ impl<'w> Sync<'w> {
         Pair { node, new: new.first().copied(), old: old.first().copied(), is_wanted, is_crowded }
     }
 
-    /// Old pods go as far as not more are missing than allowed; those that are not available anyway go in any case.
+    /// Deletes old pods as long as no more than the allowed number is missing. Old pods that are not available are
+    /// deleted in any case.
     fn replace(&mut self, pairs: &[Pair<'w>], allowed: usize) {
         let (mut missing, mut broken, mut candidates) = (0, Vec::new(), Vec::new());
         for pair in pairs {
@@ -78,9 +79,9 @@ impl<'w> Sync<'w> {
         self.surplus.extend(broken.into_iter().chain(candidates));
     }
 
-    /// New pods come beside old ones, so many at a time; beside those that are not available in any case. An old pod goes
-    /// when the new one is available. On nodes that the pods are not for any more, old ones go while enough others run, and
-    /// at once where they are not available.
+    /// Creates new pods beside old ones: beside available ones up to the allowed number, beside unavailable ones in any
+    /// case. An old pod is deleted once the new one is available. On nodes where the set should no longer run, an old
+    /// pod is deleted while enough others are available, and at once if it is not available.
     fn surge(&mut self, pairs: &[Pair<'w>], desired: usize, allowed: usize) {
         let (mut surging, mut available) = (0, 0);
         let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());

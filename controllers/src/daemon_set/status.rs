@@ -1,4 +1,4 @@
-//! What the status of a DaemonSet tells.
+//! The status of a DaemonSet.
 
 use super::Sync;
 use crate::subject::{Subject, count};
@@ -31,7 +31,7 @@ impl Sync<'_> {
         self.plan.together(status.into_iter().collect());
     }
 
-    /// Of each node where a pod should run, the oldest counts.
+    /// On each node where a pod should run, the oldest pod counts.
     fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for node in self.world.all::<Node>() {

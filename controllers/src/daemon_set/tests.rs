@@ -36,7 +36,7 @@ fn update_to(trial: &mut Trial, image: &str) {
     trial.run();
 }
 
-/// The nodes that pods are meant for, with the images of the pods.
+/// The nodes that pods are pinned to, with the images of the pods.
 fn places(trial: &Trial) -> Vec<String> {
     let place = |pod: &Value| {
         let affinity = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -147,7 +147,7 @@ fn old_pods_are_replaced_one_by_one() {
     assert_eq!(all(&trial, "controllerrevisions.apps", "/revision").len(), 2);
 }
 
-/// A pod that waits for a node that repels it by now never becomes available, and the others do not wait for it.
+/// A pod waiting for a node that repels it now never becomes available; the other pods' updates do not wait for it.
 #[test]
 fn an_update_does_not_wait_for_nodes_that_repel_the_pods() {
     let strategies = [json!({}), surging(json!(1))];

@@ -1,4 +1,4 @@
-//! Revisions: each template of a Deployment has a number, and a ReplicaSet until too many came after it.
+//! Revisions: each template of a Deployment has a number, and a ReplicaSet until too many newer ones exist.
 
 use super::set::{DESIRED, MAX, Set, TEMPLATE_HASH};
 use super::status::{PROGRESSING, has_deadline};
@@ -11,24 +11,25 @@ use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Action, Key, Plan, Refused, Verb, View};
 use std::collections::BTreeMap;
 
-/// The former numbers of a set that is the newest once more.
+/// The annotation with the former numbers of a set that became the newest again.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const REVISION_HISTORY_MAX: usize = 2000;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const NAME_MAX: usize = 253;
 
-/// Whether an annotation is about one object alone, and not handed from Deployment to ReplicaSet or back.
+/// Whether an annotation belongs to one object alone, and is not copied between Deployment and ReplicaSet.
 pub fn is_own(annotation: &str) -> bool {
     [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED, MAX, super::rollback::ROLLBACK_TO].contains(&annotation)
 }
 
 impl Sync<'_> {
-    /// The number of the template: one more than that of all others.
+    /// The number of the present template: one more than the highest number of the other sets.
     fn revision(&self) -> i64 {
         self.old.iter().map(Set::revision).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Brings the annotations of the new set to the Deployment's, its number to the newest, and that to the Deployment.
+    /// Copies the Deployment's annotations to the new set, sets the set's number to the newest, and writes that number
+    /// to the Deployment.
     pub fn settle_revision(&mut self) -> Flow {
         let Some(set) = &self.new else { return GO_ON };
         let annotations = self.annotations_of(set);
@@ -54,7 +55,7 @@ impl Sync<'_> {
         GO_ON
     }
 
-    /// What annotations the new set is to have.
+    /// The annotations that the new set should have.
     fn annotations_of(&self, set: &Set<'_>) -> BTreeMap<String, String> {
         let mut annotations = BTreeMap::clone(&set.seen.meta().annotations);
         annotations.extend(self.handed_down());
@@ -75,7 +76,7 @@ impl Sync<'_> {
         own.filter(|(name, _)| !is_own(name)).map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// Notes the number of the template on the Deployment. It travels with the status.
+    /// Writes the template's number as an annotation of the Deployment, in the same request as the status.
     fn write_revision(&mut self, revision: &str, change: impl FnOnce(&mut Conditions, holdfast_world::Time)) {
         if self.wrote_status {
             return;
@@ -92,7 +93,7 @@ impl Sync<'_> {
         self.then(action);
     }
 
-    /// Makes a ReplicaSet for the template where there is none.
+    /// Creates a ReplicaSet for the template if there is none.
     pub fn ensure_new_set(&mut self) -> Flow {
         if self.new.is_some() {
             return GO_ON;
@@ -103,7 +104,8 @@ impl Sync<'_> {
         name.truncate(NAME_MAX - hash.len() - 1);
         let key = Key::new(&self.deployment.meta().namespace, &format!("{name}-{hash}"));
         if self.world.get::<ReplicaSet>(&key).is_some() {
-            // Somebody else's, or of another template: the next name is made with another number.
+            // The name belongs to another owner, or to another template: the next plan makes another name, with a
+            // higher collision count.
             self.write_status(|status| _ = status.insert("collisionCount", collisions.saturating_add(1).into()));
             return STOP;
         }
@@ -151,8 +153,7 @@ impl Sync<'_> {
         if size > 0 { action.told(self.subject().normal("ScalingReplicaSet", message)) } else { action }
     }
 
-    /// Deletes the oldest sets that are beyond the limit. Those that have pods, or that nobody looked at since they
-    /// changed, stay.
+    /// Deletes the oldest sets beyond the limit. A set with pods, or whose status is older than its spec, stays.
     pub fn forget_old_sets(&mut self) {
         let limit = self.deployment.spec.revision_history_limit.filter(|limit| *limit != i64::from(i32::MAX));
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return };
@@ -168,7 +169,7 @@ impl Sync<'_> {
     }
 }
 
-/// A history with one more number; the oldest are dropped where it becomes too long.
+/// Appends a number to a history, and drops the oldest numbers if it becomes too long.
 fn with_former(history: &str, former: &str) -> String {
     let mut all: Vec<&str> = history.split(',').filter(|number| !number.is_empty()).chain([former]).collect();
     while all.len() > 1 && all.iter().map(|number| number.len() + 1).sum::<usize>() - 1 > REVISION_HISTORY_MAX {
@@ -177,7 +178,7 @@ fn with_former(history: &str, former: &str) -> String {
     all.join(",")
 }
 
-/// Tells that a ReplicaSet was refused. One that somebody was faster with shows itself, and is dealt with then.
+/// Reports a refused creation of a ReplicaSet. If the set exists already, the next plan sees it and handles it.
 pub fn cannot_create(mut sync: Sync<'_>, creation: &Refused) -> Plan {
     sync.plan = Plan::default();
     if creation.refusal.is("AlreadyExists") || pods::is_expected(creation) {

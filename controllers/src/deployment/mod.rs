@@ -1,4 +1,4 @@
-//! Deployments: ReplicaSets of one template after the other.
+//! Deployments: one ReplicaSet for each template, with rollouts between them.
 
 mod history;
 mod recreate;
@@ -22,7 +22,7 @@ use set::Set;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-/// The annotation with the number of a template, on Deployments and ReplicaSets.
+/// The annotation with a template's number, on Deployments and ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 #[derive(Default)]
@@ -30,18 +30,18 @@ pub struct Deployments {
     compared: HashMap<Key, Compared>,
 }
 
-/// Which ReplicaSets have the template of a Deployment, as far as they were compared: a template may be large, and old
-/// sets may be many.
+/// Which ReplicaSets have the template of a Deployment, as far as they were compared. The results are kept because
+/// templates may be large and old sets may be many.
 #[derive(Default)]
 struct Compared {
-    /// The uid and the generation of the Deployment.
+    /// The uid and generation of the Deployment.
     of: (String, i64),
-    /// By the uids and the generations of the sets.
+    /// Results by the uids and generations of the sets.
     sets: HashMap<(String, i64), bool>,
 }
 
 impl Compared {
-    /// The first of the sets that has the template.
+    /// The index of the first set with the template.
     fn first(&mut self, deployment: &Meta, sets: &[Set<'_>], has_template: impl Fn(&Set<'_>) -> bool) -> Option<usize> {
         let of = (deployment.uid.clone(), deployment.generation);
         let mut known = std::mem::take(&mut self.sets);
@@ -123,23 +123,23 @@ impl Controller for Deployments {
     }
 }
 
-/// One plan in the making.
+/// A plan being made.
 struct Sync<'w> {
     world: &'w World,
     deployment: Seen<'w, Deployment>,
     stamp: Stamp,
-    /// Read where it is looked at.
+    /// Read when it is first needed.
     template: OnceCell<Value>,
-    /// The ReplicaSet of the template, if there is one.
+    /// The ReplicaSet of the present template, if it exists.
     new: Option<Set<'w>>,
-    /// All others, oldest first.
+    /// All other sets, oldest first.
     old: Vec<Set<'w>>,
-    /// Whether the status is written: a second time would rest on a version that the first replaces.
+    /// Whether the plan writes the status: a second write would be based on a version that the first replaces.
     wrote_status: bool,
     plan: Plan,
 }
 
-/// Whether a plan goes on: not beyond a write on which the rest depends.
+/// Whether a plan continues: it stops after a write that the rest depends on.
 type Flow = std::ops::ControlFlow<()>;
 const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
@@ -189,7 +189,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Scales what there is; no pod of another template is made.
+    /// Only scales the existing sets; no set is created or rolled out.
     fn keep_size(&mut self) -> Flow {
         self.settle_revision()?;
         self.scale_all();
@@ -231,7 +231,7 @@ impl<'w> Sync<'w> {
         self.deployment.spec.strategy.kind != "Recreate"
     }
 
-    /// How many pods there may be beside those wanted, and how many of those may be missing.
+    /// `maxSurge` and `maxUnavailable` as numbers of pods.
     fn bounds(&self) -> (i64, i64) {
         if !self.is_rolling() {
             return (0, 0);
@@ -242,7 +242,7 @@ impl<'w> Sync<'w> {
         };
         let surge = amount(rolling.and_then(|rolling| rolling.max_surge), true);
         let missing = amount(rolling.and_then(|rolling| rolling.max_unavailable), false);
-        // Both 0 is nothing that a rollout could go on with.
+        // With both at 0 a rollout could not proceed.
         let missing = if surge == 0 && missing == 0 { 1 } else { missing };
         (surge, missing.min(self.replicas()))
     }
@@ -264,7 +264,7 @@ impl<'w> Sync<'w> {
         self.old.iter().chain(&self.new)
     }
 
-    /// The number of pods that all sets together ask for.
+    /// The sum of the replicas of all sets.
     fn asked(&self) -> i64 {
         self.sets().map(|set| set.replicas).sum()
     }
@@ -273,7 +273,7 @@ impl<'w> Sync<'w> {
         self.sets().map(|set| set.seen.status.available_replicas).sum()
     }
 
-    /// Writes the status, unless it is as `change` makes it, or is written already.
+    /// Writes the status as changed, unless nothing changes or the plan writes it already.
     fn write_status(&mut self, change: impl FnOnce(&mut holdfast_value::Map)) {
         if !self.wrote_status
             && let Some(action) = self.subject().status(change)

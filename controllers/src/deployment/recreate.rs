@@ -1,4 +1,4 @@
-//! Recreating: all old pods end before the first new one is made.
+//! The strategy Recreate: all old pods end before the first new one is created.
 
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::claim;
@@ -23,7 +23,7 @@ impl Sync<'_> {
         GO_ON
     }
 
-    /// Pods on their way out run too, until they are gone or have ended.
+    /// Terminating pods count as running until they are gone or have ended.
     fn old_pods_run(&self) -> bool {
         let runs = |set: &super::Set<'_>| {
             let mut pods = claim::owned::<Pod>(self.world, &set.seen.meta().uid);

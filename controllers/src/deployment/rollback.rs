@@ -1,4 +1,4 @@
-//! Going back to an older template, as `rollbackTo` of old API versions asks: it is kept as an annotation.
+//! Rolls back to an older template, as `rollbackTo` of old API versions asks; the request is kept as an annotation.
 
 use super::history::is_own;
 use super::{Flow, STOP, Set, Sync};
@@ -8,7 +8,7 @@ pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";
 
 impl Sync<'_> {
-    /// The number of the template that is wanted back; 0 is the one before the newest.
+    /// The number of the requested template; 0 means the one before the newest.
     pub fn rollback_wanted(&self) -> Option<i64> {
         self.deployment.meta().annotation(ROLLBACK_TO)?.parse().ok()
     }
@@ -54,7 +54,7 @@ impl Sync<'_> {
     }
 }
 
-/// Gives a Deployment the template and the annotations of one of its sets.
+/// Copies the template and annotations of a set into a Deployment.
 fn take_from(document: &mut Value, set: &Set<'_>) {
     document["spec"]["template"] = set.template().clone();
     let old = document["metadata"]["annotations"].as_object().cloned().unwrap_or_default();

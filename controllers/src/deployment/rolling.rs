@@ -1,10 +1,10 @@
-//! Rolling updates: some new pods, some old ones less, and again.
+//! The strategy RollingUpdate: scales the new set up and the old sets down in steps.
 
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
 
 impl Sync<'_> {
-    /// One scaling a plan: the numbers of the next rest on what comes of it.
+    /// A plan scales only once: the next step depends on what comes of it.
     pub fn roll(&mut self) -> Flow {
         self.settle_revision()?;
         self.ensure_new_set()?;
@@ -19,7 +19,7 @@ impl Sync<'_> {
         GO_ON
     }
 
-    /// How many pods the new set is to have; `now` is what it has.
+    /// How many pods the new set should have; `now` is its present number.
     pub fn new_size(&self, now: i64) -> i64 {
         if !self.is_rolling() {
             return self.replicas();
@@ -35,7 +35,7 @@ impl Sync<'_> {
         self.scale_new(size)
     }
 
-    /// Takes pods off old sets as far as enough stay available: first such as are not available anyway.
+    /// Scales old sets down as long as enough pods stay available: first by their unavailable pods.
     fn shrink_old_sets(&mut self) -> bool {
         let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.lasting());
         let budget = self.asked() - self.min_available() - new_unavailable;
@@ -48,7 +48,7 @@ impl Sync<'_> {
             || self.take_off(available - self.min_available(), |set| set.replicas)
     }
 
-    /// Takes so many pods off old sets, oldest first, of each at most what `most` says.
+    /// Takes so many pods from old sets, oldest set first, from each at most `most`.
     fn take_off(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
         let mut left = budget;
         for index in 0..self.old.len() {

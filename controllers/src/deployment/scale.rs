@@ -1,4 +1,4 @@
-//! Sizes of ReplicaSets, one at a time or all in proportion.
+//! Scales ReplicaSets, one at a time or all in proportion.
 
 use super::Sync;
 use super::set::{DESIRED, MAX, Set};
@@ -6,7 +6,7 @@ use crate::subject::Subject;
 use std::cmp::Reverse;
 
 impl Sync<'_> {
-    /// Whether somebody changed `spec.replicas` since sets were scaled.
+    /// Whether `spec.replicas` changed since the sets were last scaled.
     pub fn is_resized(&self) -> bool {
         let replicas = self.replicas();
         self.sets().filter(|set| set.is_active()).any(|set| set.annotation(DESIRED).is_some_and(|was| was != replicas))
@@ -26,8 +26,8 @@ impl Sync<'_> {
         is_scaled
     }
 
-    /// Gives a set another size, and notes on it what size the Deployment has. Where only the latter is new, it is
-    /// written if `notes_matter`.
+    /// Scales a set, and records the Deployment's sizes in its annotations. If only the annotations would change, they
+    /// are written only if `notes_matter`.
     fn scaled<'w>(&mut self, mut set: Set<'w>, size: i64, notes_matter: bool) -> (Set<'w>, bool) {
         let size = size.max(0);
         let notes = [(DESIRED, self.replicas()), (MAX, self.max_replicas())];
@@ -53,8 +53,8 @@ impl Sync<'_> {
         (set, !is_sized)
     }
 
-    /// Brings the sets that have pods to the Deployment's size: the only one, or the old ones to nothing where the new
-    /// one has all, or else each by its share.
+    /// Scales the sets with pods to the Deployment's size: the only one to all of it, or the old ones to 0 if the new
+    /// one has all pods, or each by its share.
     pub fn scale_all(&mut self) {
         let active = self.sets().filter(|set| set.is_active()).count();
         if active <= 1 {
@@ -89,7 +89,7 @@ impl Sync<'_> {
         let change = allowed - self.asked();
         let mut all: Vec<(bool, Set<'_>)> = self.old.drain(..).map(|set| (false, set)).collect();
         all.extend(self.new.take().map(|set| (true, set)));
-        // The largest first; of equal ones the newest gains first, and the oldest loses first.
+        // The largest set first. Of equal ones, the newest grows first, and the oldest shrinks first.
         all.sort_by(|(_, one), (_, other)| {
             let by_age = if change > 0 { other.age().cmp(&one.age()) } else { one.age().cmp(&other.age()) };
             Reverse(one.replicas).cmp(&Reverse(other.replicas)).then(by_age)
@@ -113,7 +113,7 @@ impl Sync<'_> {
         self.old.sort_by(|one, other| one.age().cmp(&other.age()));
     }
 
-    /// By how much a set grows or shrinks of a `change`, of which others have `done` so much.
+    /// By how much a set changes for its share of `change`, of which other sets have taken `done`.
     fn share(&self, set: &Set<'_>, change: i64, done: i64) -> i64 {
         let left = change - done;
         if left == 0 {

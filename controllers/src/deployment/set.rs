@@ -1,4 +1,4 @@
-//! A ReplicaSet as a Deployment looks at it.
+//! A ReplicaSet as a Deployment sees it.
 
 use crate::subject;
 use holdfast_core::schema::spelling;
@@ -7,18 +7,18 @@ use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
 use std::cell::OnceCell;
 
-/// The label that tells the pods of one template from those of another.
+/// The label that distinguishes the pods of one template from those of another.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The Deployment's replicas when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many pods the Deployment might have had then.
+/// How many pods the Deployment could have at that time, surge included.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Set<'w> {
     pub seen: Seen<'w, ReplicaSet>,
-    /// As the plan leaves it.
+    /// The number of replicas after this plan.
     pub replicas: i64,
-    /// Without the label of its hash; read where it is looked at.
+    /// The template without the hash label; read when it is first needed.
     template: OnceCell<Value>,
 }
 
@@ -31,7 +31,7 @@ impl<'w> Set<'w> {
         &self.seen.meta().name
     }
 
-    /// Older sets have smaller ones.
+    /// Sorts older sets first.
     pub fn age(&self) -> (Option<Time>, &'w str) {
         (self.seen.meta().creation_timestamp, self.name())
     }
@@ -40,7 +40,7 @@ impl<'w> Set<'w> {
         spelling::is_same(spelling::pod_template(), &without_hash(template.clone()), self.template())
     }
 
-    /// The template as a Deployment has it.
+    /// The template as the Deployment has it.
     pub fn template(&self) -> &Value {
         self.template.get_or_init(|| without_hash(subject::part(self.seen.object, &["spec", "template"])))
     }
@@ -61,13 +61,14 @@ impl<'w> Set<'w> {
         self.seen.status.available_replicas
     }
 
-    /// How many of its available pods stay: a set that was made smaller may still tell of pods that it is to delete.
+    /// How many of its available pods stay: the status of a set that was scaled down may still count pods that it will
+    /// delete.
     pub fn lasting(&self) -> i64 {
         self.available().min(self.replicas)
     }
 }
 
-/// A template that has only the label of its hash has no labels at all without it.
+/// Removes the hash label. Labels that are empty without it are removed, too.
 fn without_hash(mut template: Value) -> Value {
     if let Some(metadata) = template["metadata"].as_object_mut()
         && let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut)

@@ -1,4 +1,4 @@
-//! What the status of a Deployment tells: numbers, and how the rollout goes on.
+//! The status of a Deployment: its numbers, and the progress of its rollout.
 
 use super::Sync;
 use crate::conditions::Conditions;
@@ -16,7 +16,7 @@ const COMPLETE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// Whether a rollout can be late. The largest number stands for none.
+/// Whether the Deployment has a progress deadline. The largest 32-bit number means none.
 pub fn has_deadline(deployment: &Deployment) -> bool {
     deployment.spec.progress_deadline_seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
 }
@@ -44,7 +44,8 @@ impl Sync<'_> {
         }
     }
 
-    /// `None` where a set does not tell; one that nobody looked at yet has none.
+    /// The number of terminating pods; `None`: some set does not report it. A set that its controller has not seen yet
+    /// has none.
     fn terminating(&self) -> Option<i64> {
         let told = |set: &super::Set<'_>| match set.seen.status.observed_generation {
             0 => Some(set.seen.status.terminating_replicas.unwrap_or(0)),
@@ -57,7 +58,7 @@ impl Sync<'_> {
         Condition::find(&self.deployment.status.conditions, kind).is_some()
     }
 
-    /// Notes that somebody paused or resumed the rollout. What is late stays late.
+    /// Records that the rollout was paused or resumed. A rollout past its deadline stays so.
     pub fn note_pause(&mut self) {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
         let reason = condition.map_or("", |condition| condition.reason.as_str());
@@ -73,7 +74,7 @@ impl Sync<'_> {
         }
     }
 
-    /// Whether the status that is stored says that the rollout is complete.
+    /// Whether the rollout is complete by the stored status.
     pub fn is_complete_as_told(&self) -> bool {
         let status = &self.deployment.status;
         let all = self.replicas();
@@ -81,13 +82,13 @@ impl Sync<'_> {
         is_current && [status.updated_replicas, status.replicas, status.available_replicas].iter().all(|n| *n == all)
     }
 
-    /// Tells the numbers alone.
+    /// Writes the numbers alone.
     pub fn tell_numbers_now(&mut self) {
         let numbers = self.numbers();
         self.tell(&numbers, |_| ());
     }
 
-    /// Tells the numbers, and whether the rollout goes on, is late, or is complete.
+    /// Writes the numbers, and whether the rollout progresses, is late or is complete.
     pub fn tell_progress(&mut self) {
         let numbers = self.numbers();
         let failure = self.replica_failure();
@@ -154,7 +155,7 @@ impl Sync<'_> {
         Progress::None
     }
 
-    /// Whether more is new, less is old, or more is ready or available than the stored status tells.
+    /// Whether there are more new, fewer old, or more ready or available pods than in the stored status.
     fn is_progress(&self, numbers: &Numbers) -> bool {
         let old = &self.deployment.status;
         numbers.updated > old.updated_replicas
@@ -163,7 +164,7 @@ impl Sync<'_> {
             || numbers.available > old.available_replicas
     }
 
-    /// When the rollout is late if nothing moves.
+    /// When the rollout is late if nothing changes.
     fn deadline(&self) -> Option<Time> {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING)?;
         let seconds = self.deployment.spec.progress_deadline_seconds?;
@@ -178,12 +179,12 @@ impl Sync<'_> {
             && !numbers.are_all(self.replicas())
             && let Some(deadline) = self.deadline()
         {
-            // Times are told in whole seconds: one second later there is no doubt.
+            // Stored times have whole seconds: one second later the deadline has certainly passed.
             self.plan.again_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
         }
     }
 
-    /// Why pods cannot be made: of the new set, or else of any.
+    /// The condition that pods cannot be created: of the new set, or else of any set.
     fn replica_failure(&self) -> Option<Value> {
         let of = |set: &super::Set<'_>| Condition::find(&set.seen.status.conditions, REPLICA_FAILURE).cloned();
         let failure = self.new.as_ref().and_then(of).or_else(|| self.old.iter().find_map(of))?;
@@ -203,12 +204,12 @@ fn is_known(conditions: &Conditions, failure: &Value) -> bool {
     known.is_some_and(|known| failure["status"] == known.status && failure["reason"] == known.reason)
 }
 
-/// How a rollout goes on, with what is said of it.
+/// The progress of a rollout, with the message.
 enum Progress {
     Complete(String),
     Made(String),
     Late(String),
-    /// Nothing new.
+    /// No change.
     None,
 }
 

@@ -30,7 +30,7 @@ fn roll_to(trial: &mut Trial, image: &str) {
     trial.run();
 }
 
-/// A Deployment all of whose pods are available.
+/// A Deployment whose pods are all available.
 fn running(replicas: i64, strategy: Value) -> Trial {
     let mut trial = trial();
     trial.create(deployment(replicas, strategy));
@@ -99,7 +99,7 @@ fn a_set_is_made_and_its_pods_counted() {
     assert_eq!(managers, [json!("status")]);
 }
 
-/// A set that was just made smaller still tells of the pods that it had.
+/// The status of a set that was just scaled down still counts its former pods.
 #[test]
 fn pods_that_are_to_go_do_not_count_as_available() {
     let mut trial = Trial::new().with(Deployments::default());
@@ -291,7 +291,7 @@ fn a_name_that_is_taken_leads_to_another() {
     trial.delete_as(KIND, "d", Some(holdfast_world::Propagation::Orphan), None);
     let name = set["metadata"]["name"].as_str().unwrap_or_default();
     trial.patch(KIND, "d", json!({"metadata": {"finalizers": null}}));
-    // The same name for another template.
+    // Another template's set has the name.
     trial.patch(SETS, name, json!({"metadata": {"ownerReferences": null, "labels": {"app": "b"}}}));
     trial.create(wanted);
     trial.run();

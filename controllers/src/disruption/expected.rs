@@ -1,4 +1,4 @@
-//! How many pods there should be behind a budget.
+//! The number of pods that should exist for a budget.
 
 use crate::answers::{Ask, Read, scale_path};
 use crate::claim::names_kind;
@@ -15,11 +15,11 @@ pub enum Expected {
         desired: i64,
         unmanaged: bool,
     },
-    /// Why nobody can say.
+    /// Why the number is unknown.
     Unknown(String),
 }
 
-/// A controller of pods, by uid, and how many pods it should have.
+/// A controller of pods, by its uid, and its number of replicas.
 type Scale = (String, i64);
 
 pub fn expected(
@@ -31,7 +31,7 @@ pub fn expected(
     let spec = &budget.view.spec;
     let counted = |expected, desired| Ok(Expected::Counted { expected, desired, unmanaged: false });
     match (spec.max_unavailable, spec.min_available) {
-        // A budget that says nothing allows nothing: of no pods that should be, none may go.
+        // A budget without limits expects no pods, so it allows no disruption.
         (None, None) => return counted(0, 0),
         (None, Some(Amount::Number(number))) => return counted(pods.len() as i64, number),
         _ => {}
@@ -77,7 +77,7 @@ fn scales(
 fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
-        // A set whose Deployment is gone has a scale of its own.
+        // A set whose Deployment is gone counts with its own scale.
         let deployment = set.meta().controller().filter(|owner| names_kind::<Deployment>(owner));
         let scale = deployment.and_then(|owner| {
             of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas))
@@ -125,7 +125,7 @@ fn read_scale(namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<O
     })
 }
 
-/// A selector as events show it.
+/// A selector as Events show it.
 pub fn selector_text(selector: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let labels = selector["matchLabels"].as_object().into_iter().flatten();

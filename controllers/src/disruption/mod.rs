@@ -1,4 +1,4 @@
-//! How many pods may be disrupted: the status of PodDisruptionBudgets, by which evictions are judged.
+//! The status of PodDisruptionBudgets, from which the API server decides about evictions.
 
 mod expected;
 
@@ -25,15 +25,15 @@ const ALLOWED: &str = "DisruptionAllowed";
 const TARGET: &str = "DisruptionTarget";
 /// The index of budgets by the pods that they select.
 const SELECTORS: &str = "selectors";
-/// Before the name of a pod that is to be looked at itself; no budget has such a name.
+/// The prefix of keys that are pods themselves; no budget has such a name.
 const POD: &str = "pod/";
-/// How long after it was evicted a pod may still be there.
+/// How long after its eviction a pod may still exist without counting again.
 const DELETION_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub struct Disruption {
     answers: Answers,
-    /// What is to be told of pods that several budgets select: once for each change of such a pod.
+    /// Events about pods that several budgets select: one for each change of such a pod.
     several: BTreeMap<Key, Vec<Note>>,
 }
 
@@ -78,7 +78,7 @@ impl Controller for Disruption {
             let Some(pod) = change.newest().and_then(Seen::<Pod>::of) else { return };
             let covering: Vec<_> = budgets(world, pod).collect();
             covering.iter().for_each(|budget| keys.add(budget.object.key()));
-            // Budgets that select a pod as it is now are those that selected it before, unless its labels changed.
+            // Unless the pod's labels changed, the budgets that select it now are those that selected it before.
             let moved = change.before::<Pod>().filter(|before| before.meta().labels != pod.meta().labels);
             let left = moved.into_iter().flat_map(|before| budgets(world, before));
             left.for_each(|budget| keys.add(budget.object.key()));
@@ -117,12 +117,12 @@ impl Controller for Disruption {
     }
 }
 
-/// The budgets that a pod falls under.
+/// The budgets that select a pod.
 fn budgets<'w>(world: &'w World, pod: Seen<'w, Pod>) -> impl Iterator<Item = Seen<'w, PodDisruptionBudget>> {
     world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta(), |budget| &budget.spec.selector).into_iter()
 }
 
-/// How many pods there should be moved, so that shares of it do.
+/// A controller was scaled: this concerns budgets with percentages.
 fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
     let replicas = |object: &Option<std::sync::Arc<holdfast_world::Object>>| {
         let object = object.as_ref()?;
@@ -164,7 +164,7 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
     let is_staying = |pod: &&Seen<'_, Pod>| {
         !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name) || planted(Bug::EvictedPodsCount)
     };
-    // One that was given up may say for ever that it is ready.
+    // A pod on a node that is lost may have the condition Ready for ever.
     let is_well = |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.is_finished() || planted(Bug::UnreadyCountsAsHealthy);
     let is_healthy = |pod: &&Seen<'_, Pod>| is_staying(pod) && is_well(pod);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
@@ -189,7 +189,7 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
     plan
 }
 
-/// Evicted pods that are still to go. Those that should have gone count again, and are told of.
+/// Evicted pods that still exist. A pod that should be gone by now counts again, and is reported.
 fn disrupted(
     budget: Seen<'_, PodDisruptionBudget>,
     pods: &[Seen<'_, Pod>],
@@ -215,7 +215,7 @@ fn disrupted(
     left
 }
 
-/// The evicted pods, as the status has them.
+/// The evicted pods in the status.
 fn part_of_status(budget: Seen<'_, PodDisruptionBudget>) -> Value {
     match budget.view.status.disrupted_pods.is_empty() {
         true => Value::Null,
@@ -223,7 +223,7 @@ fn part_of_status(budget: Seen<'_, PodDisruptionBudget>) -> Value {
     }
 }
 
-/// While nobody knows how many pods there should be, none may be disrupted.
+/// The status for an unknown number of expected pods: no disruption is allowed.
 fn fail_safe(budget: Seen<'_, PodDisruptionBudget>, why: &str, now: Time) -> Option<Action> {
     Subject::from(budget).status(|status| {
         let counts = ["currentHealthy", "desiredHealthy", "expectedPods"];
@@ -264,16 +264,16 @@ fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
     )
 }
 
-/// Since when something is about to end a pod, where nothing has come of it.
+/// Since when a pod has a condition that it is about to be ended, if it was not deleted since.
 fn target(pod: Seen<'_, Pod>) -> Option<Time> {
     let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
     let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";
     let is_open = is_meant && !pod.meta().is_deleting() && !pod.is_finished();
-    // One that does not say since when is as old as can be.
+    // A condition without a time counts as very old.
     is_open.then(|| condition.last_transition_time.unwrap_or(Time::from_second(0)))
 }
 
-/// That several budgets select a pod, of which the eviction of the pod goes by none.
+/// An Event that several budgets select a pod; the API server refuses to evict such a pod.
 fn several_note(pod: Seen<'_, Pod>, covering: &[Seen<'_, PodDisruptionBudget>]) -> Option<Note> {
     let [first, _, ..] = covering else { return None };
     let message = format!(

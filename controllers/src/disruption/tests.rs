@@ -36,7 +36,7 @@ fn budget(min: &str, value: Value) -> Value {
     json!({"selector": {"matchLabels": {"app": "a"}}, min: value})
 }
 
-/// Allowed, healthy, desired, expected.
+/// The numbers of the status: allowed, healthy, desired, expected.
 fn counts(trial: &Trial) -> [i64; 4] {
     let status = trial.get("poddisruptionbudgets", "b")["status"].clone();
     ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]

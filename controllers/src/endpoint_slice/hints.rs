@@ -1,4 +1,4 @@
-//! Who should rather use which endpoint: those of its own zone, or node.
+//! Hints in endpoints: the zones or nodes whose clients should prefer the endpoint.
 
 use super::ZONE;
 use super::packing::{Packed, Slice};
@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
-/// The index of Services whose endpoints are shared out among zones.
+/// The index of Services whose endpoints are allocated to zones.
 const SHARED: &str = "shared among zones";
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const INSUFFICIENT: &str = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes";
-/// By how much the share of a zone's endpoints may be smaller than that of its processors.
+/// By how many percent a zone's share of the endpoints may be below its share of the processors.
 const OVERLOAD_PERCENT: i128 = 20;
 
 pub fn index(world: &mut World) {
@@ -28,10 +28,10 @@ fn is_shared(service: &Object) -> bool {
     matches!(mode, Some("Auto" | "auto"))
 }
 
-/// So many billionths of processors no node has.
+/// The bound of a node's processors, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
-/// A node that comes, goes or changes moves the shares of all zones.
+/// A changed node may change the shares of all zones.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let [before, after] = [change.before::<Node>(), change.after::<Node>()].map(|node| node.and_then(processors));
     if before != after {
@@ -39,21 +39,21 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     }
 }
 
-/// The zone of a node, and how many billionths of processors it has for endpoints; none for nodes that have none.
+/// The zone of a node and its processors in billionths; `None` for nodes that serve no endpoints.
 fn processors(node: Seen<'_, Node>) -> Option<(Option<String>, i128)> {
     let is_ready = Condition::is_true(&node.view.status.conditions, "Ready");
     if !is_ready || CONTROL_PLANE.iter().any(|label| node.meta().labels.contains_key(*label)) {
         return None;
     }
     let amount = node.view.status.allocatable.get("cpu").and_then(|text| quantity::nanos(text)).unwrap_or(0);
-    // A node says what it likes, and the shares of all are computed with it.
+    // A node reports its capacity itself; the bound keeps the sums for all nodes from overflowing.
     Some((node.meta().label(ZONE).map(str::to_owned), amount.min(PROCESSORS_MAX)))
 }
 
-/// The Services and families whose endpoints are shared out among zones, as far as this process did it.
+/// The Services and families whose endpoints this process has allocated to zones.
 pub type Sharing = BTreeSet<(Key, String)>;
 
-/// Gives all endpoints of a family the hints that they should have; slices that only lack those are written too.
+/// Sets the hints of all endpoints of a family. A slice in which only hints differ is written, too.
 pub fn apply(
     world: &World,
     service: Seen<'_, Service>,
@@ -101,7 +101,7 @@ fn named(name: &Option<String>) -> Vec<Named> {
     name.iter().map(|name| Named { name: name.clone() }).collect()
 }
 
-/// The hints of an endpoint that those near it are to prefer: none where it takes no traffic.
+/// The hints of an endpoint for a traffic distribution; `None`: the endpoint is not ready.
 fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },
@@ -111,7 +111,8 @@ fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     (hints != Hints::default()).then_some(hints)
 }
 
-/// Shares the ready endpoints out among zones as their processors are; the rest of a zone helps out others.
+/// Allocates the ready endpoints to zones in proportion to their processors. A zone without enough endpoints gets some
+/// of another zone.
 fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut by_zone: BTreeMap<String, i128> = BTreeMap::new();
     for (zone, amount) in world.all::<Node>().filter_map(processors) {
@@ -122,7 +123,7 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut ready: Vec<&mut Endpoint> = endpoints.iter_mut().map(|endpoint| &mut **endpoint).filter(is_ready).collect();
     let (zones, count) = (by_zone.len(), ready.len());
     if zones < 2 {
-        // One zone is told of like nodes that do not say theirs, as in Kubernetes.
+        // A single zone gives the same message as nodes without a zone, as in Kubernetes.
         return Err(INSUFFICIENT.into());
     }
     if zones > count {
@@ -132,7 +133,7 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
         return Err("One or more endpoints do not have a zone specified".into());
     }
     let total: i128 = by_zone.values().sum();
-    // The least share of a zone, with which it is not overloaded.
+    // The least number of endpoints with which a zone is not overloaded.
     let least = |amount: i128| {
         let (share, parts) = (amount * count as i128 * 100, total * (100 + OVERLOAD_PERCENT));
         usize::try_from((share + parts - 1) / parts).unwrap_or(0)
@@ -152,8 +153,8 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     Ok(())
 }
 
-/// Which zone each endpoint serves: its own, but for those that another zone needs more. Endpoints of zones without
-/// nodes are lent first, then those of the zone that has most to spare.
+/// The zone that each endpoint serves: its own, unless another zone lacks endpoints. Endpoints of zones without nodes
+/// are given away first, then those of the zone with the largest surplus.
 fn help_out(least: &BTreeMap<String, usize>, own: Vec<Option<String>>) -> Vec<Option<String>> {
     let mut free = Vec::new();
     let mut served: BTreeMap<&str, Vec<usize>> = least.keys().map(|zone| (zone.as_str(), Vec::new())).collect();

@@ -1,4 +1,4 @@
-//! Copies Endpoints that people write into slices, for clients that read only those.
+//! Mirrors Endpoints that users write into EndpointSlices, for clients that read only these.
 
 use super::packing::{ByPorts, Packing, sorted};
 use super::{MANAGED_BY, SERVICE, add_services_of_slice, index_slices, slices};
@@ -17,10 +17,11 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub struct Mirroring {
-    /// How many addresses of a subset are copied.
+    /// How many addresses of a subset are mirrored.
     max: usize,
     batch_millis: i64,
-    /// The version of Endpoints of which it was told what is not copied: once, whatever becomes of their slices.
+    /// The version of each Endpoints for which an Event about addresses that are not mirrored was written, so that
+    /// there is one Event per version.
     told: BTreeMap<Key, String>,
 }
 
@@ -87,7 +88,7 @@ impl Controller for Mirroring {
         let mut annotations = BTreeMap::clone(&endpoints.meta().annotations);
         labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        // When the Endpoints changed is not when their slices do.
+        // The trigger time of the Endpoints is not that of the slices.
         annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();
@@ -123,7 +124,7 @@ fn is_mirrored(endpoints: Seen<'_, Endpoints>) -> bool {
     meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
-/// One slice of each set of ports, and the others: a subset is never more than one slice holds.
+/// One slice for each set of ports, and the remaining slices. A subset never needs more than one slice.
 fn first_of_ports<'w>(
     slices: impl Iterator<Item = Seen<'w, EndpointSlice>>,
 ) -> (Vec<Seen<'w, EndpointSlice>>, Vec<Seen<'w, EndpointSlice>>) {
@@ -131,14 +132,14 @@ fn first_of_ports<'w>(
     slices.partition(|slice| known.insert(sorted(slice.ports.clone())))
 }
 
-/// Endpoints of each family, and how many addresses are not copied.
+/// The endpoints of each family, and how many addresses are not mirrored.
 #[derive(Default)]
 struct Mirrored {
     ipv4: ByPorts,
     ipv6: ByPorts,
-    /// Those that are no addresses.
+    /// Texts that are no IP addresses.
     invalid: usize,
-    /// Those that are too many.
+    /// Addresses beyond the limit.
     surplus: usize,
 }
 

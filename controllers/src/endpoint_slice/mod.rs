@@ -1,4 +1,4 @@
-//! EndpointSlices: the endpoints behind each Service, at most a hundred in an object.
+//! EndpointSlices: the endpoints of each Service, at most a hundred in an object by default.
 
 mod hints;
 pub mod mirroring;
@@ -24,16 +24,16 @@ const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The index of slices by who manages them and the Service that they are of.
+/// The index of slices by the controller that manages them and their Service.
 const SLICES: &str = "slices";
-/// The index of pods by the node that they are on.
+/// The index of pods by their node.
 const NODES: &str = "nodes";
 
 pub struct EndpointSlices {
     triggers: Triggers,
     sharing: hints::Sharing,
-    /// Services that changed, or whose pods did: these are told again why nothing is shared out. A plan that a node
-    /// brought about, or a slice that the plan before it wrote, has nothing new to tell.
+    /// Services that changed, or whose pods did. Only for these an Event says again why endpoints are not allocated to
+    /// zones: a plan because of a node, or of a slice that the previous plan wrote, has no news.
     due: BTreeSet<Key>,
     max: usize,
     batch_millis: i64,
@@ -111,7 +111,8 @@ impl Controller for EndpointSlices {
         let is_due = self.due.remove(key);
         let service = world.get::<Service>(key).filter(|service| service.selects_pods());
         let Some(service) = service else {
-            // The slices of a Service that is gone go with it; those of one that selects no more stay.
+            // The slices of a deleted Service are deleted with it by the garbage collector; those of a Service that no
+            // longer selects pods stay.
             self.triggers.forget(key);
             self.sharing.retain(|(of, _)| of != key);
             return Plan::default();
@@ -160,7 +161,7 @@ impl Controller for EndpointSlices {
             let causes = &refused.refusal.causes;
             refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
         };
-        // With the first refusal no more is done for its family.
+        // The first refusal ends the work for its family, so later ones add nothing.
         let mut families = BTreeSet::new();
         let mut faults: Vec<String> = Vec::new();
         for Refused { action, refusal } in refused.iter().filter(|refused| !is_expected(refused)) {
@@ -195,7 +196,7 @@ fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Seen<'w, En
     world.indexed(SLICES, &place).filter(|slice: &Seen<'_, EndpointSlice>| !slice.meta().is_deleting()).collect()
 }
 
-/// The Services whose slices these were, and are.
+/// The Services that a slice belonged to before and belongs to after a change.
 fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys, batch_millis: i64) {
     for object in [&change.before, &change.after].into_iter().flatten() {
         if let (Some(manages), Some(service)) = (object.meta.label(MANAGED_BY), object.meta.label(SERVICE))
@@ -233,7 +234,7 @@ fn labels(service: Seen<'_, Service>) -> std::collections::BTreeMap<String, Stri
     labels
 }
 
-/// The offers, unless the slices that they need would tell of too many ports: each slice tells of all of its own.
+/// The offers, unless their slices would list too many ports: each slice lists all ports of its endpoints.
 fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, String> {
     let told = offers.iter().map(|offer| offer.ports.len().saturating_mul(offer.pods.len().div_ceil(max)));
     match told.fold(0usize, usize::saturating_add) {
@@ -267,7 +268,7 @@ fn endpoints(world: &World, service: Seen<'_, Service>, offers: &[Offer<'_>], fa
     (desired, faults)
 }
 
-/// The ports of an offer as slices tell of them.
+/// The ports of an offer as in slices.
 fn ports(service: Seen<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
     let told = offer.ports.iter().map(|(place, number)| {
         let port = &service.view.spec.ports[*place];
@@ -297,7 +298,7 @@ fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_
     }
 }
 
-/// Of each family there is a slice, if an empty one.
+/// Each family has at least one slice, even an empty one.
 fn keep_one(packing: &Packing<'_>, packed: &mut Packed<'_>) {
     if !packed.created.is_empty() || !packed.updated.is_empty() || !packed.unchanged.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! How endpoints are kept in slices: as few writes as can be, each slice within its bounds.
+//! Packs endpoints into slices with as few writes as possible, each slice within its limit.
 
 use holdfast_value::{Value, json};
 use holdfast_world::views::network::{Endpoint, EndpointPort, EndpointSlice, TargetRef};
@@ -9,22 +9,22 @@ use crate::endpoints::set;
 use crate::services::TRIGGER;
 use crate::subject::Subject;
 
-/// What is common to the slices of one owner.
+/// What the slices of one owner have in common.
 pub struct Packing<'a> {
-    /// Names the slices and owns them.
+    /// Owns the slices and gives them their names.
     pub owner: Subject<'a>,
     pub address_type: &'static str,
     pub labels: BTreeMap<String, String>,
-    /// Set on slices that are written; `None` leaves the annotations of a slice alone.
+    /// The annotations of slices that are written; `None`: a slice keeps its own.
     pub annotations: Option<BTreeMap<String, String>>,
     pub trigger: Option<Time>,
     pub max: usize,
 }
 
-/// Endpoints by the ports that they offer, which all endpoints of a slice share.
+/// Endpoints by their ports, which all endpoints of a slice share.
 pub type ByPorts = BTreeMap<Vec<EndpointPort>, Vec<Endpoint>>;
 
-/// What becomes of the slices that there are, and which are new.
+/// What happens to the existing slices, and the new slices.
 #[derive(Default)]
 pub struct Packed<'w> {
     pub created: Vec<Slice<'w>>,
@@ -35,13 +35,13 @@ pub struct Packed<'w> {
 
 #[derive(Clone)]
 pub struct Slice<'w> {
-    /// The slice as it is, if there is one.
+    /// The slice as it exists; `None`: it is new.
     pub known: Option<Seen<'w, EndpointSlice>>,
     pub ports: Vec<EndpointPort>,
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Who an endpoint is, whatever its state.
+/// What identifies an endpoint, whatever its state.
 type Identity = (Vec<String>, Option<(String, String)>);
 
 fn identity(endpoint: &Endpoint) -> Identity {
@@ -51,7 +51,7 @@ fn identity(endpoint: &Endpoint) -> Identity {
     (addresses, endpoint.target_ref.as_ref().map(name))
 }
 
-/// Whether two endpoints tell the same, apart from hints and the version of their pod.
+/// Whether two endpoints are equal apart from hints and the version of their pod.
 fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     let plain = |endpoint: &Endpoint| {
         let mut plain = Endpoint { hints: None, ..endpoint.clone() };
@@ -63,14 +63,14 @@ fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     plain(one) == plain(other)
 }
 
-/// Ports in an order of their own, to compare them.
+/// Ports in a fixed order, for comparison.
 pub fn sorted(mut ports: Vec<EndpointPort>) -> Vec<EndpointPort> {
     ports.sort();
     ports
 }
 
 impl<'a> Packing<'a> {
-    /// Packs the endpoints of one address type into the slices that there are, and new ones.
+    /// Packs the endpoints of one address type into existing and new slices.
     pub fn pack<'w>(&self, known: Vec<Seen<'w, EndpointSlice>>, desired: ByPorts) -> Packed<'w> {
         let mut packed = Packed::default();
         let mut by_ports: BTreeMap<Vec<EndpointPort>, Vec<Seen<'w, EndpointSlice>>> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl<'a> Packing<'a> {
             }
         }
         let mut left = left.into_values().collect::<std::collections::VecDeque<_>>();
-        // The fullest first.
+        // The fullest slice first.
         changed.sort_by_key(|slice| std::cmp::Reverse(slice.endpoints.len()));
         for slice in &mut changed {
             self.fill(slice, &mut left);
@@ -145,7 +145,7 @@ impl<'a> Packing<'a> {
         *slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)
     }
 
-    /// The writes: what would be deleted becomes what would be created, where that is possible.
+    /// The writes. Where possible, a slice to be deleted is rewritten as one to be created.
     pub fn actions(&self, mut packed: Packed<'_>) -> Vec<Action> {
         let uid = &self.owner.object.meta.uid;
         let mut deleted = Vec::new();
@@ -157,7 +157,7 @@ impl<'a> Packing<'a> {
             }
         }
         if self.owner.object.meta.is_deleting() {
-            // The slices go with their owner.
+            // The slices are deleted with their owner.
             packed.created.clear();
         }
         let writes = packed.created.into_iter().chain(packed.updated).map(|slice| self.write(&slice));

@@ -38,7 +38,7 @@ fn started(max: usize) -> Trial {
     trial
 }
 
-/// Each slice with its pods, in the order of their making.
+/// Each slice with its pods, in the order of creation.
 fn shown(trial: &Trial) -> Vec<(String, Vec<String>)> {
     let mut slices = trial.list("endpointslices");
     slices.sort_by_key(|slice| slice["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
@@ -160,7 +160,7 @@ fn who_should_use_which() {
     assert_eq!(zones(&trial), ["", "", ""]);
     trial.patch("services", "s", json!({"metadata": {"annotations": {"service.kubernetes.io/topology-mode": "Auto"}}}));
     trial.run();
-    // Both zones have as many processors, so each needs two of three, less what overload allows.
+    // Both zones have equal processors, so each needs at least two of three endpoints, even with the allowed overload.
     let warning = "Warning TopologyAwareHintsDisabled Unable to allocate minimum required endpoints to each zone without \
                    exceeding overload threshold (3 endpoints, 2 zones), addressType: IPv4";
     assert_eq!(trial.take_notes(), [warning]);
@@ -173,7 +173,7 @@ fn who_should_use_which() {
         trial.take_notes(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
-    // A node that tells of more processors than can be computed with stops nobody.
+    // A node that reports more processors than fit into the sum does no harm.
     trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
     trial.run();
     assert_eq!(trial.take_notes(), [warning.replace("(3 endpoints", "(4 endpoints")]);
@@ -289,7 +289,7 @@ fn a_subset_is_mirrored_into_one_slice() {
     let told = "Warning TooManyAddressesToMirror A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints \
                 subset. 100 addresses were skipped";
     assert_eq!(trial.take_notes(), [told]);
-    // A slice of the same ports that an earlier release made.
+    // A slice with the same ports from an earlier release.
     let mut second = trial.list("endpointslices").remove(0);
     second["metadata"]["name"] = json!("z");
     for field in ["uid", "resourceVersion", "generateName", "creationTimestamp", "managedFields", "generation"] {

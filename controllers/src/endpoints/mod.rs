@@ -1,4 +1,4 @@
-//! Endpoints: the addresses behind each Service, in one object of its name.
+//! Endpoints: the addresses of each Service, in one object with the Service's name.
 
 use crate::services::{self, TRIGGER, Triggers};
 use crate::settings::Settings;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// The most addresses that one object holds.
+/// The most addresses in one object.
 const ADDRESSES_MAX: usize = 1000;
 
 #[derive(Default)]
 pub struct EndpointsController {
     batch_millis: i64,
     triggers: Triggers,
-    /// Services that are gone, until their Endpoints are too.
+    /// Deleted Services, until their Endpoints are deleted, too.
     gone: BTreeSet<Key>,
 }
 
@@ -69,13 +69,13 @@ impl Controller for EndpointsController {
             };
             keys.add(change.key.clone());
         } else if change.after.is_none() {
-            // What others write into Endpoints stays until their Service or its pods change.
+            // A change of the Endpoints by another writer is overwritten only when the Service or its pods change.
             keys.add(change.key.clone());
         }
     }
 
     fn begin(&mut self, world: &World, keys: &mut Keys) {
-        // Their Services may have gone while nobody looked.
+        // A Service may have been deleted while no controller ran.
         let managed = world.all::<Endpoints>().filter(|endpoints| is_managed(endpoints.object));
         let left = managed.map(|endpoints| endpoints.object.key()).filter(|key| world.get::<Service>(key).is_none());
         left.for_each(|key| keys.add(key));
@@ -129,7 +129,7 @@ impl Controller for EndpointsController {
 }
 
 impl EndpointsController {
-    /// Of a Service that is gone nothing stays. Endpoints that never had one are none of our business.
+    /// Deletes the Endpoints of a deleted Service. Endpoints that never had a Service are left alone.
     fn clean_up(&mut self, key: &Key, known: Option<Seen<'_, Endpoints>>) -> Plan {
         let mut plan = Plan::default();
         self.triggers.forget(key);
@@ -147,8 +147,8 @@ fn is_managed(object: &Object) -> bool {
     object.meta.label(MANAGED_BY) == Some(MANAGER)
 }
 
-/// The subsets of an Endpoints: addresses of pods that serve the same ports. The error names the bound that the Service and
-/// its pods are beyond.
+/// The subsets of a Service's Endpoints: addresses of pods that serve the same ports. The error names the limit that
+/// the Service and its pods exceed.
 fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Subset>, String> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {
@@ -179,18 +179,19 @@ fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Sub
     Ok(repacked(&told))
 }
 
-/// An address, with the uid of the object that it belongs to: of two objects with one address both are shown.
+/// An address with the uid of its object: if two objects have the same address, both are listed.
 type Place<'a> = (&'a str, &'a str);
 
 fn place(address: &Address) -> Place<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
-/// Subsets as they are kept: each address once beside a port, not ready where any says so, and together those ports
-/// that are offered by the very same addresses.
+/// Subsets in canonical form: each address once for a port, not ready if any subset says so; ports with exactly the
+/// same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<Place<'_>, &Address> = BTreeMap::new();
-    // Which subsets offer a port, and which ports the very same subsets offer: addresses are looked at for these alone.
+    // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are looked at
+    // once for each group.
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
     for (number, subset) in subsets.iter().enumerate() {
         for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {
@@ -232,8 +233,8 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     by_addresses.into_iter().map(subset).collect()
 }
 
-/// Cuts subsets, each by its share, until they hold no more than one object may: first what is not ready. Answers whether
-/// something was cut.
+/// Cuts subsets in proportion until they fit into one object, addresses that are not ready first. Returns whether any
+/// was cut.
 fn truncate(mut subsets: Vec<Subset>) -> (Vec<Subset>, bool) {
     let ready: usize = subsets.iter().map(|subset| subset.addresses.len()).sum();
     let waiting: usize = subsets.iter().map(|subset| subset.not_ready_addresses.len()).sum();

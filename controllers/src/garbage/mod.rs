@@ -1,8 +1,9 @@
-//! The garbage collector: deletes what has lost its owners, and lets go of owners that wait for what they own.
+//! The garbage collector: deletes objects whose owners are gone, and finishes the deletion of owners that wait for
+//! their dependents.
 //!
-//! A key is the uid of an object, of whatever kind. What an object owns stands in the world's index of owners, so there
-//! is no graph to keep. An owner counts as absent only when whoever acts does not find it either: one feed of a remote
-//! cluster may be behind another.
+//! A key is the uid of an object of any kind. The world's index of owners has the dependents of an object, so there is
+//! no separate graph. An owner counts as absent only if the server does not find it either: the feed of one resource of
+//! a remote cluster may be behind that of another.
 
 mod references;
 
@@ -85,7 +86,7 @@ impl Controller for GarbageCollector {
     }
 }
 
-/// What becomes of an object by what has become of its owners.
+/// The plan for an object, from the state of its owners.
 fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let references = References::of(world, resource, object);
     let mut plan = Plan { notes: references.notes(world, resource, object), ..Plan::default() };
@@ -116,7 +117,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let propagation = if waits && !owned.is_empty() {
         let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);
         if is_blocking && owned.iter().any(|owned| is_deleting_dependents(&owned.meta)) {
-            // Objects that own one another would wait for each other for ever.
+            // Objects that own each other would otherwise wait for each other for ever.
             plan.then(Action::new(resource, object.key(), unblocking(object)));
             return plan;
         }
@@ -138,7 +139,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     plan
 }
 
-/// Takes the owner off all that it owns, and then its finalizer.
+/// Removes the owner from all of its dependents, and then its finalizer.
 fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
     let mut plan = Plan::default();
     let release = |(resource, owned): (&Resource, &Object)| {
@@ -155,7 +156,7 @@ fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
     plan
 }
 
-/// Lets an object go that no longer owns anything that it has to wait for.
+/// Removes the finalizer of an object that has no blocking dependents any more.
 fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Plan {
     let mut plan = Plan::default();
     let uid = &object.meta.uid;
@@ -170,13 +171,13 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     plan
 }
 
-/// The key of an object: its uid, beside the namespace for which the work is done.
+/// The key of an object: its uid, with its namespace, which the work counts for.
 fn key(object: &Object) -> Key {
     Key::new(&object.meta.namespace, &object.meta.uid)
 }
 
-/// What an object owns, but for itself. A reference from another namespace is none: whoever learns a uid could hold up
-/// the end of what is not theirs.
+/// The dependents of an object, without itself. A reference from another namespace does not count: otherwise a user who
+/// knows a uid could block the deletion of an object in another namespace.
 fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = (&'a Resource, &'a Object)> {
     let Meta { uid, namespace, .. } = &object.meta;
     let owned = world.owned_by(uid).map(|(resource, owned)| (resource, &**owned));
@@ -185,7 +186,7 @@ fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = 
     })
 }
 
-/// The owners that are being deleted and wait for what they own.
+/// The owners that are being deleted and wait for their dependents.
 fn waiting_owners<'a>(world: &'a World, meta: &'a Meta) -> impl Iterator<Item = &'a Object> {
     let owners = meta.owner_references.iter().filter_map(|owner| Some(&**world.by_uid(&owner.uid)?.1));
     owners.filter(|owner| is_deleting_dependents(&owner.meta) || is_orphaning(&owner.meta))
@@ -199,8 +200,8 @@ fn is_orphaning(meta: &Meta) -> bool {
     meta.is_deleting() && meta.has_finalizer(ORPHAN)
 }
 
-/// The references as they are, but for those that `lost` names. It rests on the version, so that no reference that
-/// somebody else has added is lost.
+/// Removes the references that `lost` names. The patch has the version as a precondition, so that no reference that
+/// another writer has added gets lost.
 fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     let document = object.document();
     let owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
@@ -208,7 +209,7 @@ fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     patching(object, "ownerReferences", kept.into())
 }
 
-/// The references, of which none holds its owner back.
+/// Sets all references to be non-blocking.
 fn unblocking(object: &Object) -> Verb {
     let mut owners = object.document()["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     owners.iter_mut().for_each(|owner| owner["blockOwnerDeletion"] = false.into());

@@ -1,28 +1,28 @@
-//! What has become of the owners that an object names.
+//! Looks up the owners that an object names.
 
 use super::{Note, is_deleting_dependents};
 use holdfast_world::{Key, Object, Owner, Resource, Text, World};
 use std::collections::BTreeSet;
 
-/// The owners of one object, each with what is found where it is said to be.
+/// The owners of one object, each with what was found.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {
     owner: &'a Owner,
     found: Found,
-    /// Where it should be, if its kind is known.
+    /// Where the owner should be, if its kind is known.
     place: Option<(Resource, Key)>,
 }
 
 pub(super) enum Found {
-    /// It is there.
+    /// The owner exists.
     Solid,
-    /// It is being deleted, and waits for what it owns.
+    /// The owner is being deleted and waits for its dependents.
     Waiting,
-    /// Nothing is there, or another object of that name.
+    /// The owner does not exist, or another object has its name.
     Absent,
     UnknownKind,
-    /// It is of a namespace, and the object is not.
+    /// The owner is namespaced, and the object is cluster-scoped.
     OtherScope,
 }
 
@@ -39,13 +39,13 @@ impl<'a> References<'a> {
         self.0.iter().all(|reference| matches!(reference.found, Found::Solid))
     }
 
-    /// The owners that the object does not keep where it keeps another, by their uids.
+    /// The uids of owners that are absent or waiting: the object drops these references if it has another owner.
     pub fn lost(&self) -> BTreeSet<&'a str> {
         let lost = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent | Found::Waiting));
         lost.map(|reference| reference.owner.uid.as_str()).collect()
     }
 
-    /// The owners that must not be there.
+    /// The owners that must not exist.
     pub fn absent(&self) -> Vec<(Resource, Key, Text)> {
         let absent = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent));
         let place = |reference: &Reference| {
@@ -55,7 +55,7 @@ impl<'a> References<'a> {
         absent.filter_map(place).collect()
     }
 
-    /// An owner that is in another namespace is none, and people may not expect it.
+    /// Events about owners in another namespace, which do not count and which a user may have set by mistake.
     pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<Note> {
         let elsewhere = |reference: &&Reference| {
             let there = world.by_uid(&reference.owner.uid);

@@ -1,14 +1,14 @@
-//! Sets of indexes, as jobs write them: `1,3-5,7`.
+//! Sets of indexes, as Jobs write them: `1,3-5,7`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Disjoint intervals in order, both ends included. Neighbours are joined.
+/// Disjoint intervals in order, both ends included; adjacent ones are joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<(i64, i64)>);
 
 impl Indexes {
-    /// What a text names below `completions`. Parts that cannot be read are passed over.
+    /// The indexes below `completions` that a text names. Invalid parts are ignored.
     pub fn parse(text: &str, completions: i64) -> Indexes {
         let mut found = Vec::new();
         for part in text.split(',') {
@@ -34,7 +34,7 @@ impl Indexes {
         Indexes(joined)
     }
 
-    /// These and others.
+    /// The union with other indexes.
     pub fn with(&self, others: impl IntoIterator<Item = i64>) -> Indexes {
         let others = others.into_iter().map(|index| (index, index));
         Indexes::joined(self.0.iter().copied().chain(others).collect())
@@ -53,7 +53,7 @@ impl Indexes {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// How many of these are in `other` too.
+    /// How many of these are also in `other`.
     pub fn count_in(&self, other: &Indexes) -> i64 {
         let (mut at, mut beside, mut count) = (0, 0, 0);
         while let (Some(one), Some(two)) = (self.0.get(at), other.0.get(beside)) {
@@ -67,7 +67,7 @@ impl Indexes {
         count
     }
 
-    /// The first `count` below `completions` that are not in here.
+    /// The first `count` indexes below `completions` that are not in the set.
     pub fn missing(&self, count: usize, completions: i64) -> Vec<i64> {
         let mut gaps = Vec::new();
         let mut next = 0;
@@ -85,7 +85,7 @@ impl FromIterator<i64> for Indexes {
     }
 }
 
-/// Two neighbours are written one by one, three or more as a range.
+/// Two adjacent indexes are written separately, three or more as a range.
 impl fmt::Display for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (first, last)) in self.0.iter().enumerate() {

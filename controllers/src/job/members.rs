@@ -1,4 +1,4 @@
-//! The pods of a job: which there are, in what state, at which index, and what new ones look like.
+//! The pods of a Job: their state, their index, and the content of new ones.
 
 use super::indexes::Indexes;
 use super::policy::{self, Verdict};
@@ -10,13 +10,13 @@ use holdfast_world::{Action, Seen, Time, Verb, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Held by each pod until it is counted.
+/// The finalizer of each pod until the pod is counted.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
-/// The longest beginning of a name to which the server adds.
+/// The longest prefix of a generated name.
 const GENERATED_MAX: usize = 58;
 const BACKOFF_SECONDS: i64 = 10;
 const BACKOFF_SECONDS_MAX: i64 = 600;
@@ -25,14 +25,14 @@ const BACKOFF_SECONDS_MAX: i64 = 600;
 #[derive(Clone, Copy)]
 pub struct Member<'w> {
     pub pod: Seen<'w, Pod>,
-    /// In a job of indexes, the one that it works on.
+    /// The index that it works on, in an indexed Job.
     pub index: Option<i64>,
     pub is_tracked: bool,
     pub is_active: bool,
     pub is_succeeded: bool,
-    /// Whether it counts as failed, now that it is as it is.
+    /// Whether it counts as failed in its present state.
     pub is_failed: bool,
-    /// Whether the job itself let go of it before it was deleted, because there were too many.
+    /// Whether the Job released it before deleting it, because there were too many pods.
     pub is_let_go: bool,
 }
 
@@ -68,12 +68,12 @@ impl<'w> Member<'w> {
         self.verdict(job) != Verdict::Ignored
     }
 
-    /// How often pods of its index failed before it, counted and ignored.
+    /// How often earlier pods of its index failed: counted and ignored failures.
     fn failures(&self) -> (i64, i64) {
         (number(self.pod, FAILURES).unwrap_or(0).max(0), number(self.pod, IGNORED_FAILURES).unwrap_or(0).max(0))
     }
 
-    /// Whether its failure is the end of its index.
+    /// Whether its failure makes its index fail.
     pub fn fails_index(&self, job: &Job, limit: i64) -> bool {
         match self.verdict(job) {
             _ if !self.is_failed => false,
@@ -83,7 +83,7 @@ impl<'w> Member<'w> {
         }
     }
 
-    /// When it ended, or since when it is known to end.
+    /// When it ended, or when its end became known.
     pub fn finished(&self) -> Time {
         let status = &self.pod.view.status;
         let ends = status.container_statuses.iter();
@@ -99,7 +99,7 @@ impl<'w> Member<'w> {
             .unwrap_or(self.pod.object.seen)
     }
 
-    /// What goes first where there are too many: what has come less far.
+    /// The order in which surplus pods are deleted: the least advanced first.
     fn worth(&self) -> impl Ord + use<> {
         let pod = self.pod;
         let phase = match pod.status.phase.as_str() {
@@ -119,7 +119,7 @@ impl<'w> Member<'w> {
     }
 }
 
-/// Whether pods are replaced when they have failed, and not already when they are asked to stop.
+/// Whether a pod is replaced only once it has failed, rather than as soon as it is being deleted.
 pub fn replaces_only_failed(job: &Job) -> bool {
     job.spec.pod_replacement_policy == "Failed" || job.spec.pod_failure_policy.is_some()
 }
@@ -128,7 +128,8 @@ fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
-/// Which active pods to delete so that at least `count` go. Of an index only one stays, and none where there is none.
+/// Which active pods to delete so that at least `count` are deleted. Of each index one pod stays, of pods without an
+/// index none.
 pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>) -> Vec<Member<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(Member::worth);
@@ -145,8 +146,8 @@ pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>
     going
 }
 
-/// For each index that waits for another try, the pod that failed last: it keeps its finalizer until it is replaced,
-/// since it alone knows how often the index has failed.
+/// For each index that is to be retried, the pod that failed last. It keeps its finalizer until it is replaced, because
+/// only its annotations tell how often the index has failed.
 pub fn to_replace<'w>(job: &Job, members: &[Member<'w>], done: &Indexes) -> BTreeMap<i64, Member<'w>> {
     let completions = job.spec.completions.unwrap_or(0);
     let active: BTreeSet<i64> = members.iter().filter(|pod| pod.is_active).filter_map(|pod| pod.index).collect();
@@ -169,8 +170,8 @@ fn total(member: &Member<'_>) -> i64 {
     counted.saturating_add(ignored)
 }
 
-/// From when on another pod may be made after these: ten seconds after the first failure since the last success, twice
-/// as much after each further one, and no more than ten minutes.
+/// When the next pod may be created after failures: ten seconds after the first failure since the last success, twice
+/// as long after each further one, at most ten minutes.
 pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(Member::finished).max();
     let failures = members.iter().filter(|member| member.is_failed && !member.is_let_go).map(Member::finished);
@@ -178,7 +179,7 @@ pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }
 
-/// The same for one index, after the pod that failed last.
+/// As [`backoff_end`], for one index whose last failed pod this is.
 pub fn index_backoff_end(failed: &Member<'_>) -> Time {
     failed.finished().plus_seconds(backoff(total(failed).saturating_add(1)))
 }
@@ -209,7 +210,7 @@ impl<'a> Mould<'a> {
         pod
     }
 
-    /// A pod for an index; with `failed`, one that knows of the failures before it.
+    /// A pod for an index; with `failed`, its annotations count the failures before it.
     pub fn pod_at(&self, job: &Job, index: i64, failed: Option<&Member<'_>>) -> Value {
         let mut pod = self.pod();
         let name = &self.owner.object.meta.name;
@@ -233,7 +234,7 @@ impl<'a> Mould<'a> {
     }
 }
 
-/// How often an index has failed, after this pod failed too.
+/// How often an index has failed, including this pod.
 fn failures_after(job: &Job, failed: Option<&Member<'_>>) -> (i64, i64) {
     let Some(failed) = failed else { return (0, 0) };
     let (counted, ignored) = failed.failures();
@@ -253,7 +254,7 @@ fn add_variable(container: &mut Value) {
     }
 }
 
-/// Lets go of a pod that is counted, or need not be.
+/// Removes the finalizer of a pod that is counted, or need not be.
 pub fn untrack(pod: Seen<'_, Pod>) -> Action {
     let patch = json!({"metadata": {
         "uid": pod.meta().uid,

@@ -1,9 +1,9 @@
-//! Jobs: pods that are to succeed so many times.
+//! Jobs: run pods until so many have succeeded.
 //!
-//! Each pod carries a finalizer until it is counted. Counting has an order, so that nothing is lost or counted twice
-//! whenever the process ends: the pod's uid is written into the status, then the finalizer is removed, then the uid
-//! becomes part of the count. Each plan takes the steps that are due; the changes that it makes bring the next. What is
-//! counted must not rest on pods that are older than the status: see [`proof`].
+//! Each pod has a finalizer until it is counted. Counting has a fixed order, so that no pod is lost or counted twice if
+//! the process ends at any point: the pod's uid is written into the status, then the finalizer is removed, then the uid
+//! is replaced by an increment of the count. Each plan takes the steps that are due; the resulting changes cause the
+//! next plan. Counting must not rely on pods that are older than the Job's status: see [`proof`].
 
 mod indexes;
 mod members;
@@ -28,22 +28,22 @@ use holdfast_world::{
 use members::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The value of `spec.managedBy` that says the same as none.
+/// The value of `spec.managedBy` that means this controller, as no value does.
 const MANAGER: &str = "kubernetes.io/job-controller";
-/// Before the name of a pod that no job will count; no object has such a name.
+/// The prefix of keys that are pods which no Job will count; no object has such a name.
 const POD: &str = "pod/";
 
-/// From how long on, and how long at most, a job waits after a failure of the server's.
+/// The first and the longest wait after an error of the server.
 const BACK_OFF: BackOff = BackOff { first_ms: 1_000, last_ms: 60_000 };
-/// So long what a job's status says of a refusal keeps it from being tried again.
+/// How long a change of a Job's own status after a refusal delays its next plan.
 const BATCH_MS: i64 = 1_000;
 
 #[derive(Default)]
 pub struct Jobs {
     answers: Answers,
-    /// The pods of each job that it let go of itself, by uid, until they are gone: their end is no failure.
+    /// The pods that each Job released itself, by uid, until they are gone: their end is no failure.
     let_go: BTreeMap<Key, BTreeSet<String>>,
-    /// The jobs whose last plan was refused something.
+    /// The Jobs whose last plan had refused actions.
     refused: BTreeSet<Key>,
 }
 
@@ -115,8 +115,8 @@ impl Controller for Jobs {
         let (notes, _) = pods::refusals(Subject::from(job), refused);
         let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
         let mut plan = match makes_pods {
-            // What was made before the refusal is to be seen in the status, though more is to come; and pods that have
-            // ended are let go of, for which a namespace that goes waits.
+            // The status should show the pods created before the refusal. Finished pods lose their finalizers, because
+            // a terminating namespace waits for them.
             true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
             false => Plan::default(),
         };
@@ -142,7 +142,7 @@ impl Jobs {
     }
 }
 
-/// Whether nothing of a job changed that people ask of it.
+/// Whether a change of a Job is not a change of its spec.
 fn tells_of_itself(change: &Change) -> bool {
     let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
     generation(change.before::<Job>()) == generation(change.after::<Job>())
@@ -152,12 +152,12 @@ fn is_ours(job: &Job) -> bool {
     job.spec.managed_by.is_empty() || job.spec.managed_by == MANAGER
 }
 
-/// The job that an owner reference is to, if it is still there.
+/// The Job that an owner reference names, if it still exists.
 fn job_of<'w>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, Job>> {
     world.get::<Job>(&Key::new(namespace, &owner.name)).filter(|job| job.meta().uid == owner.uid)
 }
 
-/// Whether a pod waits to be counted, and will not be.
+/// Whether a pod has the finalizer, but no Job will count it.
 fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
     let meta = pod.meta();
     meta.has_finalizer(TRACKING)

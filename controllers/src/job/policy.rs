@@ -1,4 +1,4 @@
-//! What a job makes of pods that failed, and when those that succeeded are enough.
+//! The policies of a Job: what a failed pod means, and which successes are enough.
 
 use super::indexes::Indexes;
 use holdfast_world::Seen;
@@ -6,17 +6,17 @@ use holdfast_world::views::Pod;
 use holdfast_world::views::batch::{FailurePolicy, FailureRule, OnExitCodes, SuccessPolicy};
 use holdfast_world::views::pod::ContainerStatus;
 
-/// What a failed pod means for its job.
+/// What a failed pod means for its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Counts,
     Ignored,
     FailsIndex,
-    /// Why, for people.
+    /// The message for people.
     FailsJob(String),
 }
 
-/// The first rule that matches decides; a pod that none matches counts.
+/// The first matching rule decides; a pod that no rule matches counts as a failure.
 pub fn judge(policy: Option<&FailurePolicy>, pod: Seen<'_, Pod>) -> Verdict {
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
         let Some(matched) = matching(rule, pod) else { continue };
@@ -30,7 +30,7 @@ pub fn judge(policy: Option<&FailurePolicy>, pod: Seen<'_, Pod>) -> Verdict {
     Verdict::Counts
 }
 
-/// What about the pod matches a rule, in words.
+/// The message about the pod that matches a rule; `None`: the rule does not match.
 fn matching(rule: &FailureRule, pod: Seen<'_, Pod>) -> Option<String> {
     let place = format!("{}/{}", pod.meta().namespace, pod.meta().name);
     if let Some(codes) = &rule.on_exit_codes {
@@ -46,7 +46,7 @@ fn matching(rule: &FailureRule, pod: Seen<'_, Pod>) -> Option<String> {
     Some(format!("Pod {place} has condition {}", condition.kind))
 }
 
-/// The container and its code, if it ended with one that is meant.
+/// The container and its exit code, if the rule matches it.
 fn exit<'a>(codes: &OnExitCodes, status: &'a ContainerStatus) -> Option<(&'a str, i64)> {
     let code = status.state.terminated.as_ref()?.exit_code;
     let is_named = codes.container_name.as_ref().is_none_or(|name| *name == status.name);
@@ -54,7 +54,7 @@ fn exit<'a>(codes: &OnExitCodes, status: &'a ContainerStatus) -> Option<(&'a str
     (code != 0 && is_named && is_meant).then_some((&status.name, code))
 }
 
-/// The first rule that these succeeded indexes satisfy.
+/// The message of the first rule that these succeeded indexes satisfy.
 pub fn success(policy: Option<&SuccessPolicy>, completions: i64, succeeded: &Indexes) -> Option<String> {
     let is_met = |rule: &holdfast_world::views::batch::SuccessRule| match &rule.succeeded_indexes {
         Some(text) => {

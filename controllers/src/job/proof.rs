@@ -1,9 +1,10 @@
-//! Which pods are yet to be counted, where it is not enough to look at the world.
+//! Decides which pods are not counted yet, in cases where the world alone cannot tell.
 //!
-//! The status and the finalizers of pods tell together what is counted, and a world shows each kind by itself: pods may be
-//! older there than the job. Of a pod that is still held there, another manager may have let go and counted it; of one that
-//! is not there yet, nobody may have let go. Where the world's pods have not come as far as the job, the server is asked.
-//! What it says then is good for a status that replaces this version of the job's, and for no other.
+//! The status of a Job and the finalizers of its pods together tell which pods are counted, but the world updates each
+//! resource separately: pods in it may be older than the Job. A pod with the finalizer in the world may have been
+//! released and counted by another manager; a pod that the world does not have yet may still have its finalizer. If the
+//! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
+//! this version of the Job's.
 
 use super::members::{Member, TRACKING};
 use crate::answers::{Ask, Read, pods_path};
@@ -13,7 +14,7 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Refusal, Seen, View, World};
 use std::collections::BTreeSet;
 
-/// The pods that are held until they are counted, by their uids; members that are not are told so.
+/// The uids of pods that have the finalizer; the members are corrected accordingly.
 pub fn held<'r>(
     world: &World,
     job: Seen<'_, Job>,
@@ -59,7 +60,7 @@ mod tests {
             "status": {"phase": "Succeeded"}})
     }
 
-    /// A job at version 10 in a world whose pods have come as far as this version, with what its status says.
+    /// A Job at version 10 in a world whose pods are at this version, with this status.
     fn driver(pods_at: u64, held: bool, status: &Value) -> Driver {
         let (mut driver, now) = (Driver::new(), Time::from_second(1_795_255_200));
         driver.add(Box::new(Jobs::default()), 1, BackOff::default());
@@ -78,7 +79,7 @@ mod tests {
         driver
     }
 
-    /// What is planned, and the plan after an answer where something is asked.
+    /// Whether the plan asks the server, and the plan, after the answer if it asked.
     fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
         let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
         let task = driver.take(stamp).expect("a plan");
@@ -101,12 +102,12 @@ mod tests {
         let counted = json!({"succeeded": 1, "uncountedTerminatedPods": {}});
         let waits = json!({"uncountedTerminatedPods": {"succeeded": ["p"]}});
         for (pods_at, in_world, status, on_server, asks, succeeded, uncounted) in [
-            // As new as the job: the world is right.
+            // The pods are newer than the Job: the world is right.
             (11, true, &counted, true, false, 1, 1),
-            // Somebody else has counted it already.
+            // Another manager has counted the pod already.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // It is let go of there, and may be counted; or not yet.
+            // The pod's finalizer is gone at the server, so it may be counted; or it is not gone yet.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

@@ -1,4 +1,4 @@
-//! What is due for one job.
+//! The plan for one Job.
 
 use super::indexes::Indexes;
 use super::members::{self, Member, Mould, TRACKING, untrack};
@@ -16,17 +16,17 @@ use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Note, Plan, Seen, Time, Verb, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many pods one plan makes or deletes.
+/// How many pods one plan creates or deletes.
 const PODS_MAX: usize = 500;
 
-/// Whether pods may be made and deleted to keep their number.
+/// Whether pods may be created and deleted to reach their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manage {
     Pods,
     Nothing,
 }
 
-/// How a job ends, or why it goes on ending.
+/// How a Job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
     pub succeeds: bool,
@@ -44,17 +44,17 @@ impl End {
     }
 }
 
-/// One job as it is, and what becomes of it.
+/// One Job and its plan.
 pub struct Sync<'w> {
     pub owner: Subject<'w>,
     pub job: Seen<'w, Job>,
     pub members: Vec<Member<'w>>,
-    /// The pods that are held until they are counted, by their uids.
+    /// The uids of pods that have the finalizer.
     pub held: BTreeSet<String>,
     pub now: Time,
-    /// The indexes that succeeded, with those whose pods are yet to be counted.
+    /// The succeeded indexes, including those whose pods are not counted yet.
     pub succeeded_indexes: Indexes,
-    /// The indexes that failed, where indexes fail by themselves.
+    /// The failed indexes, if indexes fail separately.
     pub failed_indexes: Option<Indexes>,
     /// Pods that keep their finalizer until they are replaced, by index.
     pub to_replace: BTreeMap<i64, Member<'w>>,
@@ -65,15 +65,15 @@ pub struct Sync<'w> {
     pub terminating: i64,
     pub end: Option<End>,
     pub start: Option<Time>,
-    /// The condition `Suspended`, where it changes.
+    /// The new value of the condition `Suspended`; `None`: it does not change.
     pub suspended: Option<bool>,
     pub notes: Vec<Note>,
-    /// The pods that this plan lets go of, by uid.
+    /// The uids of the pods that this plan releases.
     let_go: BTreeSet<String>,
     pub plan: Plan,
 }
 
-/// What is due. `let_go` are the uids of pods that the job let go of and that are not gone yet; more are added to them.
+/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
 pub fn plan(
     world: &World,
     job: Seen<'_, Job>,
@@ -109,7 +109,7 @@ pub fn plan(
     Ok(Tracking::finish(sync))
 }
 
-/// A pod that a job adopts is to be counted, one that it lets go of is not.
+/// An adopted pod gets the finalizer, a released one loses it.
 fn tracked(mut action: Action) -> Action {
     if let Verb::StrategicPatch(patch) = &mut action.verb {
         match patch["metadata"]["ownerReferences"][0]["controller"] == true {
@@ -166,17 +166,17 @@ impl<'w> Sync<'w> {
         self.job.spec.completion_mode == "Indexed"
     }
 
-    /// Below which number indexes are, in a job of indexes.
+    /// The number of indexes of an indexed Job.
     pub fn completions(&self) -> i64 {
         self.job.spec.completions.unwrap_or(0)
     }
 
-    /// Whether a pod can be counted: where there are indexes, it must have one of them.
+    /// Whether a pod can be counted: in an indexed Job it must have a valid index.
     pub fn is_countable(&self, member: &Member<'_>) -> bool {
         !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
     }
 
-    /// How many have succeeded and failed, with those that are yet to be counted.
+    /// Counts succeeded and failed pods, including those that are not counted in the status yet.
     fn count(&mut self) {
         let status = &self.job.view.status;
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
@@ -210,7 +210,7 @@ impl<'w> Sync<'w> {
         self.succeeded_indexes = succeeded;
     }
 
-    /// Whether the job has come to its end, apart from having succeeded as often as it should.
+    /// Decides whether the Job has ended, other than by enough successes.
     fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
@@ -219,7 +219,7 @@ impl<'w> Sync<'w> {
         });
     }
 
-    /// The end that the status tells of already.
+    /// The end that the status has already.
     fn known_end(&self) -> Option<End> {
         let conditions = &self.job.view.status.conditions;
         let known = |kind: &str| Condition::find(conditions, kind).filter(|condition| condition.status == "True");
@@ -266,7 +266,7 @@ impl<'w> Sync<'w> {
         is_over.then(|| End::fails("FailedIndexes", "Job has failed indexes"))
     }
 
-    /// How often containers of its pods were started again.
+    /// How often containers of its pods were restarted.
     fn restarts(&self) -> i64 {
         let pods = self.members.iter().map(|member| &member.pod.view.status);
         let running = pods.filter(|status| matches!(status.phase.as_str(), "Running" | "Pending"));
@@ -275,7 +275,7 @@ impl<'w> Sync<'w> {
         statuses.map(|status| status.restart_count).fold(0, i64::saturating_add)
     }
 
-    /// Brings pods to the number that there should be.
+    /// Creates or deletes pods to reach their number.
     fn act(&mut self, manage: Manage) {
         if self.end.is_some() {
             let going: Vec<_> = self.members.iter().filter(|member| member.is_active).copied().collect();
@@ -310,7 +310,7 @@ impl<'w> Sync<'w> {
         self.suspended = Some(suspend);
         let (reason, message) = if suspend { ("Suspended", "Job suspended") } else { ("Resumed", "Job resumed") };
         self.notes.push(self.owner.normal(reason, message.into()));
-        // How long a job may be active is counted from when it was resumed last.
+        // `activeDeadlineSeconds` counts from the last time that the Job was resumed.
         self.start = (!suspend).then_some(self.now);
     }
 
@@ -330,7 +330,7 @@ impl<'w> Sync<'w> {
         let mut going = members::surplus(&active, too_many, completions);
         going.truncate(PODS_MAX);
         if !going.is_empty() {
-            // A pod that is let go of first does not count as failed.
+            // A pod that is released before its deletion does not count as failed.
             let tracked = going.iter().filter(|member| member.is_tracked);
             self.let_go = going.iter().map(|member| member.uid().to_owned()).collect();
             self.plan.together(tracked.map(|member| untrack(member.pod)).collect());
@@ -373,7 +373,8 @@ impl<'w> Sync<'w> {
         if let Some(time) = wait {
             self.plan.again_at(time);
             if bodies.is_empty() && self.ready == 0 {
-                // While it waits for all that it would make, Kubernetes calls a job inactive, whatever else it has.
+                // As in Kubernetes, the number of active pods is 0 while all creations wait for a back-off and no pod
+                // is ready.
                 self.active = 0;
             }
         }

@@ -1,4 +1,4 @@
-//! Counting pods: the status, and the finalizers of those that it tells of.
+//! Counts pods: writes the status, and removes the finalizers of counted pods.
 
 use super::indexes::Indexes;
 use super::members::{Member, untrack};
@@ -10,7 +10,7 @@ use holdfast_world::views::batch::Uncounted;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Time};
 
-/// How many pods may wait in the status to be counted.
+/// How many pods may be listed in the status as uncounted.
 const UNCOUNTED_MAX: usize = 500;
 
 pub struct Tracking<'w> {
@@ -18,14 +18,14 @@ pub struct Tracking<'w> {
     uncounted: Uncounted,
     succeeded: i64,
     failed: i64,
-    /// Indexes whose pods are counted in this plan.
+    /// Indexes whose pods this plan counts.
     new_indexes: Vec<i64>,
     released: Vec<Member<'w>>,
     is_full: bool,
 }
 
 impl<'w> Tracking<'w> {
-    /// Ends a plan with the status, and then the finalizers of the pods that it counts.
+    /// Completes a plan: the status first, and then the finalizers of the pods that it counts.
     pub fn finish(sync: Sync<'w>) -> Plan {
         let status = &sync.job.view.status;
         let mut tracking = Tracking {
@@ -42,7 +42,7 @@ impl<'w> Tracking<'w> {
         tracking.write()
     }
 
-    /// Pods that were written down and have let go of their finalizer become part of the counts.
+    /// Adds the listed pods whose finalizer is gone to the counts.
     fn count_released(&mut self) {
         let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {
@@ -54,7 +54,7 @@ impl<'w> Tracking<'w> {
         self.failed += clean(&mut self.uncounted.failed);
     }
 
-    /// Writes down the pods that have ended, and those that an end leaves behind.
+    /// Lists the pods that have ended, and at the Job's end all pods that are left.
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {
@@ -133,12 +133,12 @@ impl<'w> Tracking<'w> {
         notes
     }
 
-    /// How many have succeeded, and are counted.
+    /// The number of counted successes.
     fn total(&self) -> i64 {
         if self.sync.is_indexed() { self.indexes().count() } else { self.succeeded }
     }
 
-    /// The indexes that are counted as succeeded.
+    /// The indexes that count as succeeded.
     fn indexes(&self) -> Indexes {
         self.sync.succeeded_indexes.with(self.new_indexes.iter().copied())
     }
@@ -177,12 +177,12 @@ impl<'w> Tracking<'w> {
 }
 
 impl End {
-    /// The condition that says that it will end so.
+    /// The condition that announces the end.
     fn announced(&self) -> &'static str {
         if self.succeeds { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
 
-    /// The condition that says that it has.
+    /// The condition of the end itself.
     fn terminal(&self) -> &'static str {
         if self.succeeds { "Complete" } else { "Failed" }
     }
@@ -206,7 +206,7 @@ fn set_text(status: &mut Map, field: &str, text: Option<String>) {
     };
 }
 
-/// A condition that is there already with this status stays as it is.
+/// Sets a condition, unless it has this status already.
 fn set_condition(status: &mut Map, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
     let value = if holds { "True" } else { "False" };
     let condition = json!({

@@ -1,4 +1,4 @@
-//! What a silent node's status says.
+//! The status of a node that is no longer heard of.
 
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
@@ -8,7 +8,7 @@ use holdfast_world::{Action, Seen, Time};
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 const UNKNOWN: &str = "Unknown";
 
-/// Sets the conditions that a kubelet keeps to Unknown; `None` where they are.
+/// Sets the kubelet's conditions to Unknown; `None`: they are Unknown already.
 pub fn unknown(node: Seen<'_, Node>, now: Time) -> Option<Action> {
     let created = node.meta().creation_timestamp;
     Subject::from(node).status(|status| {

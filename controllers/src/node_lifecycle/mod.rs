@@ -1,8 +1,9 @@
-//! Finds out which nodes no longer answer, and keeps the taints of nodes as their conditions say.
+//! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node lives while its lease is renewed or its Ready condition has a new heartbeat, by the time at which that was
-//! seen here. One that was silent for too long gets conditions Unknown, and its pods count as not ready. Taints that
-//! keep pods away follow conditions at once; those that drive pods out are given out slowly, zone by zone.
+//! A node is alive while its lease is renewed or its Ready condition has new heartbeats; what counts is when this
+//! controller saw them. After too long without either, the node's conditions become Unknown, and its pods become not
+//! ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are added slowly, zone
+//! by zone.
 
 mod conditions;
 mod taints;
@@ -35,14 +36,14 @@ pub struct NodeLifecycle {
     zones: Zones,
 }
 
-/// What is known of a node's life.
+/// What is known of a node's health.
 struct Health {
     uid: String,
-    /// When it was last seen alive.
+    /// When the node was last seen alive.
     seen: Time,
-    /// When it was last seen that its lease was renewed.
+    /// When a renewal of its lease was last seen.
     renewed: Option<Time>,
-    /// Whether people were told that it is there.
+    /// Whether the Event about its registration was written.
     told: bool,
 }
 
@@ -108,7 +109,7 @@ impl Controller for NodeLifecycle {
         if let zones::Effect::Recovered = effect
             && let Some(now) = change.newest().map(|node| node.seen)
         {
-            // Nobody could tell which nodes were alive meanwhile.
+            // While all nodes were cut off it could not be known which were alive, so all waits start again.
             self.health.values_mut().for_each(|health| health.seen = health.seen.max(now));
         }
         if effect != zones::Effect::None {
@@ -149,7 +150,7 @@ impl Controller for NodeLifecycle {
         let desired = taints::desired(node, stamp.time, &mut self.zones, &mut plan);
         if let Some(taints) = desired {
             patch.insert("spec", json!({"taints": taints}));
-            // The list is written whole, so it rests on the one that was seen.
+            // The whole list is written, so it must be based on the version that was read.
             patch.entry("metadata").or_insert_with(|| json!({}))["resourceVersion"] =
                 node.meta().resource_version.as_str().into();
         }
@@ -177,13 +178,13 @@ impl NodeLifecycle {
         }
     }
 
-    /// When a node counts as silent, if nothing is heard of it until then.
+    /// When a node counts as lost, if nothing more is heard of it.
     fn deadline(&self, node: Seen<'_, Node>, key: &Key) -> Time {
         let health = self.health.get(key);
         let seen = health.map_or(node.object.seen, |health| health.seen);
         match Condition::find(&node.status.conditions, "Ready") {
             Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
-            // One that has not said how it is lives from its creation on, and while it renews its lease.
+            // A node without a status is alive since its creation, and while its lease is renewed.
             None => {
                 let renewed = health.and_then(|health| health.renewed);
                 let alive = node.meta().creation_timestamp.unwrap_or(seen).max(renewed.unwrap_or(Time::from_second(0)));
@@ -193,10 +194,10 @@ impl NodeLifecycle {
     }
 }
 
-/// What changes of the Ready condition while a node lives.
+/// The part of the Ready condition that changes while a node is alive.
 fn heartbeat(node: Seen<'_, Node>) -> Option<(String, Option<Time>)> {
     let ready = Condition::find(&node.view.status.conditions, "Ready")?;
-    // Unknown is what this controller says, and no sign of life.
+    // This controller sets Unknown itself, so it is no sign of life.
     (ready.status != "Unknown").then(|| (ready.status.clone(), ready.last_heartbeat_time))
 }
 

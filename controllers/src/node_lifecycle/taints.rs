@@ -1,4 +1,4 @@
-//! Which taints a node has because of its conditions.
+//! The taints that a node has because of its conditions.
 
 use super::zones::{Turn, Zones};
 use crate::planted::{Bug, planted};
@@ -13,7 +13,7 @@ const NO_EXECUTE: &str = "NoExecute";
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// The taint that keeps pods away while a condition has a status.
+/// The NoSchedule taint for a condition with a status.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -23,8 +23,8 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The whole list as it should be; `None` where it is. First what keeps pods away, with the next write what drives them
-/// out.
+/// The list of taints as it should be; `None`: it is so already. One write changes either NoSchedule or NoExecute
+/// taints; NoSchedule comes first.
 pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
@@ -42,7 +42,7 @@ pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
     })
 }
 
-/// The list with those of our taints of one effect that are wanted; `None` where they are what there is.
+/// The list with the wanted ones of the known taints of one effect; `None`: nothing changes.
 fn rewritten(
     node: Seen<'_, Node>,
     effect: &str,
@@ -69,7 +69,7 @@ fn rewritten(
     Some(taints)
 }
 
-/// The taint that drives pods out, if the node is lost and its turn has come.
+/// The NoExecute taint, if the node is lost and its turn has come.
 fn driving_out(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
     let name = &node.meta().name;
     let wanted = match Condition::find(&node.status.conditions, "Ready")?.status.as_str() {

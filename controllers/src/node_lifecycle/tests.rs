@@ -116,7 +116,7 @@ fn a_node_that_says_nothing_but_renews_its_lease_is_left_alone() {
     assert_eq!(condition(&trial, "nodes", "n", "Ready")["reason"], "NodeStatusNeverUpdated");
 }
 
-/// Three of five are more than half: in a small zone nobody is driven out then.
+/// Three of five nodes are more than half, which in a small zone stops evictions.
 #[test]
 fn a_node_that_says_nothing_counts_as_lost() {
     let mut trial = trial(&[("a", ""), ("b", "")]);
@@ -160,7 +160,7 @@ fn conditions_become_taints() {
     assert_eq!(taints(&trial, "n"), ["mine:NoSchedule"]);
 }
 
-/// One node in ten seconds; which of the two taints it has follows its condition at once.
+/// One node per ten seconds gets a NoExecute taint. Which of the two taints a node has follows its condition at once.
 #[test]
 fn pods_are_driven_out_slowly() {
     let mut trial = trial(&[("a", ""), ("b", ""), ("c", ""), ("d", "")]);

@@ -1,7 +1,7 @@
-//! Zones of nodes: how much of each is lost, and how fast pods are driven out of it.
+//! Zones of nodes: how many nodes of each are lost, and how fast the NoExecute taints are added.
 //!
-//! Where very many nodes are lost at once it is more likely that they cannot be reached than that they are dead, and
-//! driving pods out slows down or stops. Where all nodes of all zones are lost, it is this controller that is cut off.
+//! If very many nodes are lost at once, a network failure is more likely than dead nodes, so evictions slow down or
+//! stop. If all nodes of all zones are lost, this controller itself is cut off.
 
 use crate::settings::NodeSettings;
 use holdfast_world::views::Node;
@@ -14,9 +14,9 @@ const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 pub struct Zones {
     settings: NodeSettings,
     zones: BTreeMap<String, Zone>,
-    /// The zone of each node that counts, and whether it is ready.
+    /// The zone of each counted node, and whether the node is ready.
     nodes: BTreeMap<String, (String, bool)>,
-    /// Nodes whose turn has come, until they are seen with their taint.
+    /// Nodes whose turn has come, until their taint is seen.
     due: BTreeSet<String>,
     is_cut_off: bool,
 }
@@ -25,7 +25,7 @@ pub struct Zones {
 struct Zone {
     ready: usize,
     lost: usize,
-    /// Before that no other node's turn comes.
+    /// No other node of the zone has its turn before this time.
     next: Option<Time>,
 }
 
@@ -36,22 +36,22 @@ enum State {
     Full,
 }
 
-/// What a change of one node means to the others.
+/// What a change of one node means for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     None,
-    /// The rate at which turns come has changed.
+    /// The rate of a zone has changed.
     Changed,
-    /// Nodes are seen again after all were lost.
+    /// Nodes are alive again after all were lost.
     Recovered,
 }
 
-/// When a node gets the taint that drives its pods out.
+/// When a node gets the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     Now,
     At(Time),
-    /// Not as things are.
+    /// Not in the present state of its zone.
     Never,
 }
 
@@ -60,7 +60,7 @@ impl Zones {
         Zones { settings, zones: BTreeMap::new(), nodes: BTreeMap::new(), due: BTreeSet::new(), is_cut_off: false }
     }
 
-    /// Takes in a node as it is now.
+    /// Applies the new state of a node.
     pub fn see(&mut self, name: &str, node: Option<Seen<'_, Node>>) -> Effect {
         let counts = node.filter(|node| node.meta().label(EXCLUDED).is_none());
         let after = counts.map(|node| (zone_of(node), Condition::is_true(&node.view.status.conditions, "Ready")));
@@ -120,7 +120,7 @@ impl Zones {
         }
     }
 
-    /// Whether a lost node's turn has come. Which of the two taints it has may always change.
+    /// When a lost node's turn comes. A node that has one of the two taints may always change it to the other.
     pub fn turn(&mut self, name: &str, has_any: bool, now: Time) -> Turn {
         if self.is_cut_off {
             return Turn::Never;
@@ -159,7 +159,7 @@ impl Zones {
     }
 }
 
-/// Region and zone, or nothing where a node says neither.
+/// Region and zone; empty if the node has neither.
 fn zone_of(node: Seen<'_, Node>) -> String {
     let label = |stable: &str, older: &str| {
         let meta = node.meta();

@@ -1,4 +1,4 @@
-//! ReplicaSets and ReplicationControllers: so many pods of one template.
+//! ReplicaSets and ReplicationControllers: keep a number of pods of one template.
 
 mod rank;
 #[cfg(test)]
@@ -19,14 +19,15 @@ use holdfast_world::{
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-/// How many pods one plan makes, or deletes.
+/// How many pods one plan creates or deletes.
 const BURST: usize = 500;
-/// How often pods that have ended are replaced at once, and what is waited then: twice as long each time.
+/// How many times the pods may end before their replacement waits, and the first and the longest wait; the wait doubles
+/// each time.
 const AT_ONCE: usize = 3;
 const FIRST_MILLIS: i64 = 1_000;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
-/// Of the pods that have ended, those count that were made so long before the last of them. It is much longer than the
-/// longest wait: where pods go on failing, what is forgotten in time must not make the waits short again.
+/// Ended pods count if they were created within this time before the newest of them. It is much longer than the longest
+/// wait, so that pods which keep failing do not make the waits short again by dropping out of the count.
 const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
@@ -36,7 +37,7 @@ pub trait Replicated: Managing {
     const QUEUE: &'static str;
     const ACCOUNT: &'static str;
     const COMPONENT: &'static str;
-    /// Whether the status tells how many pods are on their way out.
+    /// Whether the status has the number of terminating pods.
     const COUNTS_TERMINATING: bool;
 
     fn spec(&self) -> &ReplicasSpec;
@@ -167,16 +168,16 @@ impl<K: Replicated> Controller for Replicas<K> {
 
 /// The pods of a set.
 struct Pods<'w> {
-    /// Those that run, or will.
+    /// Pods that have not ended and are not being deleted.
     active: Vec<Seen<'w, Pod>>,
-    /// Those that are on their way out.
+    /// The number of pods that are being deleted.
     terminating: usize,
-    /// When those were made that have ended.
+    /// The creation times of pods that have ended.
     ended: Vec<Time>,
 }
 
 impl<'w> Pods<'w> {
-    /// Adopts and releases pods too: only such as are not on their way out, and have not ended.
+    /// Adopts and releases pods, too: only active ones.
     fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
         let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
@@ -192,9 +193,10 @@ impl<'w> Pods<'w> {
         }
     }
 
-    /// Until when no more pods are made, of `wanted`: a node that takes none of them would have them made for ever, as
-    /// fast as they can be written. Who has many pods is not held up by a few that fail; of more than one plan makes,
-    /// so many that fail are many. What ran for longer than the longest wait is replaced at once.
+    /// Until when no more pods are created for `wanted` replicas. Without a wait, a node that rejects all of them would
+    /// cause pods to be created for ever, as fast as they can be written. A set with many pods is not delayed by a few
+    /// failures: only failures of all its pods count as a round, or of as many as one plan creates. A pod that ran for
+    /// longer than the longest wait is replaced at once.
     fn held_until(&self, wanted: usize) -> Option<Time> {
         let last = self.ended.iter().copied().max()?;
         let counted = self.ended.iter().filter(|made| last.millis_since(**made) < COUNTED_MILLIS).count();
@@ -205,7 +207,7 @@ impl<'w> Pods<'w> {
     }
 }
 
-/// Makes what is missing, or deletes what is too much. Answers how many are made; those that are deleted are taken out.
+/// Creates missing pods, or deletes surplus ones. Returns how many are created; deleted pods are removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
     set: Seen<'_, K>,
@@ -248,8 +250,8 @@ fn manage<K: Replicated>(
     0
 }
 
-/// The active pods of all sets that share the set's own owner, as a rollout has several: of those that share a node, one
-/// goes first. A set without an owner has no company, not even its own.
+/// The active pods of all sets with the same owner, such as the sets of a rollout: a pod that shares its node with
+/// others of them is deleted earlier. A set without an owner has no related pods, not even its own.
 fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
     let owner = set.meta().controller().into_iter();
     let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
@@ -258,7 +260,7 @@ fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w
     pods.filter(|pod| pod.is_active(pod.meta())).collect()
 }
 
-/// What the status tells of pods.
+/// The numbers of the status.
 struct Counts {
     replicas: usize,
     fully_labeled: usize,
@@ -268,7 +270,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// With `made` more pods, of which nothing is known yet.
+    /// The numbers, with `made` more pods whose state is not known yet.
     fn of<K: Replicated>(set: Seen<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
         let template = &set.spec().template.metadata.labels;
         let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
@@ -299,7 +301,7 @@ fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Fai
     })
 }
 
-/// A condition says since when pods cannot be made; it keeps the first message until they can.
+/// Sets the condition that pods cannot be created; it keeps its first message until they can.
 fn tell_failure(status: &mut Map, failure: Option<&Failure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {

@@ -1,4 +1,4 @@
-//! Which pods go first where there are too many.
+//! The order in which surplus pods are deleted.
 
 use holdfast_world::views::Pod;
 use holdfast_world::views::pod::ContainerStatus;
@@ -6,10 +6,10 @@ use holdfast_world::{Seen, Time};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What users say a pod's deletion costs, beside that of its siblings.
+/// The annotation with the cost of a pod's deletion, relative to other pods of its set.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The pods in the order in which they go. `related` are those that count as company on a node.
+/// The pods in the order of deletion. `related`: the pods that count as company on a node.
 pub fn by_worth<'w>(pods: Vec<Seen<'w, Pod>>, related: &[Seen<'_, Pod>], now: Time) -> Vec<Seen<'w, Pod>> {
     let mut company = BTreeMap::<&str, usize>::new();
     for pod in related {
@@ -21,7 +21,7 @@ pub fn by_worth<'w>(pods: Vec<Seen<'w, Pod>>, related: &[Seen<'_, Pod>], now: Ti
     ranked.into_iter().map(|(_, pod)| pod).collect()
 }
 
-/// Fields in the order in which they decide; the least worth goes first.
+/// The fields in the order in which they decide; the smallest is deleted first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Worth {
     is_assigned: bool,
@@ -53,7 +53,7 @@ impl Worth {
     }
 }
 
-/// The most restarts of a container, and of an init container that runs beside them.
+/// The most restarts of a container, and of a sidecar.
 fn restarts(pod: &Pod) -> (i64, i64) {
     let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
     let beside = |status: &&ContainerStatus| {
@@ -65,9 +65,9 @@ fn restarts(pod: &Pod) -> (i64, i64) {
     )
 }
 
-/// For how long something is so, as powers of two: pods of about one age are equals, and chance decides between them, so
-/// that those made last are not always the ones that go. The chance is in the moment itself, and so repeatable; those of
-/// the same moment are told apart by what comes next.
+/// How long something has been so, in powers of two. Pods of about the same age are equal, and a hash of the exact time
+/// decides between them, so that the newest pods are not always the ones deleted; as a function of the time it is
+/// repeatable. For equal times the next field decides.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Age(Option<(i64, u64)>);
 

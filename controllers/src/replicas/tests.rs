@@ -62,7 +62,8 @@ fn pods_that_have_ended_are_replaced_and_stay() {
     assert_eq!(status(&trial)["replicas"], 2);
 }
 
-/// Lets nodes refuse each pod as soon as it is made, for so many seconds; answers at which second how many were made.
+/// Makes nodes reject each pod as soon as it is created, for so many seconds; returns how many pods were created at
+/// which second.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, usize)> {
     let start = trial.now();
     let end = start.plus_seconds(seconds);
@@ -100,12 +101,12 @@ fn what_is_told_to_go_on_goes_on() {
     let mut trial = trial();
     trial.create(set(1));
     assert_eq!(refuse_all(&mut trial, 60).len(), 9);
-    // Who deletes what has failed says that it may be tried again.
+    // Deleting the failed pods resets the waits.
     trial.names("pods").iter().for_each(|name| trial.delete_as("pods", name, None, Some(0)));
     trial.run();
     assert_eq!(trial.list("pods").len(), 1);
     assert_eq!(refuse_all(&mut trial, 0).len(), 4);
-    // A pod that ran for long is replaced at once, however many have failed.
+    // A pod that ran for long is replaced at once, however many failed before.
     trial.run_for(1);
     let running = trial.list("pods").into_iter().find(|pod| pod["status"]["phase"] == "Pending").expect("one runs");
     let running = running["metadata"]["name"].as_str().expect("a name");
@@ -273,7 +274,7 @@ fn a_thousand_pods_are_made_in_growing_steps() {
     assert_eq!(all(&trial, "replicasets.apps", "/status/replicas"), [json!(1000)]);
 }
 
-/// On the node of a set's own pods others are no company: only the pods of a rollout's other sets are.
+/// Pods of its own set do not count as company of a pod on its node; only pods of the rollout's other sets do.
 #[test]
 fn of_a_set_without_an_owner_the_youngest_goes_wherever_it_is() {
     let mut trial = trial();
@@ -309,7 +310,7 @@ fn the_status_follows_while_the_namespace_goes() {
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 1, "terminatingReplicas": 2}));
 }
 
-/// By a taint, say: nothing is left then that could be counted.
+/// Deleted by a taint, for example: no failed pods are left to count.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();

@@ -1,4 +1,4 @@
-//! The claims of storage that each pod of a StatefulSet has, and whose they are.
+//! The volume claims of each pod of a StatefulSet, and their owners.
 
 use super::{Sync, identity};
 use crate::subject::{self, Subject};
@@ -7,7 +7,7 @@ use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{Action, Change, Key, Keys, Note, Owner, Refused, Seen, Verb, View, World};
 use std::collections::BTreeMap;
 
-/// The templates of a set's claims.
+/// The claim templates of a set.
 pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
     match subject::part(set.object, &["spec", "volumeClaimTemplates"]) {
         Value::Array(templates) => templates,
@@ -19,7 +19,7 @@ pub fn name(template: &str, set: &str, ordinal: i64) -> String {
     format!("{template}-{}", identity::name(set, ordinal))
 }
 
-/// The pod that a claim of this name is of, if it may be one of the set's.
+/// The pod that a claim of this name belongs to, if it may be one of the set's.
 pub fn pod_of(claim: &str, set: &str) -> Option<String> {
     let (rest, ordinal) = claim.rsplit_once('-')?;
     let pod = format!("{set}-{ordinal}");
@@ -27,7 +27,7 @@ pub fn pod_of(claim: &str, set: &str) -> Option<String> {
     rest.strip_suffix(set)?.strip_suffix('-').map(|_| pod)
 }
 
-/// The sets whose claim a change concerns: it came, it went, or it has other owners.
+/// The sets that a change of a claim concerns: it was created or deleted, or its owners changed.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let owners = |object: &Option<_>| {
         object.as_ref().map(|object: &std::sync::Arc<holdfast_world::Object>| object.meta.owner_references.clone())
@@ -39,15 +39,15 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
 }
 
-/// The names of the sets that a claim of this name may be of: both names and templates may have hyphens.
+/// The names of the sets that a claim of this name may belong to: names of sets and of templates may contain hyphens.
 fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
     let rest = claim.rsplit_once('-').map_or("", |(rest, _)| rest);
     let sets = rest.match_indices('-').map(|(at, _)| &rest[at + 1..]);
     sets.filter(|set| pod_of(claim, set).is_some())
 }
 
-/// Tells which pods are not made because claims of theirs were refused: of each pod once. One that is there already waits
-/// for its claims.
+/// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
+/// waits for its claims.
 pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refused]) -> Vec<Note> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
@@ -63,7 +63,7 @@ pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refuse
     faults.into_iter().map(|(pod, faults)| cannot_create(set, &pod, faults)).collect()
 }
 
-/// That a pod is not made, because of its claims.
+/// The Event that a pod is not created because of its claims.
 pub fn cannot_create(set: Seen<'_, StatefulSet>, pod: &str, mut faults: Vec<String>) -> Note {
     let why = match faults.len() {
         1 => faults.remove(0),
@@ -73,7 +73,7 @@ pub fn cannot_create(set: Seen<'_, StatefulSet>, pod: &str, mut faults: Vec<Stri
     Subject::from(set).warning("FailedCreate", message)
 }
 
-/// Who is to own a claim.
+/// Which object should own a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
@@ -94,7 +94,7 @@ impl<'w> Sync<'w> {
         self.world.get(key)
     }
 
-    /// Creates the claims of a pod that are not there, and names those that are on their way out.
+    /// The creations of a pod's missing claims, and the names of those that are being deleted.
     pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Vec<String>) {
         let (mut missing, mut leaving) = (Vec::new(), Vec::new());
         for (template, key) in self.claim_keys(ordinal) {
@@ -124,8 +124,8 @@ impl<'w> Sync<'w> {
         Action::new(PersistentVolumeClaim::resource(), key, Verb::Create(claim)).told(note)
     }
 
-    /// Whether a claim still belongs to a former pod of this ordinal, and goes with it. Nothing is known of the uid of the
-    /// pod that is to be made, so that whoever is named is another.
+    /// Whether a claim still belongs to an earlier pod of this ordinal and will be deleted with it. The pod to be
+    /// created has no uid yet, so any pod that owns the claim is an earlier one.
     pub fn has_stale_claims(&self, ordinal: i64) -> bool {
         let pod = self.pod_name(ordinal);
         let is_stale = |claim: Seen<'_, PersistentVolumeClaim>| {
@@ -135,8 +135,8 @@ impl<'w> Sync<'w> {
             && self.claim_keys(ordinal).any(|(_, key)| self.claim(&key).is_some_and(is_stale))
     }
 
-    /// Makes the claims of a pod belong to who they are to go with: to the set, to a pod that is not wanted any more, or
-    /// to nobody. What is to be said of it is said once.
+    /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or none.
+    /// `told` is written with the last update.
     pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>, told: Option<Note>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();
@@ -158,7 +158,7 @@ impl<'w> Sync<'w> {
                 ([only], Some(wanted)) => only.controller && only.uid == wanted.object.meta.uid,
                 _ => false,
             };
-            // Nobody is told of what stays as it is.
+            // A claim that stays as it is gets no Event, except while its pod is pending.
             let is_looked_at = !is_settled || pod.status.phase == "Pending";
             if has_other_keeper && is_looked_at && self.retains_nothing_always() {
                 let message = format!(

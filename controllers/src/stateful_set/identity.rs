@@ -1,4 +1,4 @@
-//! What makes a pod that of one ordinal: its name, its labels, its claims.
+//! The identity of a pod with an ordinal: its name, its labels, its claims.
 
 use super::{Sync, claims};
 use crate::pods;
@@ -16,7 +16,7 @@ pub fn name(set: &str, ordinal: i64) -> String {
     format!("{set}-{ordinal}")
 }
 
-/// The ordinal of a pod of this name, if it is one of the set's.
+/// The ordinal in a pod's name, if the pod may be one of the set's.
 pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
     let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
     (ordinal >= 0 && name(set, ordinal) == pod).then_some(ordinal)
@@ -27,7 +27,7 @@ fn mark(pod: &mut Value, name: &str, ordinal: i64) {
     pod["metadata"]["labels"][POD_INDEX] = ordinal.to_string().into();
 }
 
-/// The claims take the place of volumes of their names.
+/// The claims replace volumes with the same names.
 fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
     if templates.is_empty() {
         return;
@@ -61,8 +61,7 @@ impl<'w> Sync<'w> {
         pod
     }
 
-    /// Gives a pod back what makes it that of its ordinal, and its claims to who they are to go with. That is told as a
-    /// change of the pod, too.
+    /// Restores the identity of a pod, and the owners of its claims; these are reported as an update of the pod, too.
     pub fn correct(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
         let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let note = self.subject().normal("SuccessfulUpdate", message);
@@ -81,7 +80,7 @@ impl<'w> Sync<'w> {
     }
 
     fn is_itself(&self, ordinal: i64, pod: Seen<'w, Pod>) -> bool {
-        // Of two volumes of one name the first counts.
+        // Of two volumes with the same name the first counts.
         let volumes = pod.view.spec.volumes.iter().rev();
         let volumes: HashMap<&str, _> =
             volumes.map(|volume| (&*volume.name, &volume.persistent_volume_claim)).collect();

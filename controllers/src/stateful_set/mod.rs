@@ -1,4 +1,4 @@
-//! StatefulSets: pods with names and claims of their own, made and replaced in order.
+//! StatefulSets: pods with names and claims of their own, created and replaced in order.
 
 mod claims;
 mod identity;
@@ -22,11 +22,11 @@ use holdfast_world::{
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// How many pods one plan makes.
+/// How many pods one plan creates.
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-/// How many pods of an ordinal that end one after another are replaced at once, and how long one is waited for at most.
+/// How many failed pods of an ordinal are replaced without a wait, and the longest wait before a further one.
 const AT_ONCE: u32 = 3;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
 
@@ -104,7 +104,7 @@ impl Controller for StatefulSets {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
         };
-        // What there is is told all the same: the next plan may be refused, too.
+        // The status is written all the same, because the next plan may be refused, too.
         if !set.meta().is_deleting() && refused.iter().any(is_made) {
             plan.together(Sync::of(world, set, stamp).status().into_iter().collect());
         }
@@ -112,7 +112,7 @@ impl Controller for StatefulSets {
     }
 }
 
-/// A set that is being deleted tells what is left of it.
+/// A set that is being deleted only updates its status.
 fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let pods = Members::of(world, set, &mut plan);
@@ -120,7 +120,7 @@ fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
     plan
 }
 
-/// Tells what was refused.
+/// The Event about a refusal.
 fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Option<Note> {
     let (subject, message) = (Subject::from(set), &refusal.message);
     let name = &*action.key.name;
@@ -149,13 +149,13 @@ fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Op
     Some(subject.warning(reason, of_claim))
 }
 
-/// The pods of a set by their ordinals.
+/// The pods of a set by ordinal.
 struct Members<'w> {
-    /// Those that are wanted.
+    /// Pods with a wanted ordinal.
     wanted: BTreeMap<i64, Seen<'w, Pod>>,
-    /// All others.
+    /// All other pods.
     condemned: BTreeMap<i64, Seen<'w, Pod>>,
-    /// The ordinals that are wanted: from here on, so many.
+    /// The wanted ordinals: `replicas` of them, from `start` on.
     start: i64,
     replicas: i64,
 }
@@ -186,7 +186,7 @@ impl<'w> Members<'w> {
     }
 }
 
-/// One plan in the making.
+/// A plan being made.
 struct Sync<'w> {
     world: &'w World,
     set: Seen<'w, StatefulSet>,
@@ -194,14 +194,14 @@ struct Sync<'w> {
     pods: Members<'w>,
     revisions: Revisions<'w>,
     claim_templates: Vec<Value>,
-    /// The labels that claims have because the set selects by them; read where a claim is made.
+    /// The labels that claims get because the set's selector names them; read when the first claim is created.
     claim_labels: OnceCell<Value>,
     plan: Plan,
-    /// The pods that are made, by the name of their revision.
+    /// The revisions of the pods that the plan creates, by name.
     made: Vec<String>,
 }
 
-/// Whether a plan goes on: not beyond what it must wait for.
+/// Whether a plan continues: it stops where it must wait.
 type Flow = std::ops::ControlFlow<()>;
 const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
@@ -226,7 +226,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Makes what is missing, ends what is too much, replaces what is old.
+    /// Creates missing pods, deletes surplus ones, replaces old ones.
     fn steps(&mut self, kept: &mut StatefulSets) -> Flow {
         match self.is_ordered() {
             true => self.make_in_order(kept)?,
@@ -236,12 +236,12 @@ impl<'w> Sync<'w> {
         self.replace_old()
     }
 
-    /// Whether a pod waits for the one before it.
+    /// Whether pods wait for the one before them.
     fn is_ordered(&self) -> bool {
         self.set.spec.pod_management_policy != "Parallel"
     }
 
-    /// Goes through the ordinals up to the first pod that something is made of, or that is waited for.
+    /// Handles the ordinals in order, up to the first pod that is created or must be waited for.
     fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
@@ -257,7 +257,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Goes through all ordinals: no pod holds back another.
+    /// Handles all ordinals: no pod waits for another.
     fn make_at_once(&mut self, kept: &mut StatefulSets) {
         let mut missing = Vec::new();
         for ordinal in self.pods.ordinals() {
@@ -275,8 +275,8 @@ impl<'w> Sync<'w> {
         self.make(&missing, kept);
     }
 
-    /// Deletes a pod that has ended, so that it is made again when it is gone, though not too soon after the last; else
-    /// sees to the claims that it waits for.
+    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is gone. Otherwise creates
+    /// the claims that it waits for.
     fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
@@ -296,7 +296,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Makes pods with these ordinals, and before them their claims.
+    /// Creates pods with these ordinals, each after its claims.
     fn make(&mut self, ordinals: &[i64], kept: &mut StatefulSets) {
         let wanted = usize::try_from(self.pods.replicas).unwrap_or(0);
         let (now, uid) = (self.stamp.time, &self.set.meta().uid);
@@ -310,7 +310,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Creates a pod, and what it lacks of claims; nothing as long as a claim of its predecessor's is on its way out.
+    /// The creations of a pod and of its missing claims; `None` while a claim of an earlier pod is being deleted.
     fn with_claims(&mut self, ordinal: i64) -> Option<(Vec<Action>, Action)> {
         if self.has_stale_claims(ordinal) {
             self.plan.left.push(format!("claims of the former pod {ordinal} are not gone yet"));
@@ -332,8 +332,7 @@ impl<'w> Sync<'w> {
         Some((claims, action.told(self.subject().normal("SuccessfulCreate", message))))
     }
 
-    /// From which revision a new pod with this ordinal is made, and the template of that. Below the partition, pods stay
-    /// as they were.
+    /// The revision and template of a new pod with this ordinal. Below the partition pods keep the current revision.
     fn revision_of(&self, ordinal: i64) -> (String, Value) {
         let strategy = &self.set.spec.update_strategy;
         let kept = match (strategy.kind.as_str(), &strategy.rolling_update) {
@@ -350,13 +349,13 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// The revision from which an update in progress leads away, if it is still known.
+    /// The revision that an update in progress replaces, if it still exists.
     fn current(&self) -> Option<Seen<'w, ControllerRevision>> {
         self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
     }
 
-    /// Ends the pods that are not wanted, the highest ordinal first. Where they go in order, one at a time: each when it
-    /// is available, or when it is the lowest of those that are not healthy.
+    /// Deletes the pods that are not wanted, highest ordinal first. With ordered management one at a time, and each
+    /// only if it is available or is the lowest unhealthy one of them.
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {

@@ -1,4 +1,4 @@
-//! What the status of a StatefulSet tells.
+//! The status of a StatefulSet.
 
 use super::{Members, Sync};
 use crate::revisions::POD_REVISION;
@@ -7,7 +7,7 @@ use holdfast_value::{Map, Value};
 use holdfast_world::views::{Pod, StatefulSet};
 use holdfast_world::{Action, Seen, Time};
 
-/// The numbers of pods that need no revision to be counted.
+/// Sets the numbers that do not depend on revisions.
 fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, made: i64, now: Time) -> (i64, i64) {
     let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| {
         i64::try_from(pods.all().filter(|pod| holds(pod)).count()).unwrap_or(i64::MAX)
@@ -19,7 +19,7 @@ fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, 
     status.insert("availableReplicas", available.into());
     count(status, "readyReplicas", ready);
     count(status, "observedGeneration", set.meta().generation);
-    // This status has no conditions of its own, and Kubernetes drops those of others too.
+    // A StatefulSet's status has no conditions of its own; like Kubernetes, this drops those of other writers.
     status.remove("conditions");
     (replicas, ready)
 }
@@ -36,13 +36,13 @@ pub fn leaving(set: Seen<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Opt
     })
 }
 
-/// How many pods are of a revision, and stay.
+/// How many pods have a revision and are not being deleted.
 fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
     let is_of = |pod: &Seen<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
     i64::try_from(pods.all().filter(is_of).count()).unwrap_or(i64::MAX)
 }
 
-/// A change of what this controller tells. Where none of it changed nothing is written, whatever else is in the status.
+/// The write of a changed status; `None`: none of this controller's fields changed, whatever else is in the status.
 fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map)) -> Option<Action> {
     const TOLD: [&str; 8] = [
         "observedGeneration",

@@ -24,7 +24,7 @@ fn set(replicas: i64, more: Value) -> Value {
     set
 }
 
-/// Lets controllers and nodes go on until nothing moves; answers the pods in the order in which they came and went.
+/// Lets controllers and nodes run until nothing changes; returns the pods in the order of creations and deletions.
 fn settle(trial: &mut Trial) -> String {
     let mut seen = Vec::new();
     loop {
@@ -117,7 +117,7 @@ fn an_update_goes_from_the_highest_ordinal_down_to_the_partition() {
     assert_eq!(status(&trial)["currentReplicas"], 3);
 }
 
-/// Servers that have the field off drop it; what the others say is shown to the controller by hand.
+/// Servers without the feature drop the field, so it is shown to the controller by hand.
 #[test]
 fn several_may_be_missing_at_once_where_that_is_allowed() {
     let mut trial = trial();
@@ -191,7 +191,8 @@ fn a_pod_that_has_ended_is_made_again() {
     assert_ne!(trial.get("pods", "s-0")["metadata"]["uid"], uid);
 }
 
-/// Lets nodes refuse each pod as soon as it is made, for so many seconds; answers at which second each was made.
+/// Makes nodes reject each pod as soon as it is created, for so many seconds; returns which pod was created at which
+/// second.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, String)> {
     let start = trial.now();
     let end = start.plus_seconds(seconds);
@@ -221,10 +222,10 @@ fn a_pod_that_no_node_takes_is_made_again_ever_more_slowly() {
     assert_eq!(waits(&made[..14]), [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
     let late = waits(&made[13..]);
     assert!(made.iter().all(|(_, pod)| pod == "s-0") && late.iter().all(|wait| *wait == 300), "{late:?}");
-    // Another template may do better.
+    // A new template resets the waits.
     update_to(&mut trial, "two");
     assert_eq!(refuse_all(&mut trial, 0).len(), 3);
-    // What lies far back is forgotten.
+    // Old failures are dropped.
     trial.run_for(1);
     make_ready(&mut trial, "s-0");
     trial.run_for(601);
@@ -372,7 +373,7 @@ fn the_status_is_told_while_pods_cannot_be_made() {
         }
         assert_eq!(status(&trial), expected, "{policy}");
     }
-    // A claim that cannot be made keeps its pod from being made.
+    // A claim that cannot be created keeps its pod from being created.
     let mut trial = trial();
     allow(&mut trial, CLAIMS, 0);
     let template = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -395,7 +396,7 @@ fn what_others_say_in_the_status_stays_until_there_is_something_to_tell() {
     assert!(status(&trial)["conditions"].is_null());
 }
 
-/// Holds a pod, whatever becomes of it.
+/// Adds a finalizer, so that the pod stays.
 fn hold(trial: &mut Trial, pod: &str) {
     trial.patch("pods", pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
 }
@@ -468,7 +469,7 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
     assert!(trial.take_notes().is_empty());
 }
 
-/// By a taint, say: nothing is left then that could be counted.
+/// Deleted by a taint, for example: no failed pods are left to count.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
@@ -527,7 +528,7 @@ fn a_pod_is_told_of_once_whichever_of_its_claims_are_refused() {
         note.contains(" error: [failed to create PVC v-s-0: ") && note.contains(", failed to create PVC w-s-0: ")
     };
     assert!(!pod.is_empty() && pod.iter().all(both), "{notes:?}");
-    // A pod that is there waits for its claims, and nothing is said of it.
+    // An existing pod only waits for its claims, without an Event.
     let mut trial = self::trial();
     trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
     trial.run();

@@ -1,4 +1,4 @@
-//! Replacing pods of an older revision, from the highest ordinal down to the partition.
+//! Replaces pods of an older revision, from the highest ordinal down to the partition.
 
 use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
@@ -27,7 +27,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// The first old pod goes, unless a new one above it is not healthy yet.
+    /// Deletes the first old pod, unless a new pod above it is not healthy yet.
     fn replace_one(&mut self, targets: &[Seen<'w, Pod>]) -> Flow {
         for pod in targets {
             if self.is_old(*pod) && !pod.meta().is_deleting() {
@@ -41,7 +41,7 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// As many old pods go as may be missing beside those that are.
+    /// Deletes as many old pods as may be unavailable beside those that already are.
     fn replace_several(&mut self, targets: &[Seen<'w, Pod>], bound: usize) -> Flow {
         let missing = self.pods.wanted.values().filter(|pod| !self.is_healthy(**pod)).count();
         let old = targets.iter().filter(|pod| self.is_old(**pod) && !pod.meta().is_deleting());
@@ -54,7 +54,7 @@ impl<'w> Sync<'w> {
         pod.meta().label(POD_REVISION) != Some(self.revisions.present.name())
     }
 
-    /// Deletes old revisions beyond the limit: not those of pods, nor those between which an update goes on.
+    /// Deletes old revisions beyond the limit, except those of pods and those of an update in progress.
     pub fn forget_revisions(&mut self) {
         let mut used: BTreeSet<&str> =
             self.pods.all().filter_map(|pod| pod.object.meta.labels.get(POD_REVISION).map(String::as_str)).collect();

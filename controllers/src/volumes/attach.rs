@@ -1,4 +1,5 @@
-//! Has volumes attached to the nodes whose pods use them, and detached when none does: by asking their drivers.
+//! Attaches volumes to the nodes whose pods use them, and detaches them when no pod does, with VolumeAttachments for
+//! the drivers.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
@@ -12,26 +13,27 @@ use holdfast_world::{
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that leave attaching to this controller say so.
+/// The annotation of nodes that leave attaching to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
-/// The same by their volume.
+/// An index of attachments by their volume.
 const BY_VOLUME: &str = "attachment-volume";
 
-/// How long a volume that nobody needs waits for a node that is not ready to say that it uses it no more.
+/// How long the detaching of an unused volume waits, on a node that is not ready, for the node to report the volume as
+/// not in use.
 const UNMOUNT_SECONDS: i64 = 360;
-/// A node that is known to be off uses nothing.
+/// The taint of a node that is known to be off and so uses no volumes.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Plans a node at a time.
 pub struct Attacher {
     force_detach: bool,
-    /// Since when nobody needs what a node says that it uses, by the names of the attachments.
+    /// Since when volumes that a node reports in use are not needed, by the names of their attachments.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
-    /// The node for which a volume is being attached that only one may have, until the attachment is seen.
+    /// The node to which an exclusive volume is being attached, until the attachment is seen.
     promised: BTreeMap<String, Key>,
-    /// The pods of a node that were told that another node has the volume, by the names of the attachments.
+    /// The pods of a node that have an Event that their volume is attached elsewhere, by the name of the attachment.
     told: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
@@ -108,7 +110,7 @@ impl Controller for Attacher {
                 wake(&attachment.spec.node_name);
                 self.promised.remove(volume_of(attachment.view));
             }
-            // Another node may have waited for it.
+            // Another node may have waited for the volume.
             let freed = change.before::<VolumeAttachment>().filter(|_| change.after.is_none());
             let volume = freed.and_then(|gone| world.get::<PersistentVolume>(&Key::cluster(volume_of(gone.view))));
             let claim = volume.and_then(|volume| claim_key(volume.view));
@@ -185,7 +187,8 @@ impl Controller for Attacher {
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);
         }
-        // A node must not count on a volume that is about to be detached.
+        // The node's list is written before the detaching, so that the node does not rely on a volume that is about to
+        // be detached.
         let said = Subject::from(node).status(|status| {
             if shown.is_empty() {
                 status.remove("volumesAttached");
@@ -206,7 +209,7 @@ impl Controller for Attacher {
 }
 
 impl Attacher {
-    /// Whether another node has a volume that only one may have.
+    /// Whether an exclusive volume is attached to another node, or about to be.
     fn is_elsewhere(&self, world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> bool {
         let name = &volume.meta().name;
         let promised = self.promised.get(name).is_some_and(|promised| promised != node);
@@ -219,32 +222,32 @@ fn volume_of(attachment: &VolumeAttachment) -> &str {
     &attachment.spec.source.persistent_volume_name
 }
 
-/// Whether only one node may have a volume: it says how it may be used, and none of that is by several nodes.
+/// Whether only one node may have a volume: it has access modes, and none of them allows several nodes.
 fn is_exclusive(volume: &PersistentVolume) -> bool {
     let modes = &volume.spec.access_modes;
     !modes.is_empty() && !modes.iter().any(|mode| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany"))
 }
 
-/// The pods that use a volume and have not ended.
+/// The pods that use a volume and have not finished.
 fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
     let claim = claim_key(volume);
     let pods = claim.into_iter().flat_map(|claim| pods_of(world, &claim));
     pods.filter(|pod| !pod.is_finished())
 }
 
-/// What a list in a node's status calls the volumes in it.
+/// The names of the volumes in a list of a node's status.
 fn names(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str())
 }
 
-/// That a node has got a volume, for its pods that use it.
+/// Events that a volume is attached to a node, for the node's pods that use it.
 fn succeeded(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> Vec<Note> {
     let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.meta().name);
     let users = users(world, volume).filter(|pod| *pod.spec.node_name == *node.name);
     users.map(|pod| Subject::from(pod).normal("SuccessfulAttachVolume", message.clone())).collect()
 }
 
-/// What a pod is told whose node cannot have a volume.
+/// The message for a pod whose node cannot have a volume.
 fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> String {
     let elsewhere =
         users(world, volume).filter(|pod| !pod.spec.node_name.is_empty() && *pod.spec.node_name != *node.name);
@@ -256,7 +259,7 @@ fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> Stri
     format!("Multi-Attach error for volume \"{}\" {why}", volume.meta().name)
 }
 
-/// The volumes of drivers that must attach them, that the pods of a node use, by the names of their attachments.
+/// The volumes that the pods of a node use and whose drivers attach them, by the names of their attachments.
 fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Seen<'a, PersistentVolume>> {
     let running = pods_on(world, node).filter(|pod| !pod.is_finished());
     let claims = running.flat_map(|pod| {
@@ -278,7 +281,7 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Seen<'a, Persist
     attachable.collect()
 }
 
-/// The same for everybody who computes it.
+/// The same name in every implementation, for one volume, driver and node.
 fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -385,7 +388,7 @@ mod tests {
         assert_eq!(attached(&trial), ["m"]);
         let said = "Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
         assert_eq!(trial.take_notes(), [said]);
-        // A node that changes tells nobody once more.
+        // A change of the node repeats no Event.
         trial.patch("nodes", "n", json!({"metadata": {"labels": {"a": "b"}}}));
         trial.run();
         assert!(trial.take_notes().is_empty());
@@ -421,7 +424,7 @@ mod tests {
         assert!(trial.take_notes().is_empty());
     }
 
-    /// A cluster with a volume that node `n` says it uses, and no pod that needs it.
+    /// A cluster with a volume that node `n` reports in use and no pod needs.
     fn unneeded(settings: &Settings) -> Trial {
         let mut trial = Trial::new().with(Attacher::new(settings));
         trial.create(

@@ -1,4 +1,4 @@
-//! Makes the claims of volumes that live as long as their pod.
+//! Creates the claims of ephemeral volumes, which exist as long as their pod.
 
 use super::index_pods;
 use crate::subject::{Subject, part};
@@ -44,7 +44,7 @@ impl Controller for EphemeralVolumes {
         let mut plan = Plan::default();
         let Some(pod) = world.get::<Pod>(key).filter(|pod| !pod.meta().is_deleting()) else { return plan };
         let volumes = pod.spec.volumes.iter().enumerate().filter(|(_, volume)| volume.ephemeral.is_some());
-        // Read where there is a claim to be made, and once for all of them.
+        // Read only if a claim must be created, and once for all of them.
         let mut written = None;
         for (index, volume) in volumes {
             let claim = Key::new(&key.namespace, &format!("{}-{}", key.name, volume.name));

@@ -1,4 +1,4 @@
-//! Tells of claims that ask for more than they have: whoever drives their volumes makes them larger.
+//! Writes Events for claims that request more storage than they have; the volumes' drivers expand them.
 
 use super::volume_of;
 use crate::subject::Subject;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Plans a claim at a time.
 #[derive(Default)]
 pub struct Expander {
-    /// Claims that have just asked for more, until that is told.
+    /// Claims whose request has just grown, until the Event is written.
     asking: BTreeSet<Key>,
 }
 

@@ -1,4 +1,4 @@
-//! Volumes and the claims on them.
+//! The controllers of volumes and claims.
 
 pub mod attach;
 pub mod binder;
@@ -14,7 +14,7 @@ use holdfast_world::{Key, Seen, Text, World};
 /// An index of pods by the claims that they use, as `namespace/name`.
 pub const BY_CLAIM: &str = "claim";
 
-/// Lets [`pods_of`] find pods.
+/// The index for [`pods_of`].
 pub fn index_pods(world: &mut World) {
     world.index::<Pod>(BY_CLAIM, |object| {
         let Some(pod) = object.view::<Pod>() else { return Vec::new() };
@@ -22,7 +22,7 @@ pub fn index_pods(world: &mut World) {
     });
 }
 
-/// The names of the claims that a pod uses: those that it names, and those that are made for it alone.
+/// The names of the claims that a pod uses: those that it names, and those of its ephemeral volumes.
 pub fn claims_of<'a>(name: &'a str, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
     pod.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
@@ -40,13 +40,13 @@ fn place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// The claim that a volume is promised or bound to.
+/// The claim that a volume is reserved for or bound to.
 pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
     let claim = volume.spec.claim_ref.as_ref()?;
     Some(Key::new(&claim.namespace, &claim.name))
 }
 
-/// The volume that a claim asks for or has.
+/// The volume that a claim names.
 pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Seen<'a, PersistentVolume>> {
     world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
 }

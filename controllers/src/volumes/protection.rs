@@ -1,7 +1,8 @@
-//! Keeps what is in use from being deleted: claims that pods use, volumes that are bound, classes of attributes that
+//! Keeps objects in use from being deleted: claims that pods use, volumes that are bound, VolumeAttributesClasses that
 //! claims and volumes have.
 //!
-//! A finalizer stands on each from its creation on, and goes once it is being deleted and nobody uses it.
+//! Each object gets a finalizer when it is created. The finalizer is removed once the object is being deleted and is no
+//! longer in use.
 
 use super::{claims_of, index_pods, pods_of};
 use crate::answers::{Answers, Ask};
@@ -18,10 +19,10 @@ use serde::Deserialize;
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
-/// An index of claims and volumes by the classes of attributes that they have or want.
+/// An index of claims and volumes by the VolumeAttributesClasses that they have or want.
 const BY_CLASS: &str = "attributes";
 
-/// Sets the finalizer, or takes it away.
+/// Adds the finalizer, or removes it.
 fn protect<V: View>(found: Seen<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
     let meta = found.meta();
     let mut document = found.object.document();
@@ -41,16 +42,16 @@ fn plan_of(action: Option<Action>) -> Plan {
     Plan { steps: action.into_iter().map(|action| vec![action]).collect(), ..Plan::default() }
 }
 
-/// Plans a claim at a time. Pods that have no node yet do not hold their claims; those that have ended do until they
-/// are gone.
+/// Plans a claim at a time. A pod without a node does not use its claims; a finished pod does until it is gone.
 #[derive(Default)]
 pub struct ClaimProtection {
     answers: Answers,
 }
 
 impl ClaimProtection {
-    /// Whether a pod on a node uses a claim that is to go, which must not be taken from a world that has not come as far as
-    /// the claim: then the server is asked. Nobody puts a pod on a node whose claim is known to go.
+    /// Whether a pod on a node uses a claim that is being deleted. If the world's pods are older than the claim, the
+    /// world cannot tell and the server is asked. Later pods need not be considered: no pod is scheduled whose claim is
+    /// known to be deleted.
     fn is_used<'a>(
         &'a self,
         world: &'a World,
@@ -73,8 +74,8 @@ impl ClaimProtection {
     }
 }
 
-/// Whether a pod that has a node uses a claim. One that was made for a volume of the pod alone is the pod's only if it
-/// says so, and only until the pod's node is done with it.
+/// Whether a pod with a node uses a claim. The claim of an ephemeral volume counts only if the pod owns it, and only
+/// until the pod's node is done with the pod.
 fn uses(meta: &Meta, pod: &Pod, claim: &Meta) -> bool {
     let is_shut_down = meta.is_deleting() && meta.deletion_grace_period_seconds == Some(0);
     let made_for = |volume: &str| format!("{}-{volume}", meta.name) == claim.name && claim.is_controlled_by(&meta.uid);
@@ -206,7 +207,7 @@ impl Controller for AttributesClassProtection {
         if change.is_of::<VolumeAttributesClass>() {
             return keys.add(change.key.clone());
         }
-        // Only who leaves a class may let it go.
+        // Only an object that no longer has a class can allow the class to be deleted.
         if let Some(claim) = change.before::<PersistentVolumeClaim>() {
             classes_of(&claim).iter().for_each(|class| keys.add(Key::cluster(class)));
         }

@@ -1,7 +1,9 @@
-//! Warns of pods that would mount one volume with different labels of SELinux: on one node, one of them could not start.
+//! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of them could not
+//! start.
 //!
-//! Nothing is known of nodes here, so labels are compared as far as pods say them: a part that a pod leaves open could be
-//! anything. Volumes that are mounted without a label are relabelled file by file, which nobody else notices.
+//! The defaults of nodes are unknown here, so labels are compared only in the parts that pods specify: an unspecified
+//! part could be anything. Volumes that are mounted without a label are relabelled file by file, which other pods do
+//! not notice.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
@@ -12,22 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
-/// Indexes of volumes, and of pods that name theirs themselves, by where the data is; and of volumes by their driver.
+/// Indexes: volumes, and pods with inline volumes, by where the data is; and volumes by their driver.
 const SOURCE: &str = "selinux-source";
 const DRIVER: &str = "selinux-driver";
 
 /// Plans a pod at a time. It writes nothing but Events.
 pub struct SelinuxWarnings;
 
-/// Where the data of a volume is, of those kinds of volumes that can be mounted with a label.
+/// Where the data of a volume is, for the kinds of volumes that can be mounted with a label.
 struct Source {
     name: String,
-    /// The driver that says whether it mounts with labels; other kinds of volumes always do.
+    /// The driver, whose CSIDriver says whether it mounts with labels; `None`: a kind of volume that always does.
     driver: Option<String>,
 }
 
 impl Source {
-    /// Of the spec of a volume, or of a volume in a pod.
+    /// From the spec of a volume, or an inline volume of a pod.
     fn of(spec: &Value) -> Option<Source> {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
         let other = |name: String| Some(Source { name, driver: None });
@@ -67,12 +69,12 @@ struct Mount {
     policy: String,
 }
 
-/// What a pod says of its volumes, by their names.
+/// The volumes and labels of a pod.
 struct Mounts<'a> {
     world: &'a World,
     pod: Seen<'a, Pod>,
     spec: Value,
-    /// The labels of all containers that mount each volume, as far as they have any.
+    /// The labels of all containers that mount each volume, by the volume's name.
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -92,7 +94,7 @@ impl<'a> Mounts<'a> {
         Mounts { world, pod, spec, labels }
     }
 
-    /// The volume of a claim that is bound, or what the pod itself says. `None` where the claim has no volume yet.
+    /// The spec of a claim's volume, or the inline volume itself. `None`: the claim has no volume yet.
     fn spec_of(&self, volume: &Value) -> Option<Value> {
         let name = volume["name"].as_str()?;
         let claim = match (&volume["persistentVolumeClaim"]["claimName"], &volume["ephemeral"]) {
@@ -106,7 +108,7 @@ impl<'a> Mounts<'a> {
         is_bound.then(|| part(volume.object, &["spec"]))
     }
 
-    /// Each volume that is mounted, where its data is, and how; an error with its name where containers do not agree.
+    /// Each mounted volume with its source and mount; `Err`: its name, because containers disagree about the label.
     fn volumes(&self) -> Vec<Result<(Source, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;
@@ -136,20 +138,20 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The label that options make; one that says nothing is none.
+/// The label of SELinux options; empty if they specify nothing.
 fn label(options: &Value) -> Option<String> {
     let parts = ["user", "role", "type", "level"].map(|field| options[field].as_str().unwrap_or_default());
     let is_said = parts.iter().any(|part| !part.is_empty());
     options.is_object().then(|| if is_said { parts.join(":") } else { String::new() })
 }
 
-/// Whether no node can read the two as the same: they differ in a part that both say.
+/// Whether two labels conflict on every node: they differ in a part that both specify.
 fn conflict(one: &str, other: &str) -> bool {
     let differ = |(one, other): (&str, &str)| !one.is_empty() && !other.is_empty() && one != other;
     one.splitn(4, ':').zip(other.splitn(4, ':')).any(differ)
 }
 
-/// What a pod is told of another.
+/// The message for a pod about another one.
 fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {
@@ -157,14 +159,14 @@ fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others:
             "{what} {own:?} conflicts with pod {} that uses the same volume as this pod with {what} {others:?}. {END}",
             other.meta().name
         ),
-        // Names of other namespaces are nobody's business.
+        // Names in other namespaces are not revealed.
         false => format!(
             "{what}{own:?} conflicts with another pod that uses the same volume as this pod with a different {what}. {END}"
         ),
     }
 }
 
-/// The pods whose data is at the same place.
+/// The pods whose volumes have the same data.
 fn users<'a>(world: &'a World, source: &str) -> Vec<Seen<'a, Pod>> {
     let claims = world.indexed::<PersistentVolume>(SOURCE, source).filter_map(|volume| claim_key(&volume));
     let mut pods: Vec<Seen<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
@@ -217,7 +219,7 @@ impl Controller for SelinuxWarnings {
     fn indexes(&self, world: &mut World) {
         index_pods(world);
         world.index::<Pod>(SOURCE, |object| match object.view::<Pod>() {
-            // Most pods have none, and need not be read for it.
+            // Most pods have no such volumes, so they need not be decoded for it.
             Some(pod) if !pod.spec.volumes.is_empty() => {
                 let volumes = part(object, &["spec", "volumes"]);
                 let sources = items(&volumes).filter_map(Source::of);
@@ -261,7 +263,7 @@ impl Controller for SelinuxWarnings {
                 volumes.filter_map(|volume| claim_key(&volume)).for_each(|claim| users(&claim));
             }
         } else if change.is_of::<Pod>() && change.before.is_none() && change.after.is_some() {
-            // All that matters of a pod stays as it was made.
+            // The relevant fields of a pod never change after its creation.
             keys.add(change.key.clone());
         }
     }
@@ -324,7 +326,7 @@ mod tests {
         json!({"seLinuxOptions": {"level": level}})
     }
 
-    /// What is told of two pods with one volume.
+    /// The Events for two pods with one volume.
     fn of_two(mounts_with_label: bool, one: Value, other: Value) -> Vec<String> {
         let mut trial = trial(mounts_with_label);
         claim(&mut trial, "a", "h");

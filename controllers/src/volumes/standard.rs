@@ -1,4 +1,4 @@
-//! The StorageClass of a cluster that has none of its own: claims that name no class get volumes of it.
+//! A StorageClass for clusters without a default one: claims without a class get volumes of it.
 
 use super::binder::{DEFAULT_CLASS, HOST_PATH, is_default_class};
 use holdfast_core::state::State;
@@ -8,8 +8,8 @@ use holdfast_world::{Action, Key, Verb, View};
 
 const NAME: &str = "standard";
 
-/// The request that makes it, where no class is the default one. Its volumes are at hand on every node, so they are bound
-/// at once, without waiting for a pod.
+/// The request that creates it; `None`: a default class exists. Its volumes are usable on every node, so claims are
+/// bound at once, without waiting for a pod.
 pub fn lacking(state: &State) -> Option<Action> {
     let resource = StorageClass::resource();
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;

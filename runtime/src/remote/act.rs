@@ -1,4 +1,4 @@
-//! Actions on a cluster elsewhere, each controller under its own credentials where that is asked for.
+//! Carries out actions on a remote cluster, on demand with separate credentials for each controller.
 
 use super::http::{JSON, Object, collection, fault, get, object, read, send};
 use crate::{Act, Done};
@@ -12,22 +12,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Where controllers' accounts are, and how long their tokens are good. They are renewed at four fifths of that.
+/// The namespace of the controllers' service accounts, and how long their tokens are valid. Tokens are renewed after
+/// four fifths of that.
 const NAMESPACE: &str = "kube-system";
 const TOKEN: Duration = Duration::from_secs(3600);
 
 /// Makes clients.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
-    /// A client of a controller, which names itself by it: with a token, or with the credentials of the process.
+    /// A client for a controller, whose user agent names it: with a token, or with the credentials of the process.
     async fn client(&self, account: &str, token: Option<&str>) -> Result<Client, String>;
 }
 
 pub struct RemoteAct {
     connect: Arc<dyn Connect>,
-    /// With these, accounts and tokens are made.
+    /// The client that creates accounts and tokens.
     root: Client,
-    /// Whether each controller acts as an account of its own.
+    /// Whether each controller acts as its own service account.
     own_credentials: bool,
     clients: Mutex<HashMap<String, Arc<Mutex<Option<Connected>>>>>,
 }
@@ -45,7 +46,7 @@ impl RemoteAct {
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
         let account = actor.account();
         let place = self.clients.lock().await.entry(account.to_owned()).or_default().clone();
-        // One renews, and the others wait for it.
+        // One task renews the token; the others wait for the lock.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),
@@ -89,13 +90,13 @@ impl RemoteAct {
         serde_json::from_slice(&read(answer).await?).map_err(fault)
     }
 
-    /// Whether an object is there, as far as the actor may see.
+    /// Whether an object exists, as far as the actor can see.
     pub async fn is_there(&self, actor: &Actor, resource: &Resource, key: &Key) -> Result<bool, Refusal> {
         let client = self.client(actor).await?;
         Ok(get(&client, &object(resource, key), JSON).await.is_ok())
     }
 
-    /// Drops a token that is not taken any more, so that there is a new one next time.
+    /// Drops a token that the server no longer accepts, so that the next action requests a new one.
     async fn forget(&self, actor: &Actor) {
         if self.own_credentials {
             self.clients.lock().await.remove(actor.account());
@@ -157,10 +158,10 @@ impl Act for RemoteAct {
     }
 }
 
-/// Where it is asked what somebody may do.
+/// The path of SubjectAccessReviews.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// How a verb is sent.
+/// The method, content type and body of a verb.
 fn content(verb: &Verb) -> (Method, &'static str, Vec<u8>) {
     let bytes = |body: &Value| body.to_string().into_bytes();
     match verb {

@@ -1,12 +1,12 @@
-//! Which resources an API server has whose objects can be listed, watched and deleted, each in its preferred version;
-//! and which kinds it serves in which versions.
+//! Discovers which resources an API server has whose objects can be listed, watched and deleted, each in its preferred
+//! version, and which kinds it serves in which versions.
 
 use super::http::{JSON, fault, get};
 use holdfast_world::{Refusal, Resource, Served};
 use kube::Client;
 use serde::Deserialize;
 
-/// What there is.
+/// The result of discovery.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub resources: Vec<Resource>,
@@ -14,7 +14,7 @@ pub(super) struct Found {
     pub served: Served,
 }
 
-/// Of groups that do not answer, what was known before is kept.
+/// If a group does not answer, its resources in `known` are kept.
 pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Found, Refusal> {
     let groups: Groups = read(client, "/apis").await?;
     let mut found = Found::default();
@@ -36,7 +36,7 @@ pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Foun
 }
 
 impl Found {
-    /// Takes in what one version of a group has.
+    /// Adds the resources of one version of a group.
     async fn add(&mut self, client: &Client, group: &str, version: &str, is_preferred: bool) -> Result<(), Refusal> {
         let path = match group {
             "" => format!("/api/{version}"),
@@ -46,7 +46,7 @@ impl Found {
         let own = list.resources.iter().filter(|resource| !resource.name.contains('/'));
         self.served.extend(own.clone().map(|of| (group.into(), version.into(), of.kind.as_str().into())));
         if is_preferred {
-            // Events own nothing, are owned by nobody for long, and are many.
+            // Events own no objects, are short-lived, and are numerous.
             let can = |of: &Described, verb: &str| of.verbs.iter().any(|known| known == verb);
             let is_meant =
                 |of: &&Described| of.kind != "Event" && ["delete", "list", "watch"].iter().all(|verb| can(of, verb));

@@ -1,7 +1,7 @@
-//! News of a cluster elsewhere: a watch for each resource.
+//! The changes of a remote cluster: a watch for each resource.
 //!
-//! Where more than what is named is looked at, discovery says what there is. It is asked again when a definition or an APIService has
-//! changed, and not by the clock.
+//! If the sight covers more than the named resources, discovery tells which resources exist. It runs again when a
+//! CustomResourceDefinition or an APIService has changed, not periodically.
 
 use super::discovery::{Found, discover};
 use super::follow::Follower;
@@ -15,31 +15,32 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// How much news may wait, and how much is taken at once.
+/// How many news may wait, and how many are taken at once.
 const WAITING_MAX: usize = 4096;
-/// How long the lists of resources that nobody names are waited for: one that fails must not stop everything.
+/// How long the first lists of resources that are not named are waited for: a list that fails must not block
+/// everything.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long after a change of what there is discovery is asked: definitions take a moment to be served.
+/// How long after a change of definitions discovery runs: a new definition takes a moment to be served.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long after discovery failed.
+/// How long after a failure discovery runs again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
-    /// What is followed beside these.
+    /// What is followed beside the named resources.
     sight: Sight,
     sender: Sender<News>,
     news: Receiver<News>,
     followers: HashMap<Resource, AbortHandle>,
     tasks: JoinSet<()>,
-    /// Those whose first list has not come.
+    /// Resources whose first list has not arrived.
     awaited: BTreeSet<Resource>,
-    /// Until when those that nobody names are waited for; `None` when the beginning is over.
+    /// Until when lists of resources that are not named are waited for; `None` once [`News::Complete`] was sent.
     patience: Option<Instant>,
-    /// When discovery is to be asked; it has not been, or something has changed.
+    /// When discovery is to run; `None`: nothing has changed since it ran.
     discover_at: Option<Instant>,
-    /// It is being asked.
+    /// The running discovery.
     discovering: Option<JoinHandle<Result<Found, Refusal>>>,
     begun: bool,
 }
@@ -76,7 +77,7 @@ impl RemoteFeed {
         self.followers.insert(resource, self.tasks.spawn(follower.run()));
     }
 
-    /// Follows what there is by now, and no longer what there is no more.
+    /// Follows the resources that exist now, and stops following those that no longer do.
     fn take_discovered(&mut self, found: Result<Found, Refusal>) -> Vec<News> {
         let Found { resources, served } = match found {
             Ok(found) => found,
@@ -86,12 +87,12 @@ impl RemoteFeed {
                 return Vec::new();
             }
         };
-        // What somebody names is followed in the version that they name.
+        // A named resource is followed in the named version only.
         let is_named = |resource: &Resource| {
             self.named.iter().any(|named| (named.group(), named.plural()) == (resource.group(), resource.plural()))
         };
         let is_wanted = |resource: &Resource| {
-            // What defines resources says when discovery is to be asked again.
+            // Changes of definitions tell when discovery must run again.
             self.sight.covers(resource.group(), resource.kind()) || !self.sight.is_none() && defines(resource)
         };
         let is_followed = |resource: &Resource| is_wanted(resource) && !is_named(resource);
@@ -108,7 +109,7 @@ impl RemoteFeed {
         gone.into_iter().map(News::Dropped).chain([News::Served(served)]).collect()
     }
 
-    /// What is news to others, of what came.
+    /// Filters the received news, and finds out whether the start is complete.
     fn take(&mut self, came: Vec<News>) -> Vec<News> {
         let mut out = Vec::with_capacity(came.len() + 1);
         for news in came {
@@ -120,7 +121,7 @@ impl RemoteFeed {
                 News::Changed { resource, .. } | News::Reached(resource, _) | News::Dropped(resource) => resource,
                 News::Served(_) | News::ReachedAll(_) | News::Complete => continue,
             };
-            // What a follower had sent before it was ended is of a resource that is no more.
+            // A resource that is no longer followed may still have news in the channel.
             if !self.followers.contains_key(resource) {
                 continue;
             }
@@ -149,7 +150,7 @@ fn defines(resource: &Resource) -> bool {
     matches!(resource.plural(), "customresourcedefinitions" | "apiservices")
 }
 
-/// What discovery says, if it is being asked.
+/// The result of the running discovery, if any.
 async fn asked(discovering: &mut Option<JoinHandle<Result<Found, Refusal>>>) -> Option<Result<Found, Refusal>> {
     let answer = discovering.as_mut()?.await;
     Some(answer.unwrap_or_else(|fault| Err(Refusal { message: fault.to_string(), ..Refusal::default() })))
@@ -166,7 +167,7 @@ impl Feed for RemoteFeed {
                 return vec![News::Complete];
             }
             if !self.sight.is_none() {
-                // Until it is discovered what there is, nobody is to take a kind for one that is served.
+                // Until discovery has run, no kind counts as served.
                 return vec![News::Served(Served::default())];
             }
         }

@@ -1,4 +1,4 @@
-//! All objects of one resource, listed once and watched from there on.
+//! Lists the objects of one resource, and then watches them.
 
 use super::http::{JSON, Named, Object, Status, collection, fault, get, send};
 use crate::News;
@@ -16,39 +16,39 @@ use tokio::sync::mpsc::Sender;
 
 /// How many objects a page of a list has.
 const PAGE: usize = 500;
-/// How long a watch goes on before the server ends it.
+/// After how many seconds the server ends a watch.
 const WATCH_SECONDS: u64 = 480;
-/// How long to wait after a failure, the first time and at most.
+/// The wait after a failure: the first time, and at most.
 const WAIT_MIN: Duration = Duration::from_millis(800);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether somebody serves a resource that nobody did.
+/// How often a resource that was not served is tried again.
 const UNSERVED: Duration = Duration::from_secs(30);
-/// The longest event that is read.
+/// The longest watch event that is read.
 const LINE_BYTES_MAX: usize = 64 << 20;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Who follows a resource.
+/// Follows one resource.
 pub(super) struct Follower {
     pub client: Client,
     pub resource: Resource,
-    /// Whether only the metadata of objects is looked at.
+    /// Whether only the metadata of objects is needed.
     pub metadata: bool,
     pub news: Sender<News>,
 }
 
 /// Why a watch ended.
 enum Ended {
-    /// The server ended it, or the connection did: it goes on from this version.
+    /// The server or the connection ended it; the next watch continues at this version.
     Here(u64),
-    /// What came meanwhile is no longer known: everything is listed again.
+    /// The version is too old for the server: everything is listed again.
     Expired,
-    /// Nobody wants news any more.
+    /// The receiver of news is gone.
     Unwanted,
 }
 
 impl Follower {
-    /// Goes on until nobody wants news.
+    /// Runs until the receiver of news is gone.
     pub async fn run(self) {
         let mut wait = WAIT_MIN;
         let mut from: Option<u64> = None;
@@ -61,7 +61,7 @@ impl Follower {
                     continue;
                 }
                 Ok(Ended::Here(version)) => {
-                    // One that ends at once and has told nothing, again and again, is a failure, too.
+                    // A watch that ends at once without any event counts as a failure, too.
                     let is_well = from != Some(version) || began.elapsed() > WAIT_MAX;
                     from = Some(version);
                     if is_well {
@@ -75,7 +75,7 @@ impl Follower {
             if let Some(refusal) = failed {
                 from = from.filter(|_| refusal.code != 410);
                 if matches!(refusal.code, 404 | 405) && from.is_none() {
-                    // Nobody serves it, or it is only asked and never kept: there are none.
+                    // The resource is not served, or cannot be listed: it has no objects.
                     let none = News::Replaced { resource: self.resource.clone(), objects: Vec::new(), version: 0 };
                     if self.news.send(none).await.is_err() {
                         return;
@@ -101,7 +101,7 @@ impl Follower {
         self.watch(version).await
     }
 
-    /// Lists everything, page by page; `None` where nobody wants it any more.
+    /// Lists all objects, page by page; `None`: the receiver of news is gone.
     async fn list(&self) -> Result<Option<u64>, Refusal> {
         let path = collection(&self.resource, "");
         let (mut objects, mut token) = (Vec::new(), String::new());
@@ -126,7 +126,7 @@ impl Follower {
         }
     }
 
-    /// Items of lists leave out what they all have in common.
+    /// Items of lists lack `apiVersion` and `kind`, which are added here.
     fn complete(&self, item: &str) -> object::Body {
         if item.starts_with("{\"metadata\"") && !self.metadata {
             let (version, kind) = (self.resource.api_version(), self.resource.kind());
@@ -137,7 +137,7 @@ impl Follower {
 
     async fn watch(&self, from: u64) -> Result<Ended, Refusal> {
         let path = collection(&self.resource, "");
-        // Watches that began together do not all end together.
+        // The time limits differ by resource, so that watches that began together do not all end together.
         let seconds = WATCH_SECONDS - u64::try_from(self.resource.plural().len() * 7).unwrap_or(0).min(180);
         let query = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
         let accept = if self.metadata { METADATA } else { JSON };
@@ -147,7 +147,7 @@ impl Follower {
         loop {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
-                // A connection that breaks is one that ends.
+                // A broken connection counts as an ended one.
                 Ok(None) | Err(_) => return Ok(Ended::Here(version)),
             };
             let event: Event = serde_json::from_slice(&line).map_err(fault)?;
@@ -180,7 +180,7 @@ fn named(json: &[u8]) -> Result<(Key, u64), Refusal> {
     Ok((key, metadata.version()))
 }
 
-/// As a value in a query; continue tokens are of letters, digits and a few signs.
+/// Escapes a value for a query. A continue token consists of letters, digits and a few signs.
 fn escaped(token: &str) -> String {
     token.bytes().fold(String::new(), |mut out, byte| {
         match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

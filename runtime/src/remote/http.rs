@@ -1,4 +1,4 @@
-//! One request of an API server, and what its answer says.
+//! One request to an API server, and its answer.
 
 use ::http::{Method, Request, StatusCode, header};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) const JSON: &str = "application/json";
 
-/// An answer that could not be had, as actions are refused. No answer at all has the code 0.
+/// The refusal for a request without a usable answer; its code is 0.
 pub fn fault(error: impl std::fmt::Display) -> Refusal {
     Refusal { message: error.to_string(), ..Refusal::default() }
 }
@@ -34,7 +34,7 @@ pub(super) fn object(resource: &Resource, key: &Key) -> String {
     format!("{}/{}", collection(resource, &key.namespace), key.name)
 }
 
-/// Sends a request; the answer's body is yet to be read.
+/// Sends a request; the caller reads the answer's body.
 pub(super) async fn send(
     client: &Client,
     (method, path): (Method, &str),
@@ -70,7 +70,7 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> Result<Byt
     read(send(client, (Method::GET, path), accept, None).await?).await
 }
 
-/// What an answer that is no success says; in the words of Go's client where it says nothing.
+/// The refusal in an unsuccessful answer, in the words of Go's client if the body has no message.
 pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
     let said = serde_json::from_slice::<Status>(bytes).unwrap_or_default();
     let message = match said.message.as_str() {
@@ -104,7 +104,7 @@ struct Cause {
     reason: String,
 }
 
-/// What an object says of itself.
+/// The part of an object's metadata that identifies it.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Named {

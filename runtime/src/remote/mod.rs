@@ -1,4 +1,4 @@
-//! A cluster behind an API server elsewhere, through the `kube` crate.
+//! A cluster behind a remote API server, through the `kube` crate.
 
 mod act;
 mod discovery;

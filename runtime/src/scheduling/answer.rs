@@ -1,16 +1,16 @@
-//! What an extender answers, read within bounds: of what it says only what is looked at is kept, so that an answer of
-//! many bytes does not become a document of many more.
+//! Reads an extender's answer within bounds: only the fields that are used are kept, so that a large answer does not
+//! become an even larger document.
 
 use holdfast_value::{Map, Value};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
 
-/// How many values an answer may have besides what nobody looks at: the names of all nodes of the largest clusters, with
-/// a reason each.
+/// How many values an answer may have in fields that are used: enough for the names of all nodes of the largest
+/// clusters, each with a reason.
 const VALUES_MAX: usize = 1 << 21;
 
-/// The fields that are looked at, in any case of letters.
+/// The fields that are used, in any case.
 const FIELDS: [&str; 12] = [
     "error",
     "nodes",
@@ -25,12 +25,12 @@ const FIELDS: [&str; 12] = [
     "uid",
     "numpdbviolations",
 ];
-/// Those of a list of scores.
+/// The fields of an item in a list of scores.
 const SCORES: [&str; 2] = ["host", "score"];
-/// The fields under which names of nodes are.
+/// The fields whose keys are node names.
 const BY_NODE: [&str; 3] = ["failednodes", "failedandunresolvablenodes", "nodenametometavictims"];
 
-/// Reads an answer.
+/// Parses an answer.
 pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let left = Cell::new(VALUES_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -42,7 +42,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
 #[derive(Clone, Copy)]
 struct Part<'a> {
     left: &'a Cell<usize>,
-    /// Whether its fields are names of nodes.
+    /// Whether its keys are node names.
     by_node: bool,
 }
 

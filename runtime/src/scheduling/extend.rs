@@ -1,4 +1,4 @@
-//! Calls extenders over HTTP: a document is posted to the path of a verb, and the answer is a document.
+//! Calls extenders over HTTP: posts a JSON document to the path of a verb, and reads the JSON document in the answer.
 
 use super::answer;
 use base64::Engine;
@@ -15,16 +15,17 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How many bytes an extender may answer beside twice what it was sent: names and reasons, or the nodes themselves.
+/// How many bytes an answer may have beyond twice the size of the request: names and reasons, or whole nodes.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The clients of extenders, made when they are first called. Two that are at one place may be trusted in different ways.
+/// The clients of extenders, made at the first call. Extenders at one address may have different TLS settings, so the
+/// settings are part of the key.
 #[derive(Default)]
 pub struct Extenders {
     clients: Mutex<HashMap<Address, Client>>,
 }
 
-/// What makes a client: the prefix of paths, whether TLS is asked for, and how.
+/// The settings of a client: the URL prefix, whether HTTPS is enabled, and the TLS settings.
 type Address = (String, bool, Tls);
 
 impl Extenders {
@@ -44,7 +45,7 @@ impl Extenders {
             }
             let body = Limited::new(response.into_body(), most).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            // Others wait on this thread.
+            // A large answer is parsed on another thread, so as not to delay other tasks of this one.
             let read = tokio::task::spawn_blocking(move || answer::read(&body)).await;
             let read = read.map_err(|error| error.to_string())?;
             read.map_err(|error| format!("answer of \"{url}\": {error}"))
@@ -71,7 +72,7 @@ impl Extenders {
 fn config(extender: &Extender) -> Result<Config, String> {
     let url: Uri = extender.url_prefix.trim_end_matches('/').parse().map_err(|error| format!("{error}"))?;
     let mut config = Config::new(url);
-    // Each call has a time limit of its own, and an extender that fails is not asked twice.
+    // Each call has its own time limit, and a failed call is not repeated.
     config.default_retry = false;
     let tls = &extender.tls;
     let trusted = !(tls.ca_file.is_empty() && tls.ca_data.is_empty());
@@ -89,7 +90,7 @@ fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The certificates of those whose word counts; what stands in the configuration wins over a file.
+/// The trusted CA certificates; data in the configuration takes precedence over a file.
 fn authorities(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
     let pem = match (tls.ca_data.is_empty(), tls.ca_file.is_empty()) {
         (false, _) => STANDARD.decode(&tls.ca_data).map_err(|error| format!("caData: {error}"))?,
@@ -114,7 +115,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    /// What comes of a question to a server that answers with `first` and then, again and again, with `more`.
+    /// The result of a call to a server that answers with `first` and then with `more` again and again.
     async fn asked(first: &'static [u8], more: Vec<u8>) -> Result<Value, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -132,7 +133,7 @@ mod tests {
         let _ = stream.read(&mut [0; 4096]).await;
         let _ = stream.write_all(first).await;
         while !more.is_empty() && stream.write_all(&more).await.is_ok() {}
-        // It keeps the connection, and says nothing any more.
+        // The server keeps the connection open and sends nothing more.
         std::future::pending::<()>().await;
     }
 

@@ -1,4 +1,4 @@
-//! What a scheduler counts and measures, under the names that kube-scheduler gives it.
+//! The scheduler's metrics, under kube-scheduler's names.
 
 use holdfast_scheduler::plugin::Hint as Said;
 use holdfast_scheduler::queue::Hinted;
@@ -169,7 +169,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Has a registry tell all of it. Counters get their `_total` from the registry.
+    /// Registers all metrics. The registry appends `_total` to the names of counters.
     pub fn register(&self, registry: &mut Registry) {
         let own = registry.sub_registry_with_prefix("scheduler");
         own.register("schedule_attempts", "Attempts to schedule pods, by result", self.attempts.clone());

@@ -1,7 +1,7 @@
 //! Runs a [`Scheduler`]: brings it news, answers and the time, and carries its orders out, many at a time.
 //!
-//! It lives on the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
-//! anywhere else.
+//! It uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
+//! elsewhere.
 
 mod answer;
 pub mod extend;
@@ -30,45 +30,45 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 
-/// Who the scheduler is to the API server.
+/// The scheduler's user name at the API server.
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// How many orders may be without an answer before no more pods are tried: enough for a full batch of the API server's
-/// log and the next one behind it.
+/// With so many unanswered orders no more pods are tried: enough for a full batch of the API server's log and the next
+/// one behind it.
 const UNANSWERED_MAX: usize = 1024;
-/// How many changes are taken in at a time.
+/// How many changes are applied at a time.
 const CHANGES_MAX: usize = 256;
-/// How many may wait here before the feed is asked for more.
+/// With so many changes waiting here, the feed is not asked for more.
 const NEWS_MAX: usize = 4096;
-/// How long pods are tried before others get their turn on this thread.
+/// How long pods are tried before other tasks of this thread run.
 const TURN: Duration = Duration::from_millis(1);
 
-/// What a scheduler looks at.
+/// The resources that a scheduler watches.
 pub fn resources() -> Vec<Resource> {
     KINDS.iter().map(|kind| kind.resource()).collect()
 }
 
-/// What a scheduler is run with.
+/// The parameters of a running scheduler.
 pub struct Work {
     pub configuration: Arc<Configuration>,
     pub act: Arc<dyn Act>,
     pub metrics: Arc<Metrics>,
-    /// While it is false, the scheduler only keeps its picture of the cluster up to date.
+    /// Whether this process leads. While it does not, the scheduler only keeps its snapshot up to date.
     pub leads: watch::Receiver<bool>,
-    /// Turns true when all that there was at the beginning has been told.
+    /// Set to true once all objects that existed at the start were applied.
     pub synced: Arc<AtomicBool>,
-    /// The machine on which it runs, for its Events.
+    /// The name of the machine, for Events.
     pub host: String,
-    /// Has it write into the log what it has before it.
+    /// A notification makes the scheduler log its nodes and queue.
     pub dump: Arc<Notify>,
-    /// Where orders are carried out, however many there are.
+    /// The runtime that carries out orders.
     pub hands: Handle,
-    /// Told of all pods, where somebody wants to know what they ask for.
+    /// Receives all pods, if their resources are to be served as metrics.
     pub pod_resources: Option<Arc<PodResources>>,
 }
 
-/// Schedules pods for as long as it is polled.
+/// Schedules pods until it is dropped.
 pub async fn run(work: Work, feed: impl Feed) {
     let (answer, answers) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
@@ -107,25 +107,26 @@ struct Runner<F> {
     scheduler: Scheduler,
     feed: F,
     kinds: HashMap<Resource, Known>,
-    /// What has come and has not been taken in.
+    /// Changes that are not applied yet.
     news: VecDeque<Change>,
     answers: UnboundedReceiver<(u64, Answer)>,
     hands: Arc<Hands>,
     metrics: Arc<Metrics>,
     leads: watch::Receiver<bool>,
-    /// Whether all that there was at the beginning is known: before, every place looks free.
+    /// Whether all objects that existed at the start are known. Until then nodes look emptier than they are, so no pod
+    /// is tried.
     synced: Arc<AtomicBool>,
     dump: Arc<Notify>,
     pod_resources: Option<Arc<PodResources>>,
 }
 
-/// The objects of a kind, so that a list that takes their place tells which are gone.
+/// The keys of a kind, so that a new list shows which objects are gone.
 struct Known {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
-/// What an object is now; without a body it is gone.
+/// A changed object; without a body it is gone.
 struct Change {
     kind: Kind,
     key: Key,
@@ -133,14 +134,14 @@ struct Change {
 }
 
 impl<F: Feed> Runner<F> {
-    /// Takes in what has come, tries pods for a while, and waits where there is nothing to do.
+    /// Applies changes, tries pods for a while, and waits if there is nothing to do.
     async fn step(&mut self) {
         let taken = self.take_in();
         let more = self.try_pods();
         self.send_out();
         if taken || more {
-            // What is there is taken without waiting, so that pods are tried on the newest picture. As long as much
-            // waits here already, it is left where the feed bounds it.
+            // News is taken without waiting, so that pods are tried on the newest state. While many changes wait here,
+            // news stays in the feed, which bounds it.
             if self.news.len() < NEWS_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
@@ -166,7 +167,7 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    /// Keeps what concerns the scheduler, until it is taken in.
+    /// Puts the changes that concern the scheduler into `news`.
     fn sort(&mut self, news: Vec<News>) {
         for news in news {
             match news {
@@ -187,7 +188,7 @@ impl<F: Feed> Runner<F> {
                     self.news.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
-                    // What came before it is all that there was.
+                    // All that existed at the start comes before `Complete`.
                     while self.take_in() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }
@@ -231,7 +232,7 @@ impl<F: Feed> Runner<F> {
         self.synced.load(Ordering::Relaxed) && *self.leads.borrow()
     }
 
-    /// Whether there are more pods to be tried.
+    /// Tries pods; returns whether more can be tried.
     fn try_pods(&mut self) -> bool {
         if !self.may_try() {
             return false;
@@ -258,7 +259,7 @@ impl<F: Feed> Runner<F> {
             let hands = self.hands.clone();
             self.hands.handle.spawn(async move {
                 let told = hands.carry_out(ask).await;
-                // Nobody waits for it any more when the scheduler has ended.
+                // The receiver is gone if the scheduler has ended; the answer is dropped then.
                 let _ = hands.answer.send((number, told));
             });
         }
@@ -276,7 +277,7 @@ impl<F: Feed> Runner<F> {
 }
 
 impl Known {
-    /// Takes a list in their place; what is news then.
+    /// Replaces the known objects by a list, and returns the changes.
     fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<Change> {
         let kind = self.kind;
         let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
@@ -288,7 +289,7 @@ impl Known {
     }
 }
 
-/// Carries out what the scheduler asks for.
+/// Carries out the scheduler's orders.
 struct Hands {
     act: Arc<dyn Act>,
     actor: Actor,
@@ -315,7 +316,7 @@ impl Hands {
     }
 }
 
-/// Time since the process first asked, which never goes back.
+/// The time since the first call, from a clock that never goes back.
 fn elapsed() -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     BEGAN.elapsed()
@@ -325,7 +326,7 @@ fn now() -> Time {
     Timestamp::now().as_nanosecond()
 }
 
-/// How long it is until then; a moment that has passed is due at once.
+/// The time until `at`; 0 if it has passed.
 fn until(at: Time) -> Duration {
     Duration::from_nanos(u64::try_from(at.saturating_sub(now())).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! `/metrics/resources`: what each pod asks for and may use at most.
+//! `/metrics/resources`: the requests and limits of each pod.
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A metric by its name, what it tells, and what of a pod it tells of.
+/// A metric's name, its description, and the resources of a pod that it reports.
 type Family = (&'static str, &'static str, fn(&Pod) -> &Resources);
 
-/// The pods that are not done.
+/// The pods that have not finished.
 #[derive(Default)]
 pub struct PodResources {
     pods: Mutex<HashMap<Key, Arc<Pod>>>,
 }
 
 impl PodResources {
-    /// Takes in what a pod is now.
+    /// Applies the new state of a pod.
     pub(super) fn see(&self, key: &Key, pod: Option<&Arc<Pod>>) {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         match pod {
@@ -28,7 +28,7 @@ impl PodResources {
         }
     }
 
-    /// The page, in Prometheus' form.
+    /// The page in Prometheus' text format.
     pub fn render(&self) -> String {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pods: Vec<Arc<Pod>> = pods.values().cloned().collect();

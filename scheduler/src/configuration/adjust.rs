@@ -1,4 +1,4 @@
-//! What options change about a configuration, whatever a file says.
+//! Changes that command line options make to a configuration from a file.
 
 use super::arguments::Arguments;
 use super::profiles::hard_affinity;
@@ -8,7 +8,7 @@ use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
 
-/// The gates that a scheduler obeys.
+/// The feature gates that the scheduler knows.
 const GANG_SCHEDULING: &str = "GangScheduling";
 const RESOURCE_LIMITS: &str = "ResourceLimitsPriorityFunction";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
@@ -16,14 +16,14 @@ const POP_FROM_BACKOFF: &str = "SchedulerPopFromBackoffQ";
 const TELL_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
 
 impl Configuration {
-    /// Has the only profile go by another name; where there are several, each has its own.
+    /// Renames the only profile; several profiles keep their names.
     pub fn rename(&mut self, scheduler_name: &str) {
         if let [profile] = self.profiles.as_mut_slice() {
             profile.scheduler_name = scheduler_name.into();
         }
     }
 
-    /// Takes a Policy in the place of the only profile.
+    /// Replaces the only profile by a Policy.
     pub fn take_policy(&mut self, text: &str) -> Result<(), Vec<Fault>> {
         let (profile, extenders) = policy::read(text, &self.switches)?;
         if let Some(what) = self.profiles.iter().find_map(|profile| profile.written.named.first()) {
@@ -35,7 +35,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Takes what once was the algorithm of this name.
+    /// Replaces the only profile by the algorithm provider of this name.
     pub fn take_provider(&mut self, name: &str) -> Result<(), Fault> {
         let path = "algorithmSource.provider";
         let lists = policy::provider_named(name).map_err(|message| Fault { path: path.into(), message })?;
@@ -46,7 +46,7 @@ impl Configuration {
         self.replace(profiles::provided(&lists, arguments, &self.switches))
     }
 
-    /// What required affinity is worth towards pods that do not ask for it, where neither arguments nor a Policy say it.
+    /// Sets the default of `hardPodAffinityWeight`, which applies where neither plug-in arguments nor a Policy set it.
     pub fn weigh_hard_affinity(&mut self, weight: i64) {
         let before = self.switches.hard_pod_affinity_weight.replace(weight).map(hard_affinity);
         for profile in &mut self.profiles {
@@ -60,7 +60,7 @@ impl Configuration {
         }
     }
 
-    /// Obeys feature gates, of which is told whether each is on.
+    /// Applies feature gates. `is_on` tells whether a gate is on.
     pub fn take_gates(&mut self, is_on: impl Fn(&str) -> bool) {
         for (gate, plugin) in [(GANG_SCHEDULING, gang_scheduling::NAME), (RESOURCE_LIMITS, legacy::RESOURCE_LIMITS)] {
             if is_on(gate) {
@@ -72,14 +72,14 @@ impl Configuration {
         self.tells_expected_nodes = is_on(TELL_EXPECTED_NODES);
     }
 
-    /// Enables a plug-in wherever it answers, in all profiles that do not disable it.
+    /// Enables a plug-in at all of its points, in all profiles that do not disable it.
     fn enable(&mut self, plugin: &str) {
         let Some(row) = plugins::find(plugin) else { return };
         let plugin = (row.build)();
         for profile in &mut self.profiles {
             let sets = &mut profile.written.sets;
             let disabled = |set: &Set| set.disabled.iter().any(|name| name == "*" || name == row.name);
-            // Versions without the set for all points say at each point what there is.
+            // Versions without `multiPoint` list all plug-ins of each point.
             let by_point = profile.written.by_point;
             if profile.points.values().flatten().any(|enabled| enabled.plugin.name() == row.name)
                 || (!by_point && sets.get(MULTI_POINT).is_some_and(disabled))

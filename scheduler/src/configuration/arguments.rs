@@ -1,4 +1,4 @@
-//! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
+//! The arguments of plug-ins: read, defaulted, validated, and made into the plug-ins.
 
 use super::reader::{Faults, Reader};
 use super::{int_that, quoted};
@@ -22,20 +22,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a plug-in's arguments come to.
+/// What is made from a plug-in's arguments.
 pub enum Configured {
     Plugin(Arc<dyn Plugin>),
     Preemption(DefaultPreemption),
-    /// Arguments of a plug-in that is not one of Kubernetes'.
+    /// Arguments of a plug-in that Kubernetes does not have.
     Foreign,
 }
 
-/// The arguments of a profile's plug-ins: what they come to, and how they were written.
+/// The arguments of a profile's plug-ins: as parsed, and as written.
 #[derive(Default)]
 pub struct Arguments {
     pub configured: BTreeMap<String, Configured>,
     pub written: Vec<(String, Value)>,
-    /// Whether pods are spread by no other defaults than those that are listed, where nothing else is said.
+    /// Whether PodTopologySpread defaults to `defaultingType: List`, as versions without system defaults have it.
     pub spreads_by_list: bool,
 }
 
@@ -44,7 +44,7 @@ impl Arguments {
         self.configured.contains_key(name)
     }
 
-    /// Takes arguments that a document has.
+    /// Adds the arguments of a plug-in from a document.
     pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
         self.configured.insert(name.to_owned(), read(name, args, self.spreads_by_list));
         let Some(mut document) = document.cloned() else { return };
@@ -58,7 +58,7 @@ impl Arguments {
         self.written.push((name.to_owned(), document));
     }
 
-    /// Takes arguments that are known to be right, where there are none yet.
+    /// Adds arguments that are known to be valid, if the plug-in has none yet.
     pub fn usual(&mut self, name: &str, document: Value) {
         if self.has(name) {
             return;
@@ -69,7 +69,7 @@ impl Arguments {
     }
 }
 
-/// Reads the arguments of a plug-in.
+/// Parses the arguments of a plug-in.
 fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configured {
     fn plugin(plugin: impl Plugin + 'static) -> Configured {
         Configured::Plugin(Arc::new(plugin))
@@ -122,7 +122,7 @@ fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configu
     }
 }
 
-/// The resources that count. Where there is no highest weight, all weigh the same, and each counts once.
+/// The resources to be scored. With `most: None` weights are fixed at 1, and a resource may be listed once.
 fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
     let mut all: Vec<Weighted> = Vec::new();
     for one in args.list("resources")? {
@@ -143,7 +143,7 @@ fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// The points of a line: how much of a resource is in use, and what that is worth.
+/// The points of a shape: utilization and score.
 fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
     let mut line: Vec<(i64, i64)> = Vec::new();
     for point in args.list("shape").unwrap_or_default() {
@@ -151,7 +151,7 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
         if line.last().is_some_and(|(before, _)| *before >= utilization) {
             point.invalid("utilization", utilization, "values must be sorted in increasing order");
         }
-        // Scores of up to ten are written, scores of up to a hundred are given.
+        // Documents write scores from 0 to 10; the plug-in's scores are from 0 to 100.
         line.push((utilization, point.int_within("score", 0, 10).unwrap_or(0).saturating_mul(10)));
     }
     if line.is_empty() {
@@ -204,7 +204,7 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     fit
 }
 
-/// Notes what keeps a text from being a name as resources and labels have them.
+/// Reports why a name is not a valid name of a resource or label.
 pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
     let faults = names::qualified_name(name);
     faults.iter().for_each(|why| reader.invalid(field, Value::from(name), why));
@@ -244,7 +244,7 @@ fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
     affinity
 }
 
-/// Notes what is wrong with requirements of nodes.
+/// Reports what is wrong with a node selector term.
 fn check_node_term(term: &Reader<'_>) {
     term.list("matchExpressions").unwrap_or_default().iter().for_each(check_label);
     for one in term.list("matchFields").unwrap_or_default() {
@@ -261,7 +261,7 @@ fn check_node_term(term: &Reader<'_>) {
     }
 }
 
-/// Notes what is wrong with a requirement of labels, as it would be with any selector.
+/// Reports what is wrong with a label requirement, as for any selector.
 fn check_label(one: &Reader<'_>) {
     let (key, name) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
     let values: Vec<Text> = one.texts("values").unwrap_or_default().into_iter().map(Into::into).collect();
@@ -292,7 +292,7 @@ fn check_label(one: &Reader<'_>) {
     }
 }
 
-/// A field as it is written.
+/// The text of a field as it is written.
 fn written(reader: &Reader<'_>, field: &str) -> String {
     reader.get(field).map_or_else(|| "null".to_owned(), ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! Extenders: servers that are asked about nodes over HTTP.
+//! Extenders: servers that filter and score nodes, preempt or bind over HTTP.
 
 use super::arguments::check_name;
 use super::reader::Reader;
@@ -27,7 +27,8 @@ pub struct Extender {
 }
 
 impl Extender {
-    /// Whether it has a say in where the pod goes: all pods', or that of pods that ask for what it manages.
+    /// Whether the extender is called for the pod: for all pods, or only for pods that request a resource that it
+    /// manages.
     pub fn is_interested_in(&self, pod: &Pod) -> bool {
         let asked = &pod.template.asked.scalars;
         let manages = |name: &Text| self.managed_resources.iter().any(|managed| managed.name == *name);
@@ -63,7 +64,7 @@ const FIELDS: [&str; 22] = [
     "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
 ];
 
-/// Gives the fields of extenders the names that they have today: once they were known whatever the case of their letters.
+/// Renames the fields of extenders to their present spelling: earlier versions ignored the case of field names.
 pub fn name_fields(extenders: &mut Value) {
     if let Some(list) = extenders.as_array_mut() {
         return list.iter_mut().for_each(name_fields);
@@ -78,7 +79,7 @@ pub fn name_fields(extenders: &mut Value) {
     *extenders = Value::Object(fields.iter().map(named).collect());
 }
 
-/// Reads the list `extenders`. Those whose failures do no harm are asked last.
+/// Reads the list `extenders`. Ignorable ones are sorted to the end.
 pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
     let list = reader.list("extenders").unwrap_or_default();
     let mut extenders: Vec<Extender> = list.iter().map(read).collect();
@@ -126,7 +127,7 @@ fn read(one: &Reader<'_>) -> Extender {
     extender
 }
 
-/// The timeout: a duration, or, as the Policy of old has it, nanoseconds. None at all is the usual one.
+/// The timeout in seconds: a duration, or in a Policy a number of nanoseconds; the default if it is absent or 0.
 fn timeout(one: &Reader<'_>) -> f64 {
     let seconds = match one.get("httpTimeout") {
         Some(value) if value.is_number() => value.as_f64().map(|nanoseconds| nanoseconds / 1e9),
@@ -140,10 +141,10 @@ fn tls(one: &Reader<'_>) -> Tls {
     let Some(tls) = one.child("tlsConfig") else { return Tls::default() };
     let text = |field: &str| tls.text(field).unwrap_or("").to_owned();
     let data = |field: &str| {
-        // Lines may be broken.
+        // Base64 may contain line breaks.
         let data = text(field).replace(['\r', '\n'], "");
         if STANDARD.decode(&data).is_err() {
-            // It may be a key: it is not shown.
+            // The data may be a private key, so the message does not show it.
             tls.fault(field, "Invalid value: illegal base64 data");
         }
         data

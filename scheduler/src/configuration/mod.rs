@@ -1,5 +1,5 @@
-//! How the scheduler is configured: `KubeSchedulerConfiguration` in all versions that there ever were, and the Policy
-//! of old. A configuration is read strictly, and all that is wrong with it is told at once.
+//! The scheduler's configuration: `KubeSchedulerConfiguration` in all versions that ever existed, and the older Policy.
+//! Parsing is strict, and reports all errors at once.
 
 mod adjust;
 mod arguments;
@@ -31,35 +31,37 @@ pub struct Configuration {
     pub percentage_of_nodes_to_score: i64,
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
-    /// How long a pod waits at most among those for which there is no node.
+    /// How long a pod stays unschedulable at most without being tried again.
     pub pod_max_in_unschedulable_seconds: f64,
     pub delay_cache_until_active: bool,
-    /// Where /healthz and /metrics are without a certificate, as versions before v1beta2 had it.
+    /// The addresses of /healthz and /metrics without client certificates, in versions before v1beta2.
     pub healthz_bind_address: Option<String>,
     pub metrics_bind_address: Option<String>,
-    /// A Policy that takes the place of the only profile; [`Configuration::take_policy`] takes it.
+    /// Where the Policy that replaces the only profile is; [`Configuration::take_policy`] takes it.
     pub policy: Option<PolicySource>,
     pub switches: Switches,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
-    /// Whether extended resources may be devices: the feature gate DRAExtendedResource.
+    /// Whether extended resources may be satisfied by devices: the feature gate DRAExtendedResource.
     pub extended_resources: bool,
-    /// Whether a pod may be tried before its back-off is over, with nobody else there: the gate SchedulerPopFromBackoffQ.
+    /// Whether a pod may be tried before its back-off is over while the active queue is empty: the gate
+    /// SchedulerPopFromBackoffQ.
     pub pops_from_backoff: bool,
-    /// Whether a pod that takes long to be bound says where it goes: the gate NominatedNodeNameForExpectation.
+    /// Whether a pod whose binding takes long is nominated to its node: the gate NominatedNodeNameForExpectation.
     pub tells_expected_nodes: bool,
-    /// Fields that nobody knows and that were passed over, as faults of a version that knows them.
+    /// Unknown fields that a lenient version ignored, as the errors of a strict version.
     pub passed_over: Vec<String>,
 }
 
-/// Where a Policy is found.
+/// Where a Policy is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
     File(String),
     ConfigMap { namespace: String, name: String },
 }
 
-/// The forms of the lock, in every version: those of old are what clusters are led by until all have left them.
+/// The kinds of lock object, in every version. The old ones are needed while other candidates of the cluster still use
+/// them.
 const LOCKS: [&str; 5] = ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -136,7 +138,7 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Reads a configuration in YAML or JSON. All faults come at once, each with the path of its field.
+    /// Reads a configuration in YAML or JSON. Returns all errors, each with the path of its field.
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
         let decoded = decode::yaml(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
@@ -155,7 +157,7 @@ impl Configuration {
         Ok(Configuration { passed_over: told.iter().map(ToString::to_string).collect(), ..read })
     }
 
-    /// The configuration that a document describes.
+    /// The configuration in a document.
     pub fn of(document: &Value) -> Result<Self, Vec<Fault>> {
         Self::read_document(document, true)
     }
@@ -177,7 +179,7 @@ impl Configuration {
         }
     }
 
-    /// The profile of pods that name this scheduler.
+    /// The profile of this scheduler name.
     pub fn profile(&self, scheduler_name: &str) -> Option<&Profile> {
         self.profiles.iter().find(|profile| &*profile.scheduler_name == scheduler_name)
     }
@@ -185,7 +187,7 @@ impl Configuration {
 
 fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let Some(version) = Version::of(reader) else {
-        // Which fields there are is known of versions alone.
+        // Only a version tells which fields are known, so without one no field is reported as unknown.
         reader.ask_for_all();
         return None;
     };
@@ -222,7 +224,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     Some(Configuration { profiles, policy, ..configuration })
 }
 
-/// An integer; one that is not right is a fault, for this reason.
+/// An integer; an invalid one is an error with this reason.
 fn int_that(reader: &Reader<'_>, field: &str, why: &str, is_right: impl Fn(i64) -> bool) -> Option<i64> {
     let number = reader.int(field)?;
     if !is_right(number) {
@@ -235,7 +237,7 @@ fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
     int_that(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
 }
 
-/// A duration as faults show it.
+/// A duration as errors show it.
 fn quoted(seconds: f64) -> String {
     format!("\"{}\"", write::duration(seconds))
 }
@@ -243,7 +245,7 @@ fn quoted(seconds: f64) -> String {
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
     let usual = LeaderElection { resource_lock: version.usual_lock().into(), ..LeaderElection::default() };
     let Some(own) = reader.child("leaderElection") else { return usual };
-    // Nothing and nought are what is usual, too.
+    // Empty strings and 0 mean the default, too.
     let text = |field: &str, usual: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(usual).to_owned();
     let seconds = |field: &str, usual: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(usual);
     let (old_name, old_namespace) = version.read_lock_object(&own);

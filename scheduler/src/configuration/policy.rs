@@ -1,4 +1,4 @@
-//! The Policy of old: predicates and priorities by name, as plug-ins.
+//! The old Policy format: predicates and priorities by name, converted to plug-ins.
 
 use super::PolicySource;
 use super::arguments::Arguments;
@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 
 const FIT: &str = node_resources_fit::NAME;
 
-/// All predicates about labels that nodes must have or lack, whatever each is called.
+/// The predicate that all custom predicates with `labelsPresence` become, whatever their names.
 const LABELS: &str = "CheckNodeLabelPresence";
 
-/// The same of predicates about labels by which pods of a Service lie together.
+/// The predicate that all custom predicates with `serviceAffinity` become, whatever their names.
 const SERVICES: &str = "CheckServiceAffinity";
 
-/// Predicates with the filters that they became, in the order in which they were evaluated, and whether they were used
-/// when nothing was said.
+/// Predicates with the filters that replaced them, in the order in which they were evaluated, and whether they applied
+/// without a list of predicates.
 const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("CheckNodeUnschedulable", &[node_unschedulable::NAME], true),
     ("GeneralPredicates", &[FIT, node_name::NAME, node_ports::NAME, node_affinity::NAME], true),
@@ -49,7 +49,8 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
 
 const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
 
-/// Priorities with the scores that they became, and their weight when nothing was said; 0: they were not used then.
+/// Priorities with the scores that replaced them, and their weight without a list of priorities; 0: they did not apply
+/// then.
 const PRIORITIES: &[(&str, &str, i64)] = &[
     ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
     ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),
@@ -66,8 +67,8 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
     ("ResourceLimitsPriority", legacy::RESOURCE_LIMITS, 0),
 ];
 
-/// Labels that nodes must have or lack, and those that they should; and those that must be the same, or should differ,
-/// for pods of a Service.
+/// Node labels from custom predicates and priorities: required, forbidden, preferred and disliked; and labels whose
+/// values must be equal, or should differ, for the pods of a Service.
 #[derive(Default)]
 struct Labels {
     present: Vec<String>,
@@ -78,18 +79,18 @@ struct Labels {
     different: Vec<String>,
 }
 
-/// What a Policy comes to.
+/// The plug-ins and arguments that a Policy is converted to.
 #[derive(Default)]
 struct Conversion {
     filters: Vec<&'static str>,
     scores: Vec<(&'static str, i64)>,
     labels: Labels,
     arguments: Arguments,
-    /// The priority with an argument of each kind that others of it are compared with, and its weight.
+    /// For each kind of custom priority, the last one declared and its weight, which further ones are compared with.
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
-/// Reads a Policy in JSON or YAML: the profile that it comes to where it does not overrule switches, and its extenders.
+/// Reads a Policy in JSON or YAML: its profile and its extenders. `switches` apply where the Policy says nothing.
 pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
     let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
@@ -126,7 +127,7 @@ pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
     Some(PolicySource::ConfigMap { namespace: text("namespace"), name: text("name") })
 }
 
-/// The lists of the provider that `algorithmSource` names.
+/// The plug-ins of the provider that `algorithmSource` names.
 pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
     let source = reader.child("algorithmSource")?;
     source.get("policy");
@@ -138,7 +139,7 @@ pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
     lists.ok()
 }
 
-/// What was enabled at each point by the provider of this name.
+/// The plug-ins that the provider of this name enabled at each point.
 pub fn provider_named(name: &str) -> Result<BTreeMap<Point, List>, String> {
     let mut conversion = Conversion::default();
     conversion.usual_predicates();
@@ -176,7 +177,7 @@ fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
 
 const RATIO: &str = "requestedToCapacityRatioArguments";
 
-/// The arguments of these kinds that a predicate or a priority has: one must be there, and no other.
+/// The arguments of a custom predicate or priority, by kind; exactly one must be present.
 fn children<'a, const N: usize>(
     argument: &Reader<'a>,
     what: &str,
@@ -228,13 +229,13 @@ impl Conversion {
                 None => one.fault("name", format!("predicate type not found for \"{name}\"")),
             }
         }
-        // They are evaluated in an order of their own, whichever way they are listed.
+        // Predicates are evaluated in the order of the table, not of the list.
         for (_, plugins, _) in PREDICATES.iter().filter(|row| named.contains(&row.0)) {
             plugins.iter().for_each(|plugin| self.filter(plugin));
         }
     }
 
-    /// The predicate that one with an argument is.
+    /// The predicate that a custom predicate is converted to.
     fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
         let [labels, services] = children(argument, "predicate", name, ["labelsPresence", "serviceAffinity"])?;
         let reader = services.as_ref().or(labels.as_ref())?;
@@ -296,7 +297,7 @@ impl Conversion {
         }
     }
 
-    /// Sees that all priorities of a kind weigh the same: they are one plug-in, which sums them up.
+    /// Reports custom priorities of one kind with different weights: they become one plug-in with one weight.
     fn weighs_alike(&mut self, kind: &'static str, name: &str, weight: i64, argument: &Reader<'_>) {
         match self.declared.get(kind) {
             Some((last, own)) if *own != weight => {
@@ -306,7 +307,7 @@ impl Conversion {
         }
     }
 
-    /// What is enabled at each point.
+    /// The plug-ins enabled at each point.
     fn lists(&self) -> BTreeMap<Point, List> {
         let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
         let mut points: BTreeMap<Point, List> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Profiles: which plug-ins are enabled where, from what is usual and what is asked for.
+//! Profiles: which plug-ins are enabled at which point, from the defaults and a document.
 
 use super::PolicySource;
 use super::arguments::{Arguments, Configured};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 /// Plug-ins with their weights, in order.
 pub type List = Vec<(String, i64)>;
-/// What is enabled at each point, and how a document of today says it.
+/// The plug-ins enabled at each point, and the sets in which a v1 document says so.
 type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
 
-/// The profiles, and the Policy that takes the place of the only one.
+/// The profiles, and the Policy that replaces the only one.
 pub fn read_all(reader: &Reader<'_>, version: Version, switches: &Switches) -> (Vec<Profile>, Option<PolicySource>) {
     if version == Version::V1Alpha1 {
         let policy = policy::source(reader);
@@ -34,7 +34,7 @@ pub fn read_all(reader: &Reader<'_>, version: Version, switches: &Switches) -> (
     if profiles.is_empty() { (vec![usual(version, switches)], None) } else { (profiles, None) }
 }
 
-/// The only profile where none is configured.
+/// The only profile if a document has none.
 fn usual(version: Version, switches: &Switches) -> Profile {
     let mut arguments = Arguments::default();
     switches.complete(&mut arguments);
@@ -42,7 +42,7 @@ fn usual(version: Version, switches: &Switches) -> Profile {
     switches.finish(build(points, arguments, version))
 }
 
-/// The profile of a provider, which says what is usual.
+/// The profile of an algorithm provider, whose lists are the defaults.
 pub fn provided(lists: &BTreeMap<Point, List>, mut arguments: Arguments, switches: &Switches) -> Profile {
     switches.complete(&mut arguments);
     let usual = |point: Point| lists.get(&point).cloned().unwrap_or_default();
@@ -61,7 +61,7 @@ fn usual_list(point: Point, version: Version) -> List {
     list
 }
 
-/// Switches that were once set for all profiles at once. They count for what takes the place of a profile, too.
+/// Options that once applied to all profiles. They also apply to the profile of a Policy or a provider.
 #[derive(Debug, Clone, Default)]
 pub struct Switches {
     no_preemption: bool,
@@ -69,12 +69,12 @@ pub struct Switches {
     pub(super) hard_pod_affinity_weight: Option<i64>,
 }
 
-/// The arguments that give required affinity its worth.
+/// Arguments that set `hardPodAffinityWeight`.
 pub fn hard_affinity(weight: i64) -> Value {
     json!({"hardPodAffinityWeight": weight})
 }
 
-/// What required affinity is worth by the name that this once had, and the words in which it was judged.
+/// `hardPodAffinityWeight` by its former name, with the former error message.
 pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
     let is_right = |weight: i64| (0..=100).contains(&weight);
     super::int_that(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_right)
@@ -92,7 +92,7 @@ impl Switches {
         }
     }
 
-    /// Gives plug-ins what they are told by switches, where their own arguments do not tell it.
+    /// Gives plug-ins the arguments that the options set, where they have none of their own.
     pub(super) fn complete(&self, arguments: &mut Arguments) {
         if let Some(seconds) = self.bind_timeout_seconds {
             arguments.usual(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
@@ -140,7 +140,8 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     profile
 }
 
-/// Tells of a plug-in that versions before had. Kubernetes looks its own version up among those of the core.
+/// Reports a plug-in that only earlier versions had. The message names version `v1` as Kubernetes does, which looks the
+/// configuration's version up among those of the core group.
 fn is_removed(one: &Reader<'_>, name: &str) {
     let why =
         "was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")";
@@ -171,7 +172,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
     arguments
 }
 
-/// What is enabled at each point, from what is usual and what a document says.
+/// The plug-ins enabled at each point, from the defaults and a document.
 fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
     let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
@@ -181,11 +182,11 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
         merged
     });
     if everywhere.is_none() {
-        // Versions without that set say at each point what there is, and nothing else is enabled.
+        // Versions without `multiPoint` list all plug-ins of each point; nothing else is enabled.
         written.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
-        // What is undone is today reserved and undone by one plug-in.
+        // `unreserve` is read only to validate it: today one plug-in reserves and unreserves.
         read_set(Some(sets), "unreserve", "UnreservePlugin", version);
     }
     let mut points = BTreeMap::new();
@@ -206,7 +207,7 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
         };
         let set = match &everywhere {
             Some(_) => Set { enabled, disabled: disabled.into_iter().collect() },
-            // A weight of 0 was 1 then.
+            // In these versions a weight of 0 meant 1.
             None => Set {
                 enabled: list.iter().map(|(name, weight)| (name.clone(), score(point, *weight))).collect(),
                 disabled: Vec::new(),
@@ -218,12 +219,13 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
     (points, written)
 }
 
-/// What a plug-in of a version without `multiPoint` weighs.
+/// The weight of a plug-in in a version without `multiPoint`.
 fn score(point: Point, weight: i64) -> i64 {
     if point == Point::Score { weight.max(1) } else { weight }
 }
 
-/// What the plug-ins of the set for all points are, in messages: they are looked for at one point after the other.
+/// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at one point after the
+/// other, and reports the first.
 const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of those that it disables.
@@ -241,7 +243,7 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         } else if !named.insert(written) {
             one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
-            // Several that there were once are one today.
+            // Several former plug-ins may be one today: the first one counts.
             enabled.push((name.to_owned(), weight));
         }
     }
@@ -250,12 +252,12 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         one.int("weight");
         one.text("name")
     });
-    // One that is a part of another today leaves the others of its parts.
+    // Disabling a former plug-in that is only a part of today's plug-in leaves the other parts enabled.
     let disabled = disabled.filter(|name| !version.is_part(name)).map(|name| version.name_today(name).to_owned());
     (enabled, disabled.collect())
 }
 
-/// What is usual without what is disabled; what is enabled keeps its place there, or comes after.
+/// The defaults without the disabled plug-ins. An enabled plug-in keeps its place among the defaults, or is appended.
 fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
     let all = disabled.contains("*");
     let mut merged: List = usual.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
@@ -268,13 +270,13 @@ fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
     merged
 }
 
-/// What is enabled at a point by its own set and by the set for all points.
+/// The plug-ins enabled at a point by its own set and by `multiPoint`.
 fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
     let answers = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
     let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| answers(name)).collect();
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
     let allowed = |name: &String| !disabled.contains("*") && !disabled.contains(name);
-    // What is disabled here takes nothing over from there, not its place either.
+    // A plug-in that the point's own set both disables and enables does not take the place that `multiPoint` gives it.
     let overridden = |name: &String| allowed(name) && from_everywhere.iter().any(|(own, _)| own == name);
     let first = enabled.iter().filter(|(name, _)| overridden(name));
     let then = from_everywhere.iter().copied().filter(|(name, _)| !own(name) && allowed(name));
@@ -282,7 +284,7 @@ fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<S
     first.chain(then).chain(last).cloned().collect()
 }
 
-/// Makes the plug-ins and puts them where they are enabled.
+/// Makes the plug-ins and enables them at their points.
 pub fn build((points, sets): Points, mut arguments: Arguments, version: Version) -> Profile {
     if !version.has_spread_defaults() {
         arguments.usual(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
@@ -302,7 +304,7 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
                 Some(Configured::Plugin(plugin)) => plugin,
                 _ => (row.build)(),
             });
-            // Who enables a plug-in without a weight has it weigh 1, whatever it weighs where nobody enables it.
+            // A plug-in that is enabled without a weight weighs 1, whatever its default weight is.
             enabled.push(Enabled { plugin: plugin.clone(), weight: weight.max(1) });
         }
         enabled_at.insert(point, enabled);
@@ -314,7 +316,7 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
     profile
 }
 
-/// Gives plug-ins of a profile other arguments.
+/// Replaces the arguments of a profile's plug-ins.
 pub fn configure(profile: &mut Profile, arguments: Arguments) {
     for (name, configured) in arguments.configured {
         match configured {
@@ -360,7 +362,7 @@ fn check_together(reader: &Reader<'_>, profiles: &[Profile]) {
     }
 }
 
-/// Has resources ignored that extenders manage. They take the place of those that the profiles ignore.
+/// Makes NodeResourcesFit ignore resources that extenders manage. The names replace those in the profiles' arguments.
 pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
     if names.is_empty() {
         return;

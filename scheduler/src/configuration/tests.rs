@@ -43,7 +43,7 @@ fn sets_are_merged() {
     assert!(names(profile, Point::PreFilter).contains(&"NodeAffinity"));
 }
 
-/// What a plug-in weighs of itself counts only where nobody enables it.
+/// A plug-in's default weight applies only where no document enables it.
 #[test]
 fn a_weight_that_is_left_out_is_one() {
     let weight = |version: &str, plugins: &str| {
@@ -103,7 +103,7 @@ fn plug_ins_have_the_names_that_they_had() {
     let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
                 version \"kubescheduler.config.k8s.io/v1\")";
     assert!(removed[0].to_string().ends_with(told), "{}", removed[0]);
-    // What packs nodes took the place of what spreads over them.
+    // A plug-in that packs nodes replaced the one that spreads over them.
     let packs =
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
@@ -124,7 +124,7 @@ fn plug_ins_have_the_names_that_they_had() {
     );
 }
 
-/// The first version was read strictly at first, and where that failed, without minding what nobody knows.
+/// v1alpha1 was read strictly at first, and leniently if that failed.
 #[test]
 fn the_first_version_may_say_what_nobody_knows() {
     let rest = "paralelism: 3\nschedulerName: mine\nschedulerName: mine\nleaderElection: {odd: 1}";
@@ -136,7 +136,7 @@ fn the_first_version_may_say_what_nobody_knows() {
     assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
 }
 
-/// Once the fields of extenders were known whatever the case of their letters.
+/// Earlier versions ignored the case of extenders' field names.
 #[test]
 fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
     for (url, tls) in [
@@ -162,7 +162,7 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
     assert_eq!(today, ["strict decoding error: unknown field \"extenders[0].enableHttps\""]);
 }
 
-/// What the first version enables after filters are today's plug-ins before scores.
+/// v1alpha1's `postFilter` is today's `preScore`.
 #[test]
 fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
     let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
@@ -202,7 +202,7 @@ fn an_extender_that_is_given_no_time_gets_the_usual_one() {
     }
 }
 
-/// Whoever says whom to trust does not trust everybody.
+/// A configuration with both a CA and `insecure` is an error.
 #[test]
 fn what_an_extender_is_trusted_by_is_read_at_once() {
     let told = |tls: &str| {
@@ -298,7 +298,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
 }
 
-/// What is added to the affinity of pods is judged as selectors of labels and fields are.
+/// Added affinity is validated as selectors of labels and fields are.
 #[test]
 fn what_is_added_to_pods_is_judged_as_selectors_are() {
     let told = faults(
@@ -395,7 +395,7 @@ fn versions_differ_in_their_defaults() {
     assert_eq!(faults("v2", ""), ["apiVersion: no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v2\""][..1].to_vec());
 }
 
-/// Before there were defaults of the system, those that are listed counted.
+/// Versions without system defaults use the listed constraints.
 #[test]
 fn constraints_that_are_listed_count() {
     let constraint = "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
@@ -436,7 +436,7 @@ fn arguments(profile: &Profile) -> Vec<String> {
     profile.written.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
 }
 
-/// What is configured beside a Policy counts as far as the Policy does not say otherwise.
+/// Options beside a Policy apply where the Policy says nothing.
 #[test]
 fn a_policy_leaves_switches_as_they_are() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
@@ -529,7 +529,7 @@ fn a_policy_becomes_a_profile() {
         configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(policy).expect("a profile");
-    // The mandatory ones come too, in the order of evaluation.
+    // Mandatory predicates are added, in the order of evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
     assert_eq!(names(&profile, Point::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
@@ -633,7 +633,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
     );
 }
 
-/// Every version and every Policy, written as a document of today and read again, is the same configuration.
+/// Every version and every Policy, written as a v1 document and read again, is the same configuration.
 #[test]
 fn what_is_written_is_what_was_read() {
     let profile = "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 30\n  plugins:\n    multiPoint: {disabled: [{name: ImageLocality}]}\n    score: {disabled: [{name: NodeAffinity}], enabled: [{name: TaintToleration, weight: 7}]}\n  pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu}]}}}\n  - {name: foreign, args: {x: [1]}}\n- schedulerName: b\nextenders:\n- {urlPrefix: 'http://e', filterVerb: f, weight: 2, httpTimeout: 1m, managedResources: [{name: e.io/r, ignoredByScheduler: true}]}\ndelayCacheUntilActive: true\nleaderElection: {leaseDuration: 1m30s}";
@@ -666,7 +666,7 @@ fn what_is_written_is_what_was_read() {
             for (point, ..) in crate::plugin::POINTS {
                 let shown = |profile: &Profile| {
                     let enabled = profile.at(point).iter();
-                    // What weighs counts where the point scores.
+                    // A weight matters only at the point `score`.
                     let weight = |enabled: &Enabled| (point == Point::Score).then_some(enabled.weight);
                     enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
                 };

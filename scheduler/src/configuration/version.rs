@@ -1,4 +1,4 @@
-//! In what the versions of the configuration differ.
+//! The differences between versions of the configuration.
 
 use super::reader::Reader;
 use crate::plugin::Point;
@@ -27,12 +27,12 @@ const VERSIONS: [(&str, Version); 6] = [
     ("v1", Version::V1),
 ];
 
-/// Plug-ins that were there until v1, and are parts of one today.
+/// Plug-ins that existed before v1, and are parts of NodeVolumeLimits today.
 const VOLUME_LIMITS: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
-/// What SelectorSpread was called when it was new.
+/// The first name of SelectorSpread.
 const FIRST_SELECTOR_SPREAD: &str = "DefaultPodTopologySpread";
 
-/// Where /healthz and /metrics once were without a certificate.
+/// The former default address of /healthz and /metrics without client certificates.
 const OLD_ADDRESS: &str = "0.0.0.0:10251";
 
 impl Version {
@@ -56,18 +56,18 @@ impl Version {
         found
     }
 
-    /// Whether `multiPoint` enables plug-ins wherever they answer.
+    /// Whether the version has `multiPoint`, which enables a plug-in at all of its points.
     pub fn has_multi_point(self) -> bool {
         self >= Version::V1Beta3
     }
 
-    /// The plug-ins that were scored by default, with their weights, where these were not those of today.
+    /// The default weight of a plug-in in this version; `weight` is today's.
     pub fn usual_weight(self, plugin: &str, weight: i64) -> i64 {
         let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
     }
 
-    /// The plug-in that was enabled by default at a point where another one is today.
+    /// The plug-in that this version enables by default at a point in the place of today's `plugin`.
     pub fn usual_name(self, plugin: &'static str, point: Point) -> &'static str {
         let scores = matches!(point, Point::PreScore | Point::Score);
         if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {
@@ -76,7 +76,7 @@ impl Version {
         plugin
     }
 
-    /// What a plug-in of this name is called today.
+    /// Today's name of a plug-in.
     pub fn name_today(self, plugin: &str) -> &str {
         match plugin {
             FIRST_SELECTOR_SPREAD if self < Version::V1Beta2 => legacy::SELECTOR_SPREAD,
@@ -90,17 +90,17 @@ impl Version {
         self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
 
-    /// Whether there is no such plug-in any more: naming it is a mistake.
+    /// Whether the plug-in no longer exists: naming it is an error.
     pub fn is_removed(self, plugin: &str) -> bool {
         self >= Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
 
-    /// Whether fields that nobody knows are passed over, as long as all others can be read.
+    /// Whether unknown fields are ignored, as long as all others can be read.
     pub fn is_lenient(self) -> bool {
         self == Version::V1Alpha1
     }
 
-    /// Plug-ins that were enabled by default and are no more, with their weights.
+    /// Plug-ins that this version enabled by default and that are no longer defaults, with their weights.
     pub fn once_usual(self) -> &'static [(&'static str, i64)] {
         match self {
             Version::V1Alpha1 | Version::V1Alpha2 => {
@@ -111,7 +111,7 @@ impl Version {
         }
     }
 
-    /// Whether the plug-in spreads pods without constraints by default.
+    /// Whether PodTopologySpread spreads pods without constraints by default.
     pub fn has_spread_defaults(self) -> bool {
         self >= Version::V1Beta1
     }
@@ -120,8 +120,8 @@ impl Version {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
-    /// The name and namespace of the lock by their names of old, which must be those that they have by their names of
-    /// today, where they have both.
+    /// The name and namespace of the lock by their former field names. If a document has both names, the values must be
+    /// equal.
     pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
         if self > Version::V1Alpha1 {
             return (None, None);
@@ -144,10 +144,10 @@ impl Version {
         )
     }
 
-    /// The name of the set of plug-ins for a point, which has this one today; `None` where there was no such set.
+    /// The name that this version has for the set of a point, whose name today is `today`; `None`: it has no such set.
     pub fn set_name(self, point: Point, today: &'static str) -> Option<&'static str> {
         match point {
-            // What comes before scores today came after filters once, whether nodes were found or not.
+            // In v1alpha1 `postFilter` ran before scoring, whether nodes were found or not.
             Point::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
             Point::PostFilter if self == Version::V1Alpha1 => None,
             _ => Some(today),
@@ -159,7 +159,8 @@ impl Version {
         self <= Version::V1Alpha2
     }
 
-    /// Where to serve without a certificate. v1beta2 knows the field only to forbid what it was for.
+    /// The address to serve on without client certificates. v1beta2 still has the field, but allows only a value that
+    /// turns it off.
     pub fn read_address(self, reader: &Reader<'_>, field: &str) -> Option<String> {
         if self > Version::V1Beta2 {
             return None;
@@ -174,7 +175,7 @@ impl Version {
         None
     }
 
-    /// Whether preemption could be switched off, and binding be given a time, for all profiles at once.
+    /// Whether options for all profiles exist that turn preemption off and limit the time of binding.
     pub fn has_global_switches(self) -> bool {
         self < Version::V1Beta1
     }

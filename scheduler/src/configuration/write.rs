@@ -1,4 +1,4 @@
-//! A configuration as a document of version v1, complete: what was not said is written out too.
+//! A configuration as a complete v1 document, defaults included.
 
 use super::Configuration;
 use super::extender::{Extender, Tls};
@@ -25,7 +25,7 @@ const WITH_ARGUMENTS: [&str; 8] = [
 ];
 
 impl Configuration {
-    /// What was read of versions and Policies of old and has no field in the document.
+    /// Settings from earlier versions and Policies that a v1 document cannot express.
     pub fn unwritten(&self) -> Vec<&'static str> {
         let check_all = self.profiles.iter().any(|profile| profile.check_all);
         let all = [
@@ -36,7 +36,7 @@ impl Configuration {
         all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
     }
 
-    /// The document. Read again, it comes to the same configuration, but for what is [`Configuration::unwritten`].
+    /// The document. Read again it gives the same configuration, except for [`Configuration::unwritten`].
     pub fn document(&self) -> Value {
         let (election, client) = (&self.leader_election, &self.client_connection);
         let mut document = json!({
@@ -114,7 +114,7 @@ fn plugin(name: &str, args: Value) -> Value {
     json!({"name": name, "args": args})
 }
 
-/// Arguments with all that is usual where they say nothing.
+/// Arguments, with defaults filled in.
 fn complete(name: &str, args: &Value) -> Value {
     let mut args = args.clone();
     if crate::plugins::find(name).is_none() || !args.is_object() {
@@ -159,7 +159,7 @@ fn complete(name: &str, args: &Value) -> Value {
     args
 }
 
-/// Which resources count, and how much.
+/// Fills in the default resources and weights.
 fn complete_resources(resources: &mut Value) {
     match resources.as_array_mut() {
         Some(resources) if !resources.is_empty() => {
@@ -234,7 +234,7 @@ fn put_texts(document: &mut Value, texts: &[(&str, &String)]) {
     }
 }
 
-/// A number without a point where it is whole.
+/// A number, written without a point if it is whole.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { json!(value as i64) } else { json!(value) }
 }

@@ -1,4 +1,4 @@
-//! Devices: what drivers offer. What pods claim of it is in [`super::device_claim`].
+//! Devices that drivers offer. The claims of pods are in [`super::device_claim`].
 
 use super::labels::Labels;
 use super::terms::{NodeSelector, Taint};
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 
 pub use super::device_claim::*;
 
-/// A class of devices: expressions of which all must hold.
+/// A DeviceClass: a device must satisfy all of its selectors, which are CEL expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub selectors: Vec<Text>,
-    /// What drivers are told about devices of this class, as it stands there.
+    /// The configuration for drivers, as the class has it.
     pub config: Value,
-    /// The extended resource that devices of this class stand for.
+    /// The extended resource that devices of this class satisfy.
     pub extended_resource: Option<Text>,
-    /// When it was made, in nanoseconds since 1970: of several that stand for one resource the newest counts.
+    /// The creation time in nanoseconds since 1970: of several classes for one resource the newest is used.
     pub created: i128,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn selectors(pool: &mut Pool, value: &Value) -> Vec<Text> {
     items(&value["selectors"]).map(|one| pool.field(&one["cel"]["expression"])).collect()
 }
 
-/// Part of what a driver offers.
+/// A ResourceSlice: a part of a driver's devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
     pub driver: Text,
@@ -59,7 +59,7 @@ pub enum Place {
     Node(Text),
     Nodes(Option<NodeSelector>),
     Everywhere,
-    /// Each device says it for itself.
+    /// Each device has its own place.
     PerDevice,
     Nowhere,
 }
@@ -78,14 +78,14 @@ pub struct Device {
     pub binding: Binding,
 }
 
-/// What is waited for after a device was given to a claim, before pods are bound that use it.
+/// What must hold of an allocated device before pods that use it are bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Binding {
     /// Conditions of the device that must be true.
     pub conditions: Vec<Text>,
     /// Conditions of which none may be true.
     pub failures: Vec<Text>,
-    /// Whether the claim is bound to the node that the device is prepared for, wherever else it can be used.
+    /// Whether an allocation restricts the claim to the chosen node, even if the device can be used on more nodes.
     pub to_node: bool,
 }
 
@@ -109,18 +109,18 @@ pub enum Attribute {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
-    /// Its name as the driver wrote it, with its domain or without.
+    /// The capacity's name as the driver wrote it, with a domain or without.
     pub name: Text,
     pub value: Text,
     pub policy: Option<Policy>,
 }
 
-/// Which parts of a capacity can be asked for.
+/// Which amounts of a capacity can be requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub default: Option<i128>,
     pub values: Vec<i128>,
-    /// The least, the most and the step between.
+    /// The minimum, the maximum and the step.
     pub range: Option<(i128, Option<i128>, Option<i128>)>,
 }
 
@@ -205,7 +205,7 @@ impl Device {
     }
 }
 
-/// The domain and the identifier of a name. Where it says no domain, it is the driver's.
+/// The domain and the identifier of a name. A name without a domain belongs to the driver's.
 pub fn full_name(pool: &mut Pool, driver: &Text, name: &str) -> (Text, Text) {
     match name.split_once('/') {
         Some((domain, id)) => (pool.text(domain), pool.text(id)),

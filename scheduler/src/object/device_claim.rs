@@ -1,4 +1,4 @@
-//! Claims of devices: what pods ask for, and what they were given.
+//! ResourceClaims: what pods request, and what was allocated.
 
 use super::device::{Binding, Class, selectors};
 use super::extended::ANNOTATION;
@@ -9,38 +9,38 @@ use holdfast_value::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// A claim of devices.
+/// A ResourceClaim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub key: Key,
     pub uid: Text,
     pub deleting: bool,
-    /// Whether it stays until its devices are given back.
+    /// Whether the claim has the finalizer that keeps it until its devices are released.
     pub protected: bool,
-    /// What drivers are told about its devices, as it stands there.
+    /// The configuration for drivers, as the claim has it.
     pub config: Value,
-    /// The uid of the pod that it was made for.
+    /// The uid of the pod that the claim was made for.
     pub owner: Option<Text>,
-    /// Whether it was made for extended resources that the pod asks for.
+    /// Whether the claim was made for extended resources that the pod requests.
     pub is_extended: bool,
     pub requests: Vec<Request>,
     pub constraints: Vec<Constraint>,
     pub allocation: Option<Allocation>,
-    /// What drivers say of the devices that it has.
+    /// The status that drivers report for the allocated devices.
     pub told: Vec<Told>,
-    /// The uids of those who use it.
+    /// The uids of the pods that may use the claim.
     pub reserved_for: Vec<Text>,
     /// Whether the allocation was decided here and is not written yet.
     pub promised: bool,
 }
 
-/// What a driver says of a device that a claim has.
+/// The status that a driver reports for an allocated device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     driver: Text,
     pool: Text,
     device: Text,
-    /// Its conditions that are true, each with reason and message.
+    /// The conditions that are true, each with reason and message.
     holds: Vec<(Text, Text, Text)>,
 }
 
@@ -66,12 +66,12 @@ pub enum Readiness {
     Failed(String),
 }
 
-/// A request, with the alternatives that will do, best first.
+/// A request, with its alternatives, best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub name: Text,
     pub alternatives: Vec<Ask>,
-    /// Whether the alternatives have names of their own.
+    /// Whether the alternatives have names of their own (`firstAvailable`).
     pub prioritized: bool,
 }
 
@@ -80,29 +80,29 @@ pub struct Ask {
     pub name: Text,
     pub class: Text,
     pub selectors: Vec<Text>,
-    /// How many devices; `None`: all that there are.
+    /// How many devices; `None`: all matching ones.
     pub count: Option<usize>,
     pub admin: bool,
     pub tolerations: Vec<Toleration>,
-    /// The same as they stand there: whoever evicts pods reads them where devices were given.
+    /// The tolerations as they are written: the allocation copies them, and device taint eviction reads them there.
     pub written_tolerations: Value,
-    /// How much of each capacity.
+    /// The requested amount of each capacity.
     pub capacity: Vec<(Text, i128)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
-    /// Requests that it is about; all where there are none.
+    /// The requests that the constraint covers; empty: all.
     pub requests: Vec<Text>,
     pub attribute: Text,
-    /// All different, in contrast to all the same.
+    /// Whether the devices must all differ in the attribute, rather than agree in it.
     pub distinct: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
     pub nodes: Option<NodeSelector>,
-    /// When it was made, in nanoseconds since 1970; `None` as long as it is not written.
+    /// The allocation time in nanoseconds since 1970; `None`: not written yet.
     pub since: Option<i128>,
     pub devices: Vec<Allocated>,
 }
@@ -114,20 +114,21 @@ pub struct Allocated {
     pub pool: Text,
     pub device: Text,
     pub admin: bool,
-    /// Whether others may have a share of the device, too.
+    /// Whether other claims may have shares of the device, too.
     pub shared: bool,
-    /// What it consumes of a device that is shared.
+    /// The amounts consumed of a shared device.
     pub consumed: Vec<(Text, i128)>,
     pub binding: Binding,
 }
 
-/// Keeps a claim that has devices.
+/// The finalizer of a claim that has devices.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// How many may use one claim.
+/// How many pods may use one claim.
 pub const MAX_RESERVATIONS: usize = 256;
-/// How many claims one pod may have: devices are found claim after claim, each a step deeper.
+/// How many claims one pod may have. The limit is needed because the search for devices is recursive, one level per
+/// claim.
 pub const MAX_CLAIMS: usize = 64;
-/// As many devices as a claim may have.
+/// The API's limit of devices in one allocation.
 pub const MAX_DEVICES: usize = 32;
 
 impl Claim {
@@ -189,7 +190,7 @@ impl Request {
 }
 
 impl Ask {
-    /// So many devices of a class.
+    /// A request for `count` devices of a class.
     pub fn exactly(name: Text, class: Text, count: usize) -> Self {
         Ask {
             name,
@@ -220,12 +221,12 @@ impl Ask {
     }
 }
 
-/// Whether a result is for a request, or for one of its alternatives.
+/// Whether a result belongs to a request, or to one of its alternatives.
 fn is_for(result: &str, request: &str) -> bool {
     result == request || result.strip_prefix(request).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What a driver is told, with where that comes from.
+/// A configuration for drivers, with its source.
 fn told(config: &Value, source: &str, requests: Value) -> Value {
     let mut told = json!({"source": source, "opaque": config["opaque"]});
     if items(&requests).next().is_some() {
@@ -235,7 +236,7 @@ fn told(config: &Value, source: &str, requests: Value) -> Value {
 }
 
 impl Allocated {
-    /// `share` tells its share of a device from those of others.
+    /// `share` gives the ID of the claim's share of a device.
     fn encode(&self, share: impl FnOnce(&Allocated) -> String) -> Value {
         let mut result = json!({
             "request": &*self.request, "driver": &*self.driver, "pool": &*self.pool, "device": &*self.device,
@@ -261,7 +262,7 @@ impl Allocated {
     }
 }
 
-/// A UUID for a share of a device, another one for each allocation.
+/// A UUID for a share of a device, different for each allocation.
 fn share_id(claim: &Claim, device: &Allocated, at: usize, now: i128) -> String {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -269,7 +270,7 @@ fn share_id(claim: &Claim, device: &Allocated, at: usize, now: i128) -> String {
         hasher.finish()
     };
     let (high, low) = (half(0), half(1));
-    // Version 8: the bits are the maker's own.
+    // UUID version 8: custom bits.
     let high = high & !0xf000 | 0x8000;
     let low = low & !(0b11 << 62) | (0b10 << 62);
     let (first, second, third) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
@@ -295,7 +296,7 @@ impl Constraint {
 }
 
 impl Allocation {
-    /// As the status of its claim shows it from now on. `class` finds the class of a name.
+    /// The allocation as it is written into the claim's status. `class` finds a DeviceClass by name.
     pub fn encode(&self, claim: &Claim, class: impl Fn(&Text) -> Option<Arc<Class>>, now: i128) -> Value {
         let share = |at: usize| move |device: &Allocated| share_id(claim, device, at, now);
         let mut results: Vec<Value> = self.devices.iter().enumerate().map(|(at, one)| one.encode(share(at))).collect();
@@ -312,7 +313,7 @@ impl Allocation {
         }
         for one in items(&claim.config) {
             let about: Vec<&str> = items(&one["requests"]).map(text).collect();
-            // What is said of an alternative that was not chosen is nobody's business.
+            // Configuration for an alternative that was not chosen is left out.
             let chosen = |name: &&str| self.devices.iter().any(|device| is_for(&device.request, name));
             if about.is_empty() || about.iter().any(chosen) {
                 config.push(told(one, "FromClaim", one["requests"].clone()));
@@ -332,7 +333,7 @@ impl Allocation {
         allocation
     }
 
-    /// The alternatives that were chosen, with the names of their results.
+    /// The chosen alternatives, with the names of their results.
     fn chosen<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = (Text, &'a Ask)> {
         claim.requests.iter().flat_map(move |request| {
             request.alternatives.iter().filter_map(move |ask| {

@@ -1,5 +1,5 @@
-//! Extended resources that may be devices: what each container of a pod asks for of them, and the requests of a claim
-//! that this comes to.
+//! Extended resources that devices may satisfy: the amounts that each container of a pod requests, and the claim
+//! requests made from them.
 
 use super::device::{Ask, Request};
 use super::resources::is_extended;
@@ -9,25 +9,26 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Before the name of a class, the extended resource that the class stands for whatever else it says.
+/// The prefix of the extended resource that every DeviceClass stands for by its name, beside the resource that its spec
+/// names.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
-/// What tells a claim that was made for extended resources.
+/// The annotation of a claim that was made for extended resources.
 pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// Nobody can claim more devices than a claim has places for, whatever the number says.
+/// The bound of a count. No claim can hold as many devices, so larger amounts need not be told apart.
 const COUNT_MAX: i64 = 1 << 20;
 
-/// Whether a class may stand for a resource of this name.
+/// Whether a DeviceClass may stand for a resource of this name.
 pub fn may_be_devices(name: &str) -> bool {
     is_extended(name) || name.starts_with(CLASS_PREFIX)
 }
 
-/// A container that asks for resources that may be devices.
+/// A container that requests resources that devices may satisfy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Container {
     name: Text,
-    /// Its number among the pod's containers, those that start before the others included.
+    /// Its index among the pod's init containers followed by its containers.
     number: usize,
-    /// Whether it has ended when the others run.
+    /// Whether it is an init container that ends before the containers run (no sidecar).
     is_short: bool,
     asks: Vec<Amount>,
 }
@@ -35,12 +36,12 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Amount {
     resource: Text,
-    /// Its number among all that the container asks for.
+    /// The resource's index among all that the container requests.
     number: usize,
     count: i64,
 }
 
-/// Which request of the claim a container's resource comes from.
+/// Which request of the claim satisfies a container's resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     pub container: Text,
@@ -81,15 +82,15 @@ fn count_of(amount: &Value) -> Option<i64> {
     i64::try_from(amount?).ok().filter(|count| *count > 0).map(|count| count.min(COUNT_MAX))
 }
 
-/// The resources that these containers ask for.
+/// The resources that these containers request.
 pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
     containers.iter().flat_map(|container| &container.asks).map(|ask| &ask.resource).collect()
 }
 
-/// The requests of a claim for resources, each with its class, and who gets what of it.
+/// The requests of a claim for these resources, each with its class, and the mappings of containers to requests.
 ///
-/// Containers that have ended when the others run use what those will use, and beyond that one request together, which
-/// is as large as the largest of them needs.
+/// Init containers that have ended before the others run use the devices of the containers that run later. If they need
+/// more, one further request for all of them has the largest missing amount.
 pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Request>, Vec<Mapping>) {
     let (mut requests, mut mappings): (Vec<(Text, Text, i64)>, Vec<Mapping>) = (Vec::new(), Vec::new());
     for (resource, class) in classes {
@@ -107,7 +108,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
             lasting.push((container.number, name(container, ask), ask.count));
             mappings.push(mapping(container, name(container, ask)));
         }
-        // What ends early needs beside what it may use of others: the first that needs most gives its name.
+        // The further request for init containers: the first container with the largest missing amount gives its name.
         let mut extra: Option<(Text, i64)> = None;
         let mut early: Vec<(&Container, Option<Text>)> = Vec::new();
         for container in containers.iter().filter(|container| container.is_short) {
@@ -143,7 +144,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
     (requests.into_iter().map(request).collect(), mappings)
 }
 
-/// A claim for extended resources that is yet to be made, for a pod that gets a place.
+/// A claim for extended resources that is yet to be made, for a pod with a chosen node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Made {
     pub claim: Arc<super::device::Claim>,
@@ -208,12 +209,12 @@ mod tests {
                     "a example.com/gpu container-3-request-1".into(),
                     "i example.com/gpu container-1-request-1".into(),
                     "i example.com/gpu container-3-request-1".into(),
-                    // The sidecar has begun by then and keeps its own.
+                    // The sidecar runs already by then and keeps its own devices.
                     "j example.com/gpu container-3-request-1".into(),
                 ]
             )
         );
-        // The first lacks two, the last three: three are asked for beside.
+        // The first init container lacks two devices, the last three: the further request is for three.
         let (requests, mappings) = shown(spec(5, 5));
         assert_eq!(requests[1], "container-2-request-1: 3 of c");
         assert_eq!(requests.len(), 3);

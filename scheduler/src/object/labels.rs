@@ -1,4 +1,4 @@
-//! Labels: sorted pairs of shared text.
+//! Labels: sorted pairs of shared strings.
 
 use super::{Pool, Text, entries, text};
 use holdfast_value::Value;
@@ -8,7 +8,7 @@ pub struct Labels(Vec<(Text, Text)>);
 
 impl Labels {
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
-        // A JSON object's keys are unique and, in `serde_json`, sorted.
+        // The keys of a JSON object are unique and, in `serde_json`, sorted.
         let mut pairs: Vec<_> = entries(value).map(|(key, value)| (pool.text(key), pool.text(text(value)))).collect();
         pairs.sort_unstable();
         Labels(pairs)
@@ -26,7 +26,7 @@ impl Labels {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// Whether every one of these pairs is in `other`.
+    /// Whether `other` contains every one of these pairs.
     pub fn within(&self, other: &Labels) -> bool {
         self.0.iter().all(|(key, value)| other.get(key) == Some(value))
     }

@@ -1,7 +1,7 @@
-//! What the scheduler reads of objects: small typed views, decoded once an event.
+//! The fields of objects that the scheduler reads: small typed views, decoded once an event.
 //!
-//! Decoding never fails. The API server has judged the object; a field that is not there, or not of the type that it
-//! should have, counts as absent.
+//! Decoding never fails. The API server has validated the object; a field that is missing, or not of the expected type,
+//! counts as absent.
 
 pub mod device;
 mod device_claim;
@@ -51,12 +51,12 @@ pub enum Kind {
     Workload,
 }
 
-/// How a kind is served, for whoever lists and watches.
+/// How a kind is served, for listing and watching it.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
     pub kind: Kind,
     pub group: &'static str,
-    /// The version in which objects are looked at.
+    /// The version in which objects are read.
     pub version: &'static str,
     pub plural: &'static str,
     pub name: &'static str,
@@ -103,7 +103,7 @@ impl Served {
         Resource::new(self.group, self.version, self.plural, self.name, self.namespaced)
     }
 
-    /// Whether this is the version under which it is looked at: `v1`, or with a group `apps/v1`.
+    /// Whether this is the API version in which the kind is read: `v1`, or with a group `apps/v1`.
     pub fn is_of(&self, api_version: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         group == self.group && version == self.version
@@ -111,12 +111,13 @@ impl Served {
 }
 
 impl Kind {
-    /// The kind of this name; `None` for kinds that the scheduler does not look at.
+    /// The kind of this name; `None`: the scheduler does not read it.
     pub fn named(name: &str) -> Option<Kind> {
         KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.kind)
     }
 
-    /// What decoding reads of an object. A cluster has more pods than all else, and most of a pod is not for schedulers.
+    /// The fields of an object that decoding reads. Pods are the most numerous objects, and most of a pod does not
+    /// concern the scheduler.
     pub fn glance(self) -> &'static Glance {
         static POD: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(pod::READ));
         match self {
@@ -126,15 +127,16 @@ impl Kind {
     }
 }
 
-/// Everything but who wrote which field.
+/// Everything but the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// Text seen before, so that equal text is kept once. What nobody holds any more goes when the pool has doubled.
+/// Strings seen before, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
+/// pool has doubled.
 #[derive(Debug, Default)]
 pub struct Pool {
     seen: HashSet<Text>,
     sweep_at: usize,
-    /// Whether the limits of pods are read: few look at them.
+    /// Whether the limits of pods are read: few plug-ins use them.
     pub reads_limits: bool,
     templates: written::Templates,
 }
@@ -153,7 +155,7 @@ impl Pool {
         text
     }
 
-    /// The text of a field; empty where there is none.
+    /// A field's string; empty if it is absent.
     pub fn field(&mut self, value: &Value) -> Text {
         self.text(text(value))
     }
@@ -167,22 +169,22 @@ impl Pool {
     }
 }
 
-/// A field's text, empty where there is none.
+/// A field's string; empty if it is absent.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The items of a list, none where there is no list.
+/// The items of a list; none if it is absent.
 pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
 }
 
-/// The entries of a map, none where there is no map.
+/// The entries of a map; none if it is absent.
 pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&CompactString, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// Nanoseconds since 1970 of a timestamp.
+/// A timestamp in nanoseconds since 1970.
 pub(crate) fn nanoseconds(time: &str) -> Option<i128> {
     let time: jiff::Timestamp = time.parse().ok()?;
     Some(time.as_nanosecond())

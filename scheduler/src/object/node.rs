@@ -14,11 +14,11 @@ pub struct Node {
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
     pub allocatable: Resources,
-    /// Every name of every image that is there, once, with its size.
+    /// Every name of every image on the node, once, with the image's size.
     pub images: Vec<(Text, i64)>,
     /// The type of each condition, and its status.
     pub conditions: Vec<(Text, Text)>,
-    /// Owners whose pods should stay away, as an annotation lists them: kind and uid.
+    /// Owners whose pods should avoid the node, from the annotation `preferAvoidPods`: kind and uid.
     pub avoided: Vec<(Text, Text)>,
 }
 

@@ -1,4 +1,4 @@
-//! Pods: what all pods of one template have in common, and what is a pod's own.
+//! Pods: the part that all pods of one template share, and each pod's own.
 
 use super::extended::{self, Container};
 use super::labels::Labels;
@@ -9,7 +9,7 @@ use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// What is read of a pod.
+/// The fields of a pod that are read.
 #[rustfmt::skip]
 pub(super) const READ: &[&str] = &[
     "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.deletionTimestamp", "metadata.labels",
@@ -32,45 +32,45 @@ pub(super) const READ: &[&str] = &[
     "status.resources", "status.allocatedResources",
 ];
 
-/// All of a pod that decides where it may lie and where it lies well. Pods with equal templates are alike.
+/// Everything in a pod that decides which nodes are feasible and how well they score. Pods with equal templates get
+/// equal answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Template {
     pub namespace: Text,
     pub scheduler_name: Text,
     pub labels: Labels,
-    /// What filters count.
+    /// The requests, as filters count them.
     pub asked: Resources,
-    /// What scores by allocation count.
+    /// The requests of a pod to be placed, as the scores by allocation count them.
     pub scored: Resources,
-    /// What it holds once it is placed, as scores by allocation count it.
+    /// The requests of a pod that is placed, as the scores by allocation count them.
     pub held_scored: Resources,
-    /// What it may use at most, where that is read.
+    /// The limits, if they are read.
     pub limits: Resources,
     pub node_selector: Labels,
     pub node_affinity: Option<NodeSelector>,
     pub preferred_nodes: Vec<PreferredNodeTerm>,
-    /// What is wrong with them.
+    /// The errors in the preferred node terms.
     pub preference_faults: Vec<String>,
     pub pod_affinity: PodAffinity,
     pub tolerations: Vec<Toleration>,
     pub spread: Vec<Spread>,
     // Invariant: sorted.
     pub ports: Vec<Port>,
-    /// Images of init containers, containers and volumes, each as often as it is named.
+    /// Images of init containers, containers and volumes, with repetitions.
     pub images: Vec<Text>,
-    /// How many containers and init containers there are.
+    /// The number of containers and init containers.
     pub containers: i64,
     pub volumes: Vec<Volume>,
     pub claims: Vec<PodClaim>,
-    /// Containers that ask for extended resources, which may be devices.
+    /// Containers that request extended resources that devices may satisfy.
     pub extended: Vec<Container>,
     pub controller: Option<Controller>,
     pub gang: Option<Gang>,
-    /// The pod's name, where what it claims is called after it.
+    /// The pod's name, if the names of its claims derive from it. Such a template belongs to one pod alone.
     pub own_name: Option<Text>,
 }
 
-/// The controller that owns a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Controller {
     pub api_version: Text,
@@ -79,7 +79,7 @@ pub struct Controller {
     pub uid: Text,
 }
 
-/// The group of a Workload that a pod is a member of. Each replica of a group is a gang of its own.
+/// The group of a Workload that a pod belongs to. Each replica of a group is a gang of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gang {
     pub namespace: Text,
@@ -92,11 +92,11 @@ pub struct Gang {
 pub struct Pod {
     pub key: Key,
     pub uid: Text,
-    /// The version of the object, as far as it is a number.
+    /// The resource version, if it is a number.
     pub version: Option<u64>,
     pub generation: i64,
     pub template: Arc<Template>,
-    /// Equal for equal templates, as long as one of them is known.
+    /// The number of the shared template: equal for equal templates, as long as the snapshot knows one of them.
     pub template_id: u64,
     pub node_name: Option<Text>,
     pub nominated: Option<Text>,
@@ -105,22 +105,22 @@ pub struct Pod {
     pub never_preempts: bool,
     pub gates: Vec<Text>,
     pub deleting: bool,
-    /// `Succeeded` or `Failed`: it holds nothing any more.
+    /// `Succeeded` or `Failed`: the pod holds no resources any more.
     pub finished: bool,
-    /// When it was started, in nanoseconds since 1970.
+    /// The start time in nanoseconds since 1970.
     pub started: Option<i128>,
-    /// Whether it goes because the scheduler wanted its place.
+    /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// What it holds of its node where that is not what its template says, because it is being resized: as filters
-    /// count it, and as scores do.
+    /// The requests that count on its node while it is being resized and they differ from its template's: as filters
+    /// count them, and as scores do.
     pub resized: Option<Box<(Resources, Resources)>>,
-    /// The names of the resource claims made for it, by the names in its spec.
+    /// The names of the ResourceClaims made for it, by the names in its spec.
     pub made_claims: Vec<(Text, Option<Text>)>,
-    /// Its `PodScheduled` condition: whether it is true, the reason and the message.
+    /// Its condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
 }
 
-/// A port of the host. An empty address is every address.
+/// A host port. An empty address means every address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Port {
     pub port: i64,
@@ -128,13 +128,13 @@ pub struct Port {
     pub address: Text,
 }
 
-/// A volume that has a say in where a pod may lie.
+/// A volume that restricts the nodes of its pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Volume {
     Claim(Text),
-    /// A claim that is made for the pod, called after the pod and this volume.
+    /// A claim that is made for the pod, named after the pod and this volume.
     Ephemeral(Text),
-    /// A disk, by what conflicts with it.
+    /// A disk, as the volumes that conflict with it name it.
     Disk(Disk),
 }
 
@@ -157,22 +157,22 @@ pub enum DiskSource {
     AzureFile(Text),
 }
 
-/// A resource claim in a pod's spec.
+/// A ResourceClaim in a pod's spec.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodClaim {
     pub name: Text,
-    /// `None`: one is made from a template.
+    /// `None`: the claim is made from a template.
     pub claim: Option<Text>,
 }
 
 impl Pod {
-    /// The pod, with a template that is not yet shared.
+    /// The pod, with a template that is not shared yet.
     pub fn decode(pool: &mut Pool, key: Key, pod: &Value) -> Pod {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let template = Arc::new(Template::decode(pool, &key, pod));
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
         Pod {
-            // No other has the same, so it is not looked for among what is held once.
+            // A uid is unique, so it is not looked up among the shared strings.
             uid: text(&pod["metadata"]["uid"]).into(),
             version: text(&pod["metadata"]["resourceVersion"]).parse().ok(),
             generation: pod["metadata"]["generation"].as_i64().unwrap_or(0),
@@ -198,12 +198,12 @@ impl Pod {
         }
     }
 
-    /// What it holds of its node, as filters count it.
+    /// The requests that count on its node, as filters count them.
     pub fn held(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.asked, |resized| &resized.0)
     }
 
-    /// What it holds of its node, as scores by allocation count it.
+    /// The requests that count on its node, as the scores by allocation count them.
     pub fn held_scored(&self) -> &Resources {
         self.resized.as_ref().map_or(&self.template.held_scored, |resized| &resized.1)
     }
@@ -217,7 +217,7 @@ impl Pod {
         format!("{}-{volume}", self.key.name).into()
     }
 
-    /// The volume claims that it uses, and whether each was made for it.
+    /// The volume claims of the pod, and whether each was made for it.
     pub fn volume_claims(&self) -> impl Iterator<Item = (Key, bool)> + '_ {
         let key = |name: Text| Key { namespace: self.key.namespace.clone(), name };
         self.template.volumes.iter().filter_map(move |volume| match volume {
@@ -284,7 +284,7 @@ impl Template {
         }
     }
 
-    /// The extended resources that it asks for.
+    /// The extended resources that it requests and that devices may satisfy.
     pub fn extended_resources(&self) -> impl Iterator<Item = &Text> {
         extended::resources(&self.extended).into_iter()
     }
@@ -302,7 +302,7 @@ impl Controller {
         Controller { api_version: field("apiVersion"), kind: field("kind"), name: field("name"), uid: field("uid") }
     }
 
-    /// The kind of the controller, as far as the scheduler looks at its selector.
+    /// The controller's kind, if the scheduler reads its selector.
     pub fn kind(&self) -> Option<Kind> {
         KINDS.iter().find(|one| one.name == &*self.kind && one.is_of(&self.api_version)).map(|one| one.kind)
     }
@@ -321,7 +321,7 @@ impl Gang {
 
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// The ports of the host that containers and sidecars ask for.
+/// The host ports of containers and sidecars.
 fn host_ports(pool: &mut Pool, spec: &Value) -> Vec<Port> {
     let sidecars = items(&spec["initContainers"]).filter(|one| text(&one["restartPolicy"]) == "Always");
     let containers = items(&spec["containers"]).chain(sidecars);
@@ -360,7 +360,7 @@ impl Volume {
 }
 
 impl Disk {
-    /// The disk of a volume of a pod, or of a persistent volume.
+    /// The disk of a pod's volume, or of a PersistentVolume.
     pub fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
         type Make = fn(&mut Pool, &Value) -> DiskSource;
         let sources: [(&str, Make); 9] = [
@@ -391,7 +391,7 @@ mod tests {
     use crate::object::Kind;
     use holdfast_value::json;
 
-    /// A pod in which everything that is read says something.
+    /// A pod in which every field that is read has an effect.
     fn telling() -> Value {
         let container = |name: &str, port: u16| {
             json!({"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": port, "hostIP": "10.0.0.1"}],
@@ -457,7 +457,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Pods of every kind of difference, of which all but the first may take their template from the pod before.
+    /// Pods that differ from the first in each kind of way; all but the first may take their template from an earlier
+    /// pod.
     #[test]
     fn a_pod_that_is_read_behind_another_is_the_pod_that_is_decoded() {
         let mut plain = telling();
@@ -531,7 +532,7 @@ mod tests {
         }
     }
 
-    /// Makes something of another type of it.
+    /// Replaces the value at a path by one of another type.
     fn spoil(value: &mut Value, path: &str) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         match (value, rest) {
@@ -542,7 +543,7 @@ mod tests {
         }
     }
 
-    /// Whatever says something in that pod is read: without it another pod is decoded, or it is no part of the glance.
+    /// Every path of the glance is needed: without its value the pod decodes differently.
     #[test]
     fn nothing_is_glanced_at_that_is_not_read() {
         for path in READ {

@@ -1,24 +1,24 @@
-//! What a pod asks for, from its containers, its own requests and its overhead.
+//! The requests of a pod: from its containers, its pod-level requests and its overhead.
 
 use super::resources::{CPU, MEMORY, Resources, amount_of, is_of_whole_pods};
 use super::{Pool, entries, items, text};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, HashMap};
 
-/// What scoring counts for a container that does not say how much it needs: a tenth of a processor, 200 MiB.
+/// The default requests that scoring counts for a container without requests: a tenth of a processor, 200 MiB.
 const USUAL_CPU: i64 = 100;
 const USUAL_MEMORY: i64 = 200 * 1024 * 1024;
 
 /// Which requests are summed.
 #[derive(Clone, Copy, Default)]
 struct Rules {
-    /// Containers that do not say what they need count with what is usual.
+    /// Containers without requests count with the default requests.
     usual: bool,
-    /// What is asked for the pod as a whole replaces the sum over its containers.
+    /// Pod-level requests replace the sum over the containers.
     whole: bool,
-    /// What the containers have got counts too, while a change of what they ask for is under way.
+    /// The resources that the status says are allocated count too, while a resize is under way.
     granted: bool,
-    /// What they may use at most is summed, instead of what they ask for.
+    /// Sums limits instead of requests.
     limits: bool,
 }
 
@@ -28,27 +28,27 @@ impl Rules {
     }
 }
 
-/// What a pod asks for, as filters count it.
+/// The requests of a pod, as filters count them.
 pub fn asked(pool: &mut Pool, pod: &Value) -> Resources {
     sum(pool, pod, Rules { whole: true, ..Rules::default() })
 }
 
-/// What scores by allocation count for a pod that is to be placed.
+/// The requests of a pod to be placed, as the scores by allocation count them.
 pub fn scored(pool: &mut Pool, pod: &Value) -> Resources {
     sum(pool, pod, Rules { usual: true, ..Rules::default() })
 }
 
-/// What a pod holds of its node by its spec alone, as scores by allocation count it.
+/// The requests of a pod on its node by its spec alone, as the scores by allocation count them.
 pub fn held_as_asked(pool: &mut Pool, pod: &Value) -> Resources {
     sum(pool, pod, Rules { usual: true, whole: true, ..Rules::default() })
 }
 
-/// What a pod may use at most, as far as its containers say it.
+/// The limits of a pod, of those containers that have any.
 pub fn limits(pool: &mut Pool, pod: &Value) -> Resources {
     sum(pool, pod, Rules { whole: true, limits: true, ..Rules::default() })
 }
 
-/// What a pod holds of its node: as filters count it, and as scores do.
+/// The requests that count on the pod's node, resizes included: as filters count them, and as scores do.
 pub fn held(pool: &mut Pool, pod: &Value) -> (Resources, Resources) {
     let rules = Rules { whole: true, granted: true, ..Rules::default() };
     (sum(pool, pod, rules), sum(pool, pod, Rules { usual: true, ..rules }))
@@ -58,7 +58,8 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let infeasible = items(&status["conditions"])
         .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
-    // Once something is asked for the pod as a whole, what anything of it names is not made up for any container.
+    // If the pod sets pod-level requests, no container gets the default request for a resource that any container, or
+    // the overhead, names.
     let names = rules.whole && asks_as_a_whole(spec);
     let [usual_cpu, usual_memory] = [CPU, MEMORY].map(|name| rules.usual && !(names && is_named(spec, name)));
     let mut of = |container: &Value, got: &Got| {
@@ -90,7 +91,8 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
             sidecars.add(&of(container, &init));
             starting.raise_to(&sidecars);
         } else {
-            // What ends before the others run cannot be given another size.
+            // An init container that ends before the others run cannot be resized, so its allocated resources are not
+            // read.
             let mut together = sidecars.clone();
             together.add(&of(container, &Got::new()));
             starting.raise_to(&together);
@@ -102,7 +104,7 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
         running.replace_named(pool, whole(pod, rules, infeasible));
     }
     let overhead = Resources::decode(pool, &spec["overhead"]);
-    // What has no limit gets none.
+    // The overhead raises limits that exist; it makes none.
     if rules.limits {
         running.add_where_some(&overhead)
     } else {
@@ -111,7 +113,7 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     running
 }
 
-/// What is asked for the pod as a whole, or what it has got by its status, where that is more or a change cannot be.
+/// The pod-level requests, or the allocated amounts of the status where these are larger or the resize is infeasible.
 fn whole(pod: &Value, rules: Rules, infeasible: bool) -> BTreeMap<&str, i64> {
     let mut lists = vec![&pod["spec"]["resources"][rules.field()]];
     let got = &pod["status"]["resources"];
@@ -127,8 +129,8 @@ fn whole(pod: &Value, rules: Rules, infeasible: bool) -> BTreeMap<&str, i64> {
     amounts
 }
 
-/// Whether the status of a pod, or of any of its containers, says in other words than the spec what it asks for. Most
-/// say it in the same.
+/// Whether the status of a pod, or of any of its containers, shows other amounts than the requests of the spec. Most
+/// show the same.
 pub fn has_other_than_asked(pod: &Value) -> bool {
     let (asked, status) = (&pod["spec"]["resources"]["requests"], &pod["status"]);
     let (granted, allocated) = (&status["resources"], &status["allocatedResources"]);
@@ -148,7 +150,8 @@ pub fn has_other_than_asked(pod: &Value) -> bool {
     })
 }
 
-/// The statuses that say what their containers have got, by the containers' names: a pod may have thousands.
+/// The statuses that show resources, by the names of their containers. A map, because a pod may have thousands of
+/// containers.
 type Got<'a> = HashMap<&'a str, &'a Value>;
 
 fn got(statuses: &Value) -> Got<'_> {
@@ -156,7 +159,7 @@ fn got(statuses: &Value) -> Got<'_> {
     telling.map(|status| (text(&status["name"]), status)).collect()
 }
 
-/// What a container has got by its status, where that says so.
+/// The resources that a container has by its status, if the status shows any.
 fn granted(pool: &mut Pool, container: &Value, got: &Got) -> Option<Resources> {
     let status = got.get(text(&container["name"]))?;
     let mut granted = Resources::decode(pool, &status["resources"]["requests"]);
@@ -168,7 +171,7 @@ fn asks_as_a_whole(spec: &Value) -> bool {
     entries(&spec["resources"]["requests"]).any(|(name, _)| is_of_whole_pods(name))
 }
 
-/// Whether a pod, any of its containers or its overhead says how much it needs of a resource.
+/// Whether a pod, any of its containers or its overhead names a resource.
 fn is_named(spec: &Value, name: &str) -> bool {
     let containers = items(&spec["containers"]).chain(items(&spec["initContainers"]));
     let mut lists = containers.chain([spec]).map(|one| &one["resources"]["requests"]).chain([&spec["overhead"]]);
@@ -227,7 +230,7 @@ mod tests {
             (requests("2"), json!({"resources": requests("1"), "allocatedResources": {"cpu": "4"}}), 4000),
             (requests("5"), json!({"resources": requests("3"), "allocatedResources": {"cpu": "4"}}), 5000),
             (requests("5"), json!({"resources": requests("3"), "conditions": infeasible}), 3000),
-            // Without the one the other is not looked at.
+            // Allocated amounts without actual ones are not read.
             (requests("2"), json!({"allocatedResources": {"cpu": "4"}}), 2000),
             (json!({}), json!({"resources": requests("3")}), 1000),
         ] {

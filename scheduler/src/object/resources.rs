@@ -4,7 +4,8 @@ use super::{Pool, Text, entries, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 
-/// What is asked for, used or there. Amounts never overflow: what is beyond 64 bits counts as the largest that fits.
+/// Requested, used or available amounts. Arithmetic saturates: an amount beyond 64 bits counts as the largest that
+/// fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resources {
     pub milli_cpu: i64,
@@ -62,7 +63,7 @@ impl Resources {
         self.merge(other, i64::saturating_add);
     }
 
-    /// Adds to what there is some of already.
+    /// Adds to those amounts that are not 0.
     pub fn add_where_some(&mut self, other: &Resources) {
         self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
     }
@@ -71,7 +72,7 @@ impl Resources {
         self.merge(other, i64::saturating_sub);
     }
 
-    /// Whether something came to more than can be counted: a sum does not tell any more what it is made of.
+    /// Whether any amount is saturated, so that subtracting from it would be wrong.
     pub fn is_beyond_count(&self) -> bool {
         let all = [self.milli_cpu, self.memory, self.ephemeral_storage, self.pods];
         all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
@@ -93,7 +94,7 @@ impl Resources {
         }
     }
 
-    /// Replaces the amounts of those resources that are named and may be asked for by a pod as a whole.
+    /// Replaces the amounts of those named resources that may be set at pod level.
     pub fn replace_named<'a>(&mut self, pool: &mut Pool, others: impl IntoIterator<Item = (&'a str, i64)>) {
         for (name, amount) in others.into_iter().filter(|(name, _)| is_of_whole_pods(name)) {
             self.set(pool, name, amount);
@@ -105,12 +106,12 @@ impl Resources {
         [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(self.scalars.iter().map(|(name, _)| &**name))
     }
 
-    /// Whether there is less of something here.
+    /// Whether any resource is less here than in `than`.
     pub fn is_less_in_some(&self, than: &Resources) -> bool {
         than.names().any(|name| self.get(name) < than.get(name))
     }
 
-    /// Whether nothing is asked for, places for pods aside.
+    /// Whether all amounts but `pods` are 0.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0
             && self.memory == 0
@@ -119,7 +120,7 @@ impl Resources {
     }
 }
 
-/// The amount of a quantity, in thousandths for processors.
+/// The amount of a quantity; processors in thousandths.
 pub fn amount_of(name: &str, amount: &Value) -> i64 {
     let number;
     let amount = match amount {
@@ -135,7 +136,7 @@ pub fn amount_of(name: &str, amount: &Value) -> i64 {
     i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// Whether a pod may ask for this as a whole: processors, memory and huge pages.
+/// Whether the resource may be set at pod level: processors, memory and huge pages.
 pub fn is_of_whole_pods(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
@@ -152,7 +153,7 @@ fn is_prefixed_native(name: &str) -> bool {
     name.contains("kubernetes.io/")
 }
 
-/// Whether this is the name of an extended resource: qualified, and not of Kubernetes itself.
+/// Whether this is the name of an extended resource: qualified, and outside of `kubernetes.io`.
 pub fn is_extended(name: &str) -> bool {
     name.contains('/') && !is_prefixed_native(name) && !name.starts_with("requests.")
 }

@@ -1,14 +1,14 @@
-//! Selectors of labels.
+//! Label selectors.
 
 use super::labels::Labels;
 use super::{Pool, Text, items};
 use holdfast_core::object::names;
 use holdfast_value::{Value, json};
 
-/// A selector of labels: all of its requirements hold.
+/// A label selector: all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// `None` selects nothing, an empty list everything.
+    /// `None` selects nothing, an empty list selects everything.
     requirements: Option<Vec<Requirement>>,
 }
 
@@ -27,7 +27,7 @@ pub enum Operator {
     DoesNotExist,
     Gt,
     Lt,
-    /// An operator that nobody knows: the requirement never holds.
+    /// An unknown operator: the requirement never holds.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl Selector {
         Selector { requirements: Some(Vec::new()) }
     }
 
-    /// A `LabelSelector`: nothing where there is none, everything where it is empty.
+    /// A `LabelSelector`. An absent one selects nothing, an empty one everything.
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
         if !value.is_object() {
             return Selector::nothing();
@@ -71,7 +71,7 @@ impl Selector {
         Selector { requirements: Some(equalities(labels)) }
     }
 
-    /// Both selectors at once.
+    /// The selector that matches what both match.
     pub fn and(self, other: &Selector) -> Self {
         let both = self.requirements.zip(other.requirements.clone());
         Selector { requirements: both.map(|(one, other)| one.into_iter().chain(other).collect()) }
@@ -87,7 +87,7 @@ impl Selector {
         self
     }
 
-    /// Whether there is no requirement: of labels, all are selected.
+    /// Whether the selector has no requirement and so selects everything.
     pub fn is_everything(&self) -> bool {
         self.requirements.as_ref().is_some_and(Vec::is_empty)
     }
@@ -125,7 +125,7 @@ impl Requirement {
         requirement
     }
 
-    /// Whether a label with this value (`None`: no such label) is what is required.
+    /// Whether a label with this value satisfies the requirement; `None`: the label is absent.
     pub fn matches(&self, value: Option<&Text>) -> bool {
         match self.operator {
             Operator::In => value.is_some_and(|value| self.values.contains(value)),
@@ -138,8 +138,8 @@ impl Requirement {
         }
     }
 
-    /// What is wrong with values, each fault with its place: labels are compared with numbers alone, and there must be
-    /// labels of such values.
+    /// The errors in the values, each with its path: `Gt` and `Lt` need integers, and all values must be valid label
+    /// values.
     pub fn faults(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let told = |path: String, value: &Text, why: &str| (path, format!("Invalid value: \"{value}\": {why}"));
         let compares = matches!(self.operator, Operator::Gt | Operator::Lt);

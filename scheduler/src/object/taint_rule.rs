@@ -1,15 +1,15 @@
-//! DeviceTaintRules: taints that administrators put on devices, beside those that drivers tell of.
+//! DeviceTaintRules: taints that administrators put on devices, beside the taints that drivers publish.
 
 use super::terms::Taint;
 use super::{Pool, Text};
 use holdfast_value::Value;
 
-/// A driver, a pool and a device; where one is missing, any will do.
+/// A driver, a pool and a device; `None` matches any.
 pub type Selected = (Option<Text>, Option<Text>, Option<Text>);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaintRule {
-    /// `None`: no device.
+    /// `None`: the rule selects no device.
     pub selected: Option<Selected>,
     pub taint: Taint,
 }

@@ -1,15 +1,15 @@
-//! What pods say about nodes and other pods: affinity, tolerations, spreading.
+//! What pods require of nodes and other pods: affinity, tolerations, topology spread.
 
 use super::labels::Labels;
 use super::selector::{Operator, Requirement, Selector};
 use super::{Pool, Text, items, text};
 use holdfast_value::{Value, json};
 
-/// Terms over nodes of which one must match.
+/// Terms over nodes; one of them must match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeSelector(pub Vec<NodeTerm>);
 
-/// Requirements of a node's labels and of its name, all of which must hold. A term that requires nothing matches no node.
+/// Requirements of a node's labels and of its name; all must hold. A term without requirements matches no node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeTerm {
     pub labels: Vec<Requirement>,
@@ -72,7 +72,8 @@ impl NodeTerm {
 }
 
 impl Requirement {
-    /// The one field of nodes that can be selected by, and as the API allows it: one value, in or not in.
+    /// Whether the requirement is on the one supported node field in the form that the API allows: `metadata.name`, one
+    /// value, `In` or `NotIn`.
     fn is_about_the_name(&self) -> bool {
         &*self.key == "metadata.name"
             && self.values.len() == 1
@@ -87,12 +88,12 @@ impl PreferredNodeTerm {
             .collect()
     }
 
-    /// Whether it counts for anything.
+    /// Whether the term can change a score.
     pub fn counts(&self) -> bool {
         self.weight != 0 && !self.term.is_empty()
     }
 
-    /// What is wrong with terms, each fault with its path.
+    /// The errors in the terms, each with its path.
     pub fn faults(all: &[PreferredNodeTerm]) -> Vec<String> {
         let counting = all.iter().enumerate().filter(|(_, one)| one.counts());
         let requirements = counting.flat_map(|(at, one)| {
@@ -106,17 +107,17 @@ impl PreferredNodeTerm {
     }
 }
 
-/// So many faults are told of a pod.
+/// How many errors are reported for a pod.
 const FAULTS_MAX: usize = 32;
 
-/// A term over other pods: those in some namespaces with some labels, in the same place as far as a key tells.
+/// A term over other pods: pods in some namespaces with some labels, in the same topology domain of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodTerm {
     pub selector: Selector,
     pub namespaces: Vec<Text>,
     pub namespace_selector: Selector,
     pub topology_key: Text,
-    /// 0 for what is required.
+    /// 0 in required terms.
     pub weight: i64,
 }
 
@@ -129,12 +130,12 @@ pub struct PodAffinity {
     pub reach: Reach,
 }
 
-/// Which namespaces terms may mean pods of.
+/// The namespaces whose pods the terms may select.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reach {
-    // Invariant: sorted, each once.
+    // Invariant: sorted, without repetitions.
     namespaces: Vec<Text>,
-    /// Whether a term selects namespaces by their labels, which may be any.
+    /// Whether a term selects namespaces by their labels: it may select any namespace.
     by_labels: bool,
 }
 
@@ -154,7 +155,7 @@ impl Reach {
         self.by_labels || self.namespaces.binary_search(namespace).is_ok()
     }
 
-    /// Where to look for those who may mean pods of a namespace: under its name, or, for any namespace, under none.
+    /// The keys under which the snapshot indexes the pod: each namespace that its terms name, or `None` for any.
     pub fn places(&self) -> Vec<Option<Text>> {
         if self.by_labels { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() }
     }
@@ -203,7 +204,7 @@ impl PodTerm {
         }
     }
 
-    /// Whether a pod with these labels, in this namespace with that namespace's labels, is meant.
+    /// Whether the term selects a pod with these labels in this namespace, which has `namespace_labels`.
     pub fn matches(&self, namespace: &Text, namespace_labels: &Labels, labels: &Labels) -> bool {
         (self.namespaces.contains(namespace) || self.namespace_selector.matches(namespace_labels))
             && self.selector.matches(labels)
@@ -241,9 +242,9 @@ pub struct Toleration {
     pub key: Text,
     pub value: Text,
     pub effect: Text,
-    /// Whether any value will do.
+    /// Whether the operator is `Exists`: any value matches.
     pub exists: bool,
-    /// Whether the operator is one that is known here.
+    /// Whether the operator is a known one.
     pub known: bool,
 }
 
@@ -273,17 +274,17 @@ pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|one| one.tolerates(taint))
 }
 
-/// The first of `taints` that keeps pods with these tolerations away.
+/// The first of `taints` that repels pods with these tolerations.
 pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints.iter().find(|taint| taint.repels() && !tolerated(taint, tolerations))
 }
 
-/// How evenly pods must, or should, lie over the values of a key.
+/// A topology spread constraint: how evenly pods must, or should, be spread over the values of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Spread {
     pub max_skew: i64,
     pub topology_key: Text,
-    /// `DoNotSchedule`, in contrast to `ScheduleAnyway`.
+    /// `DoNotSchedule` rather than `ScheduleAnyway`.
     pub hard: bool,
     pub selector: Selector,
     pub min_domains: i64,
@@ -302,7 +303,8 @@ impl Spread {
         let mut selector = Selector::decode(pool, &one["labelSelector"]);
         for key in pool.list(&one["matchLabelKeys"]) {
             if let Some(value) = own_labels.get(&key) {
-                // The API server merges these keys into the selector too: what it did is not done twice.
+                // The API server merges `matchLabelKeys` into the selector too: a requirement that is there already is
+                // not added twice.
                 selector = selector.with(Requirement { key, operator: Operator::In, values: vec![value.clone()] });
             }
         }

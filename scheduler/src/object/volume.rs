@@ -1,4 +1,4 @@
-//! Storage: volumes, claims, classes and what CSI drivers say about nodes.
+//! Storage: volumes, claims, classes and the limits of CSI drivers on nodes.
 
 use super::labels::Labels;
 use super::pod::Disk;
@@ -20,7 +20,7 @@ pub struct Volume {
     /// `Filesystem` or `Block`.
     pub volume_mode: Text,
     pub labels: Labels,
-    /// The claim that it is bound to, or held for.
+    /// The claim that the volume is bound to or reserved for: its key and uid.
     pub claim: Option<(Key, Text)>,
     pub node_affinity: Option<NodeSelector>,
     /// The CSI driver and its handle.
@@ -71,16 +71,16 @@ pub struct Claim {
     pub version: Text,
     pub class: Option<Text>,
     pub volume: Option<Text>,
-    /// Whether binding it to its volume is done.
+    /// Whether its binding is complete.
     pub bound: bool,
     pub lost: bool,
     pub deleting: bool,
     pub modes: Vec<Text>,
     pub volume_mode: Text,
     pub request: i128,
-    /// What volumes must be labelled with; everything where nothing is said.
+    /// The labels that a volume must have; everything if the claim has no selector.
     pub selector: Selector,
-    /// The node that was chosen for a pod that uses it.
+    /// The node that was chosen for a pod that uses the claim.
     pub selected_node: Option<Text>,
     /// The uid of the controller that owns it.
     pub owner: Option<Text>,
@@ -145,7 +145,7 @@ pub(super) fn bytes(value: &Value) -> i128 {
 pub struct Class {
     pub provisioner: Text,
     pub waits_for_consumer: bool,
-    /// Terms over labels of nodes, of which one must match where there is any.
+    /// Terms over labels of nodes; if there are any, one of them must match.
     pub topologies: Vec<Vec<(Text, Vec<Text>)>>,
 }
 
@@ -163,19 +163,19 @@ impl Class {
         }
     }
 
-    /// Whether volumes of this class may be made for a node with these labels.
+    /// Whether volumes of this class may be provisioned for a node with these labels.
     pub fn reaches(&self, labels: &Labels) -> bool {
         let holds = |(key, values): &(Text, Vec<Text>)| labels.get(key).is_some_and(|value| values.contains(value));
         self.topologies.is_empty() || self.topologies.iter().any(|term| !term.is_empty() && term.iter().all(holds))
     }
 }
 
-/// What CSI drivers say about a node.
+/// A CSINode: what CSI drivers say about a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
-    /// How many volumes of each driver fit.
+    /// How many volumes of each driver the node takes.
     pub limits: Vec<(Text, i64)>,
-    /// Plug-ins of Kubernetes' own whose volumes a CSI driver serves here.
+    /// In-tree plug-ins whose volumes a CSI driver serves on this node.
     pub migrated: Vec<Text>,
 }
 
@@ -192,7 +192,7 @@ impl CsiNode {
     }
 }
 
-/// How much room a driver has for volumes of a class, near some nodes.
+/// A driver's free capacity for volumes of a class, for some nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     pub class: Text,
@@ -230,7 +230,7 @@ impl Attachment {
     }
 }
 
-/// Whether the driver wants room to be checked before volumes are made.
+/// Whether the driver has its capacity checked before volumes are provisioned.
 pub fn tracks_capacity(object: &Value) -> bool {
     object["spec"]["storageCapacity"] == true
 }

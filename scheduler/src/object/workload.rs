@@ -1,16 +1,17 @@
-//! Objects around pods: what selects them, what protects them, what keeps them together.
+//! Objects around pods: Services and controllers that select them, budgets that protect them, Workloads that group
+//! them.
 
 use super::labels::Labels;
 use super::selector::Selector;
 use super::{Pool, Text, entries, items};
 use holdfast_value::Value;
 
-/// What selects pods: a Service, or a controller that owns them.
+/// An object that selects pods: a Service, or a controller that owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selecting {
-    /// A map of labels, as Services and ReplicationControllers have it. `None` selects nothing.
+    /// A map of labels, as Services and ReplicationControllers have it; `None` selects nothing.
     pub labels: Option<Labels>,
-    /// As ReplicaSets and StatefulSets have it.
+    /// A label selector, as ReplicaSets and StatefulSets have it.
     pub selector: Selector,
 }
 
@@ -33,7 +34,7 @@ impl Selecting {
 pub struct Budget {
     pub selector: Selector,
     pub allowed: i64,
-    /// Pods whose going was already charged.
+    /// Pods whose eviction was already counted.
     pub disrupted: Vec<Text>,
 }
 
@@ -50,7 +51,7 @@ impl Budget {
 /// A Workload: how many pods of each of its groups must be placed at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// The name of each group, and its smallest number of pods; `None` where its pods are placed one by one.
+    /// The name of each group, and its minimum number of pods; `None`: its pods are placed one by one.
     pub groups: Vec<(Text, Option<usize>)>,
 }
 
@@ -64,7 +65,8 @@ impl Workload {
         Workload { groups: groups.collect() }
     }
 
-    /// The smallest number of pods of a group, if it is placed all at once. `None`: there is no such group.
+    /// The minimum number of pods of a group, `Some(None)` if its pods are placed one by one. `None`: the group does
+    /// not exist.
     pub fn min_count(&self, group: &str) -> Option<Option<usize>> {
         self.groups.iter().find(|(name, _)| &**name == group).map(|(_, least)| *least)
     }

@@ -1,5 +1,5 @@
-//! Pods as they are written. Pods of one controller say the same of where they may lie: what was said of it before is
-//! known by its text, and is not understood again.
+//! Decodes pods from their stored JSON. Pods of one controller have the same scheduling fields: the text of these
+//! fields is the key of a cache of decoded templates, so that equal text is decoded once.
 
 use super::pod::{Pod, Template};
 use super::{Key, Kind, Pool, nanoseconds};
@@ -10,14 +10,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Templates by what was written of them: those of the pods that come now, which are mostly few. What pods get with
-/// their nodes, the labels of a zone, makes more than one of a controller's.
+/// Templates by the text that they were decoded from, for the pods that come now, whose templates are mostly few. One
+/// controller's pods may have several texts, because pods get labels of their node's zone.
 #[derive(Debug, Default)]
 pub(super) struct Templates(HashMap<String, Arc<Template>>);
 
 impl Templates {
     const MAX: usize = 256;
-    /// Most say less than a kilobyte, and nobody fills the memory with what he writes.
+    /// Longer texts are not kept, so that large pods cannot fill the memory. Most have less than a kilobyte.
     const BYTES_MAX: usize = 16 << 10;
 
     fn keep(&mut self, written: String, template: Arc<Template>) {
@@ -32,7 +32,7 @@ impl Templates {
 }
 
 impl Pod {
-    /// The pod of a stored text, with a template that is shared with pods that were written alike.
+    /// The pod of a stored text, with a template that is shared with pods of equal text.
     pub fn read(pool: &mut Pool, key: Key, json: &[u8]) -> Pod {
         let whole = |pool: &mut Pool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
         let Some(written) = stored::read::<Written>(json).ok().filter(Written::is_plain) else {
@@ -43,7 +43,7 @@ impl Pod {
             return written.pod(pool, key, template);
         }
         let pod = whole(pool, key);
-        // One that is called after its pod is nobody else's.
+        // A template that holds the pod's own name serves no other pod.
         if pod.template.own_name.is_none() {
             pool.templates.keep(text, pod.template.clone());
         }
@@ -51,7 +51,7 @@ impl Pod {
     }
 }
 
-/// A pod, as far as it is read.
+/// The fields of a pod that are read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Written<'a> {
@@ -146,7 +146,7 @@ struct Resources<'a> {
     claims: Option<Raw<'a>>,
 }
 
-/// What a volume may say that has a say in where its pod may lie.
+/// The fields of a volume that restrict the nodes of its pod.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Volume {
@@ -221,7 +221,8 @@ struct ContainerStatus<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Whether its volumes say nothing, and it has got what it asks for, as a whole and for its containers.
+    /// Whether no volume restricts the nodes, and the statuses show the requested resources, at pod level and for the
+    /// containers. Other pods are decoded in full.
     fn is_plain(&self) -> bool {
         let Written { spec, status, .. } = self;
         let lists =
@@ -231,7 +232,7 @@ impl<'a> Written<'a> {
             && self.is_as_asked()
     }
 
-    /// Whether the pod as a whole has got what it asks for, in the same words.
+    /// Whether the pod-level resources of the status have the same text as those of the spec.
     fn is_as_asked(&self) -> bool {
         let Written { spec, status, .. } = self;
         let (Some(asked), Some(got)) = (&spec.resources, &status.resources) else { return true };
@@ -240,13 +241,13 @@ impl<'a> Written<'a> {
         is_asked(&got.requests) && is_asked(&status.allocated_resources)
     }
 
-    /// All that its template is made of.
+    /// The text of all fields that the template is made of.
     fn text_of_template(&self, key: &Key, reads_limits: bool) -> String {
         let Written { metadata, spec, .. } = self;
         let mut text = String::with_capacity(1 << 10);
         let mut put = |part: &Option<Raw>| {
             text.push_str(part.as_ref().map_or("", |part| part.0));
-            // It stands in no JSON that is stored.
+            // A line break occurs in no stored JSON, so it separates the parts.
             text.push('\n');
         };
         let parts = [
@@ -308,7 +309,8 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Whether containers have got what they ask for, in the same words, as far as their statuses say it.
+/// Whether the resources in the containers' statuses, where there are any, have the same text as the containers'
+/// requests.
 fn are_as_asked(containers: &[Container], statuses: &[ContainerStatus]) -> bool {
     fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
         part.as_ref().map(|part| part.0)

@@ -1,4 +1,4 @@
-//! How often plug-ins are asked.
+//! Counts how often plug-ins are called.
 
 use crate::plan::Plan;
 use crate::plugin::Point;
@@ -6,24 +6,24 @@ use crate::profile::Profile;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// How often each plug-in was asked at a point, by the number of the profile.
+/// How often each plug-in was called at a point, by the number of the profile.
 pub(super) type Evaluations = BTreeMap<(usize, Point, &'static str), u64>;
 
-/// What is counted for the pods of one template.
+/// The counts for the pods of one template.
 #[derive(Default)]
 pub(super) struct Tally {
     /// How many pods were planned.
     pub plans: u64,
-    /// Who is asked once for each of them, and where.
+    /// Plug-ins that are called once for each planned pod, with the point.
     each: Vec<(Point, &'static str)>,
-    /// Each filter, with how often it was asked about a node.
+    /// Each filter, with how often it checked a node.
     filters: Vec<(&'static str, Cell<u64>)>,
-    /// What was counted before there were other plug-ins to be asked.
+    /// The counts from before the plug-ins changed.
     before: Vec<((Point, &'static str), u64)>,
 }
 
 impl Tally {
-    /// Counts for these filters from now on.
+    /// A tally of these filters and scores that starts at 0.
     pub fn new(profile: &Profile, filters: &[&'static str], scores: &[&'static str]) -> Tally {
         let mut each: Vec<_> =
             profile.at(Point::PreFilter).iter().map(|enabled| (Point::PreFilter, enabled.plugin.name())).collect();
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Goes on with other plug-ins; what was counted stays.
+    /// Changes to other plug-ins and keeps the counts so far.
     pub fn renew(&mut self, tally: Tally) {
         let mut evaluations = Evaluations::new();
         self.settle(0, &mut evaluations);
@@ -46,14 +46,14 @@ impl Tally {
         self.before = evaluations.into_iter().map(|((_, point, name), count)| ((point, name), count)).collect();
     }
 
-    /// A filter is asked about a node, or about many that are alike.
+    /// Counts a filter's check of one node, or of a group of nodes with equal marks.
     pub fn asked(&self, filter: usize) {
         if let Some((_, count)) = self.filters.get(filter) {
             count.set(count.get().saturating_add(1));
         }
     }
 
-    /// Adds what was counted, and begins anew.
+    /// Moves the counts into `evaluations`, and starts again at 0.
     pub fn settle(&mut self, profile: usize, evaluations: &mut Evaluations) {
         for ((point, name), count) in self.before.drain(..) {
             *evaluations.entry((profile, point, name)).or_default() += count;
@@ -71,7 +71,7 @@ impl Tally {
     }
 }
 
-/// Counts for a plan that was made without anything remembered.
+/// Counts the calls of a plan that was made without the cache.
 pub(super) fn count_plain(number: usize, profile: &Profile, plan: &Plan, evaluations: &mut Evaluations) {
     let mut count = |point: Point, name: &'static str, by: usize| {
         if by > 0 {
@@ -82,7 +82,7 @@ pub(super) fn count_plain(number: usize, profile: &Profile, plan: &Plan, evaluat
     for enabled in profile.at(Point::PreFilter) {
         count(Point::PreFilter, enabled.plugin.name(), 1);
     }
-    // Those behind the filter that refused a node were not asked about it.
+    // A filter was called only for nodes that the filters before it let pass.
     let mut nodes = explanation.feasible.len() + explanation.diagnosis.refused.len();
     for enabled in profile.at(Point::Filter) {
         let name = enabled.plugin.name();

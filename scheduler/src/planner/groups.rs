@@ -1,8 +1,9 @@
-//! Nodes that will do, in groups: whatever looks beyond single nodes finds those of one group alike.
+//! Feasible nodes in groups: plug-ins that look beyond single nodes cannot tell the nodes of a group apart.
 //!
-//! A group is known by its *marks*: the numbers that tell its nodes from others. Within it nodes are in order of what
-//! each scores by itself, so that the best of all is among the first of the groups, whose number follows the number of
-//! places that pods are counted in, or of counts that differ, and not that of nodes.
+//! A group is identified by its *marks*, the numbers by which such plug-ins tell nodes apart. Within a group the nodes
+//! are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best node
+//! of all is then among the first nodes of the groups. The number of groups follows the number of topology domains, or
+//! of different counts, and not the number of nodes.
 
 use crate::snapshot::node_info::NodeId;
 use std::cmp::Reverse;
@@ -15,7 +16,7 @@ pub(super) struct Groups {
     /// The numbers of groups without nodes.
     free: Vec<usize>,
     by_marks: HashMap<Arc<[i64]>, usize>,
-    /// The group of each node, and its score.
+    /// The group of each node, and the node's own score.
     members: Vec<Option<(usize, i64)>>,
 }
 
@@ -85,7 +86,7 @@ impl Groups {
         }
     }
 
-    /// The number of the group with these marks.
+    /// The number of the group with these marks, which is made if there is none.
     fn number(&mut self, marks: &[i64]) -> usize {
         if let Some(number) = self.by_marks.get(marks) {
             return *number;

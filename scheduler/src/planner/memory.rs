@@ -1,4 +1,4 @@
-//! What is remembered for the pods of one template.
+//! The cache of the pods of one template: filters, scores and groups of feasible nodes, updated by what changed.
 
 use super::evaluations::Tally;
 use super::groups::Groups;
@@ -14,33 +14,34 @@ use crate::status::Refusal;
 use std::cmp::Reverse;
 
 pub(super) struct Memory {
-    /// The turn in which it was last of use.
+    /// The planner's turn in which the cache was last used.
     pub used: u64,
-    /// How many times it began anew since that was last asked.
+    /// How often the cache was rebuilt since this was last read.
     pub begun: u64,
-    /// How many groups of nodes were compared since that was last asked.
+    /// How many groups of nodes were compared since this was last read.
     pub compared: u64,
-    /// The number of the first change that it does not know of.
+    /// The number of the first change that is not applied yet.
     seen: u64,
     pub filters: Filters,
     pub tally: Tally,
     scores: Vec<Kept>,
-    /// The nodes that will do by what plug-ins say about each alone, each with the sum of those scores that are its own.
+    /// The nodes that pass all local filters, each with the sum of the local scores that need no scaling.
     groups: Groups,
-    /// How many marks nodes have for those who look beyond single nodes.
+    /// How many marks the plug-ins that look beyond single nodes give each node.
     mark_count: usize,
     dirty: Vec<NodeId>,
     is_dirty: Vec<bool>,
-    /// Room for the marks of one node.
+    /// A buffer for the marks of one node.
     marks: Vec<i64>,
-    /// A plug-in refused the pod as such.
+    /// Whether a plug-in refused the pods in `pre_filter`, or named the only nodes that may be feasible: there are no
+    /// groups then.
     refused: bool,
-    /// Why there was no place, and after how many changes that was.
+    /// Why no node was feasible, and the number of the next change at that time.
     why: Option<(u64, Unschedulable)>,
     no_place: NoPlace,
 }
 
-/// A score, with what is asked of it again and again.
+/// A score, with its constant properties.
 struct Kept {
     score: Box<dyn Score>,
     weight: i64,
@@ -54,7 +55,8 @@ impl Kept {
         Kept { score, weight, scale, local }
     }
 
-    /// Whether its raw scores are marks of nodes: what they come to rests on the highest of those that will do.
+    /// Whether the raw scores are marks of nodes. The final score depends on the highest raw score among the feasible
+    /// nodes, so it cannot be added up in advance.
     fn is_scaled(&self) -> bool {
         self.local && self.scale != Scale::AsItIs
     }
@@ -87,13 +89,13 @@ impl Memory {
         memory
     }
 
-    /// Why a pod like this one found no place, if nothing has changed since.
+    /// Why no node was feasible for the last such pod, if nothing has changed since.
     pub fn told_before(&self, cycle: Cycle<'_>) -> Option<Unschedulable> {
         let (at, why) = self.why.as_ref()?;
         (*at == cycle.snapshot.changes().next()).then(|| why.clone())
     }
 
-    /// Why there is no place, from what is known of each node; `None`: only the plain search can tell.
+    /// Why no node is feasible, from the refusals of single nodes; `None`: only the plain search can tell.
     pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile, waits: Option<Waits>) -> Option<Unschedulable> {
         if self.refused || cycle.snapshot.node_count() == 0 || !self.is_local() {
             return None;
@@ -102,9 +104,10 @@ impl Memory {
         self.no_place.tell(cycle, profile, Filters { list: local.collect(), all: false }, waits)
     }
 
-    /// Why a node will not do for a pod that is nominated to it: pods like it mind that it is, and itself does not.
+    /// Checks the node that a pod is nominated to. The cache of its template cannot tell: there the node is judged with
+    /// this pod nominated to it, but the pod itself is not in its own way.
     pub fn check(&mut self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
+        // A filter that lets all nodes pass as things are also lets them pass with the nominated pods.
         let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
         if let Some(fuller) = with_nominated(cycle, node) {
             let nominated = &fuller.pods[node.pods.len()..];
@@ -116,18 +119,18 @@ impl Memory {
         active.iter().try_for_each(|filter| filter.check(cycle, node))
     }
 
-    /// Remembers why there is no place, unless something is to be done about it.
+    /// Remembers why no node is feasible, unless the plan changes something (victims, deallocation).
     pub fn remember_why(&mut self, cycle: Cycle<'_>, why: &Unschedulable) {
         let nothing_to_do = why.victims.is_none() && why.deallocate.is_none();
         self.why = nothing_to_do.then(|| (cycle.snapshot.changes().next(), why.clone()));
     }
 
-    /// How many numbers of nodes it holds, in terms of what it holds at least.
+    /// How much memory the cache takes, in multiples of the smallest cache.
     pub fn weight(&self) -> usize {
         1 + 4 * usize::from(self.no_place.len() > 0)
     }
 
-    /// Whether it knows of nodes: no plug-in refused the pods as such.
+    /// Whether the cache has groups of nodes: no plug-in refused the pods in `pre_filter`.
     pub fn is_of_use(&self) -> bool {
         !self.refused
     }
@@ -136,7 +139,7 @@ impl Memory {
         self.groups.contains(node)
     }
 
-    /// What it says of nodes, for tests.
+    /// The cached refusals and scores of nodes, for tests.
     pub fn recall(&self, cycle: Cycle<'_>, scored: &[NodeId]) -> Option<Recalled> {
         if self.refused {
             return None;
@@ -176,7 +179,7 @@ impl Memory {
         self.filters.list.clear();
         self.refused = false;
         let (mut filters, mut scoring) = (Vec::new(), Vec::new());
-        // A plug-in may refuse a pod before nodes are looked at, and be no filter.
+        // A plug-in may refuse a pod in `pre_filter` without being enabled as a filter.
         for enabled in profile.at(Point::PreFilter) {
             if !profile.has(Point::Filter, enabled.plugin.name())
                 && matches!(enabled.plugin.pre_filter(cycle), PreFilter::Refuse(_))
@@ -205,7 +208,7 @@ impl Memory {
         self.tally.renew(Tally::new(profile, &filters, &scoring));
     }
 
-    /// Makes anew what counts pods by place.
+    /// Rebuilds the filters and scores that count pods over many nodes.
     fn count_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         self.begun += 1;
         let plugins = |point: Point| profile.at(point).iter();
@@ -228,12 +231,12 @@ impl Memory {
         }
     }
 
-    /// Whether nodes will do by what filters say about each alone.
+    /// Whether all filters that are not idle look at single nodes only.
     fn is_local(&self) -> bool {
         self.filters.list.iter().all(|filter| filter.is_local() || filter.is_idle())
     }
 
-    /// Learns what has changed.
+    /// Applies the changes since the last call.
     pub fn catch_up(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         let changes = cycle.snapshot.changes();
         let Some(since) = changes.since(self.seen) else { return self.begin_anew(cycle, profile) };
@@ -279,7 +282,8 @@ impl Memory {
         self.dirty.clear();
     }
 
-    /// Has counts follow nodes whose labels or taints changed. `false`: they must be made anew.
+    /// Moves the counts of nodes whose labels or taints changed to their new topology domains. `false`: the counts must
+    /// be rebuilt.
     fn follow(&mut self, cycle: Cycle<'_>, mut reshaped: Vec<NodeId>) -> bool {
         reshaped.sort_unstable();
         reshaped.dedup();
@@ -305,7 +309,7 @@ impl Memory {
         }
     }
 
-    /// Works out anew what plug-ins say about one node alone.
+    /// Checks and scores one node anew with the local plug-ins.
     fn judge(&mut self, cycle: Cycle<'_>, id: NodeId) {
         self.no_place.changed(id);
         let Some(node) = cycle.snapshot.node(id).filter(|node| self.passes_alone(cycle, node)) else {
@@ -326,8 +330,8 @@ impl Memory {
         self.marks = marks;
     }
 
-    /// Marks a node for those who look beyond single nodes: by what pods would count for that are nominated to it, with
-    /// how many numbers that takes, and by what is there.
+    /// Appends the marks of a node for plug-ins that look at more than one node: the number of marks that its nominated
+    /// pods give, these marks, then the marks of each plug-in.
     fn mark(&self, cycle: Cycle<'_>, node: &NodeInfo, marks: &mut Vec<i64>) {
         let (own, mut nominated) = (marks.len(), nominated_before(cycle, node).peekable());
         marks.push(NONE_NOMINATED);
@@ -352,7 +356,7 @@ impl Memory {
         filters.chain(scores).sum()
     }
 
-    /// Marks all nodes anew if there are more or fewer marks, or other ones.
+    /// Marks all nodes anew if the number of marks changed, or the counts behind the marks were rebuilt.
     fn reshape(&mut self, cycle: Cycle<'_>, counted_anew: bool) {
         let count = self.marks_now();
         let before = std::mem::replace(&mut self.mark_count, count);
@@ -379,7 +383,8 @@ impl Memory {
         passes(node) && with_nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
     }
 
-    /// The best of the best nodes of all groups; the first of them where several are. `None`: none will do.
+    /// The best of the first nodes of all groups; of several equal ones the node with the smallest number. `None`: no
+    /// node is feasible.
     pub fn best(&mut self, cycle: Cycle<'_>) -> Option<NodeId> {
         if self.refused {
             return None;
@@ -410,7 +415,7 @@ impl Memory {
         best.map(|(_, node)| node)
     }
 
-    /// Adds those scores that are the same for all nodes of a group.
+    /// Adds the scores that are equal for all nodes of a group.
     fn add_by_group(&self, cycle: Cycle<'_>, nodes: &[Alike], raw: &[&[i64]], totals: &mut [i64]) {
         let mut add = |scores: &mut dyn Iterator<Item = i64>, weight: i64| {
             for (total, score) in totals.iter_mut().zip(scores) {
@@ -429,10 +434,10 @@ impl Memory {
     }
 }
 
-/// The mark of nodes to which no pod is nominated that counts for anything.
+/// The mark of nodes without nominated pods that count for anything.
 const NONE_NOMINATED: i64 = 0;
 
-/// Whether a node will do when the pods are there that are nominated to it.
+/// Whether a node passes a filter with the pods that are nominated to it.
 fn passes_with_nominated(cycle: Cycle<'_>, filter: &mut dyn Filter, node: NodeId) -> bool {
     let Some(info) = cycle.snapshot.node(node) else { return false };
     let nominated: Vec<_> = nominated_before(cycle, info).collect();

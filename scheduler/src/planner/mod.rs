@@ -1,9 +1,10 @@
-//! The same decisions as [`crate::plan::plan`], made with what is remembered from pod to pod.
+//! The decisions of [`crate::plan::plan`], made from a cache that is kept from pod to pod.
 //!
-//! Pods of one template are alike: which nodes will do, and how good each is, is worked out once and brought up to date
-//! by what has changed since. What a plug-in says by node and pod alone is remembered for each node, so that an event on
-//! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, which
-//! follow a node that comes, goes or is relabelled, and is evaluated once for all nodes that are alike to it.
+//! Pods of one template get equal answers: which nodes are feasible, and how well each scores, is computed once and
+//! updated by the changes since. The answers of local plug-ins, which look at a node and the pod alone, are cached for
+//! each node, so an event on one node costs the work of one node. Plug-ins that count pods over many nodes keep counts
+//! by topology domain; these are adjusted when a node is added, removed or relabelled, and evaluated once for each
+//! group of nodes with equal marks.
 
 mod evaluations;
 mod groups;
@@ -26,8 +27,9 @@ use memory::Memory;
 use no_place::Waits;
 use std::collections::{BTreeMap, HashMap};
 
-/// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
-/// nominated to a node and matter at least as much, and makes those go that matter less, if it may.
+/// The key of the cache. Pods with equal keys get equal answers: they have one profile, template, priority and
+/// preemption policy. The priority matters because a pod respects nominated pods of at least its own priority, and
+/// preempts pods of lower priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Likeness {
     profile: usize,
@@ -43,22 +45,22 @@ impl Likeness {
     }
 }
 
-/// What is remembered of nodes: those that are refused with why, and for each plug-in that scores what it makes of those
-/// that are asked about.
+/// What the cache holds: the refused nodes with their refusals, and each scoring plug-in's scores of the nodes in
+/// question.
 pub type Recalled = (Vec<(NodeId, Refusal)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
 pub struct Planner {
     memories: HashMap<Likeness, Memory>,
     turn: u64,
-    /// How many times all nodes were judged for a template.
+    /// How often all nodes were checked for a template.
     judged_all: u64,
     /// How many groups of nodes were compared.
     compared: u64,
     evaluations: Evaluations,
 }
 
-/// How many numbers, each of a node for a template, are remembered at most.
+/// The bound of the cache: entries of one node for one template.
 const MAX_CELLS: usize = 8 << 20;
 
 impl Planner {
@@ -66,14 +68,14 @@ impl Planner {
         Planner::default()
     }
 
-    /// Where a pod shall lie, or why it lies nowhere and what can be done about it. `profile` is the number of its
-    /// profile, which stands for the same profile with every call.
+    /// Chooses a node for a pod, or says why none is feasible and what can be done about it. `profile` is the profile
+    /// with its number; a number must mean the same profile in every call.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
-        // Few nodes are in question, or one is to be tried alone, or the pod is like no other, as is one that claims
-        // devices, since each claim that gets some changes what is left for others, or it asks for nonsense: nothing is
-        // worth remembering.
+        // Plan without the cache where its result would not be reused: affinity or the pod itself names nodes, the pod
+        // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile
+        // checks all nodes.
         let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
         let is_wrong = !pod.template.preference_faults.is_empty();
         if by_name || is_alone || is_wrong || pod.node_name.is_some() || profile.check_all {
@@ -106,8 +108,8 @@ impl Planner {
         })
     }
 
-    /// The same for a pod that is nominated to a node: that one is tried first. Pods like it mind the nomination, and
-    /// itself does not.
+    /// As [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
+    /// template the pod's own nomination counts against the node, so that node is checked apart from the cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let like_it = Pod { uid: "".into(), nominated: None, ..pod.clone() };
         let (cycle, alike) = (Cycle { snapshot, pod }, Cycle { snapshot, pod: &like_it });
@@ -124,7 +126,7 @@ impl Planner {
         found.unwrap_or_else(|| self.plain(snapshot, (number, profile), pod))
     }
 
-    /// Shows what is remembered for pods like this one, brought up to date.
+    /// Calls `show` with the up-to-date cache for pods like this one.
     fn remembered<T>(
         &mut self,
         cycle: Cycle<'_>,
@@ -150,8 +152,8 @@ impl Planner {
         plan
     }
 
-    /// How often each plug-in was asked at a point: filters once for each node that has changed, or once for all that
-    /// are alike; the others once for each pod. By the number of the profile.
+    /// How often each plug-in was called at a point, by the number of the profile. Filters are called once for each
+    /// changed node, or once for a group of nodes; the others once for each pod.
     pub fn evaluations(&mut self) -> &BTreeMap<(usize, Point, &'static str), u64> {
         for (likeness, memory) in &mut self.memories {
             memory.tally.settle(likeness.profile, &mut self.evaluations);
@@ -159,13 +161,14 @@ impl Planner {
         &self.evaluations
     }
 
-    /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
+    /// Whether the cache says that a node is feasible for a pod, for tests that compare the cache with the plain
+    /// search.
     pub fn remembers(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
         Some(self.memories.get(&Likeness::of(profile, pod))?.will_do(node))
     }
 
-    /// Why a node will not do for a pod by what is remembered, and what each plug-in that scores nodes thinks of some of
-    /// them, for tests that compare this with what is worked out. `None`: nothing is remembered.
+    /// The cached refusals of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
+    /// that compare the cache with the plain search. `None`: nothing is cached.
     pub fn recalls(&self, profile: usize, cycle: Cycle<'_>, scored: &[NodeId]) -> Option<Recalled> {
         self.memories.get(&Likeness::of(profile, cycle.pod))?.recall(cycle, scored)
     }
@@ -175,19 +178,19 @@ impl Planner {
             && self.memories.values().map(Memory::weight).sum::<usize>() > most
     }
 
-    /// How many times all nodes and their pods were looked at for a template: once for each, and once more whenever
-    /// something changes that it rests on.
+    /// How often all nodes and their pods were looked at for a template: once for each template, and again after each
+    /// change that cannot be applied step by step.
     pub fn judged_all(&self) -> u64 {
         self.judged_all
     }
 
-    /// How many groups of nodes were compared to find places: as many for a pod as there are places that its template
-    /// tells apart, or counts that differ, but not as there are nodes.
+    /// How many groups of nodes were compared. For each pod the number follows the topology domains that its template
+    /// tells apart, or the different counts, and not the nodes.
     pub fn compared(&self) -> u64 {
         self.compared
     }
 
-    /// Forgets what has not been of use for the longest time.
+    /// Drops the caches that were not used for the longest time.
     fn make_room(&mut self, snapshot: &Snapshot) {
         let most = (MAX_CELLS / snapshot.node_bound().max(1)).clamp(8, 256);
         while self.memories.len() > most || self.weight_exceeds(most) {
@@ -200,10 +203,10 @@ impl Planner {
     }
 }
 
-/// What a memory weighs at most.
+/// The largest [`Memory::weight`] of a cache.
 const MAX_WEIGHT: usize = 5;
 
-/// The decision for a node, unless a plug-in cannot keep what it promised there.
+/// The plan to bind to a node; `None`: a plug-in cannot reserve what the pod needs there.
 fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
     let node = cycle.snapshot.node(node)?;
     let mut promise = Promise::default();
@@ -218,7 +221,7 @@ fn unschedulable(why: Unschedulable) -> Plan {
     Plan { outcome: Outcome::Unschedulable(why), explanation: Explanation::default() }
 }
 
-/// Whether anything of what a profile says about pods of a template rests on this object.
+/// Whether the cached answers of a profile for this template depend on this object.
 fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
     let rests = |plugin: &dyn Plugin| plugin.rests_on(cycle, kind, key);
     profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))

@@ -1,5 +1,5 @@
-//! Why no node will do for the pods of a template, and who would have to go from each node: worked out once, and again
-//! for the nodes that changed.
+//! The cache of why no node is feasible for the pods of a template, and of the victims on each node. Computed once, and
+//! again for the nodes that changed.
 
 use crate::plan::{Filters, Nomination, Said, Unschedulable};
 use crate::plugin::{Cycle, Point};
@@ -10,22 +10,22 @@ use crate::snapshot::node_info::NodeId;
 use crate::status::{Code, Refusal, message};
 use std::collections::HashMap;
 
-/// The number of a refusal among those that are known.
+/// The index of a refusal in [`NoPlace::refusals`].
 type RefusalId = u32;
 
 #[derive(Default)]
 pub(super) struct NoPlace {
     /// What is known of each node.
     nodes: Vec<Known>,
-    /// Nodes of which nothing is known since they changed.
+    /// Nodes that changed since they were checked.
     unknown: Vec<NodeId>,
     refusals: Vec<Counted>,
     numbers: HashMap<Refusal, RefusalId>,
-    /// On how many nodes the absence of others might help.
+    /// How many nodes preemption might make feasible.
     hopeful: usize,
-    /// On how many of them it was tried in vain.
+    /// On how many of them preemption was tried without success.
     vain: usize,
-    /// Whether it could not be told of some node what the absence of others would do.
+    /// Whether a trial of preemption failed with an error.
     failed: bool,
 }
 
@@ -33,38 +33,38 @@ pub(super) struct NoPlace {
 enum Known {
     #[default]
     Nothing,
-    /// There is no node of this number.
+    /// No node has this number.
     NoNode,
-    /// Why the node will not do.
+    /// Why the node is infeasible.
     Refused(RefusalId),
-    /// Why it would not do even if all went who matter less.
+    /// Why the node is infeasible, and why it would be without all pods of lower priority, too.
     InVain(RefusalId, RefusalId),
-    /// How it compares with others, if those go who would have to.
+    /// Why the node is infeasible, and the rank of the node as a candidate for preemption.
     Candidate(RefusalId, Rank),
 }
 
-/// A pod that is nominated to a node waits there for others to go. All other nodes are to it what they are to pods like
-/// it.
+/// A pod that is nominated to a node and waits for its victims to leave. For all other nodes the answers are those for
+/// pods of its template.
 pub(super) struct Waits {
     pub node: NodeId,
-    /// Why the node will not do yet.
+    /// Why the node is not feasible yet.
     pub refusal: Refusal,
-    /// Why no others must go.
+    /// Why the pod may not preempt more pods.
     pub why: &'static str,
 }
 
 struct Counted {
     refusal: Refusal,
-    /// How many nodes will not do because of it.
+    /// How many nodes have this refusal.
     nodes: usize,
-    /// On how many nodes nobody's absence helps because of it.
+    /// On how many nodes preemption was tried without success because of this refusal.
     in_vain: usize,
 }
 
 impl NoPlace {
-    /// Forgets what it knows of a node.
+    /// Forgets everything about a node that changed.
     pub fn changed(&mut self, node: NodeId) {
-        // Of what is behind the known nodes nothing is known anyway.
+        // A node beyond the end of the list is unknown anyway.
         let Some(known) = self.nodes.get_mut(node).map(std::mem::take) else { return };
         self.uncount_trial(known);
         if let Some(number) = known.refusal() {
@@ -76,12 +76,12 @@ impl NoPlace {
         }
     }
 
-    /// Forgets who would have to go from each node: that rests on disruption budgets.
+    /// Forgets the victims on all nodes: they depend on disruption budgets.
     pub fn budgets_changed(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.pods_changed(node));
     }
 
-    /// Forgets who would have to go from a node.
+    /// Forgets the victims on a node.
     pub fn pods_changed(&mut self, node: NodeId) {
         let Some(known) = self.nodes.get(node).copied() else { return };
         self.uncount_trial(known);
@@ -90,13 +90,13 @@ impl NoPlace {
         }
     }
 
-    /// How many nodes it holds something of.
+    /// How many nodes the cache has entries for.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Why there is no place and what can be done about it, where no node will do by what plug-ins say about each
-    /// alone. `None`: only the plain search can tell.
+    /// Why no node is feasible, and what can be done about it, if the local filters refuse every node. `None`: only the
+    /// plain search can tell.
     pub fn tell(
         &mut self,
         cycle: Cycle<'_>,
@@ -137,7 +137,8 @@ impl NoPlace {
         Some(self.told(cycle, &said, otherwise))
     }
 
-    /// What is told of all nodes, one of which is refused otherwise than is known.
+    /// The message and the rejectors for all nodes. `otherwise`: one node counts with the second refusal instead of the
+    /// first.
     fn told(&self, cycle: Cycle<'_>, said: &Said, otherwise: Option<(RefusalId, RefusalId)>) -> Unschedulable {
         let nodes = |at: usize, one: &Counted| {
             let is = |number: RefusalId| usize::from(number as usize == at);
@@ -154,11 +155,11 @@ impl NoPlace {
         said.unschedulable(text, rejectors)
     }
 
-    /// Asks why those nodes will not do of which it is not known. `None`: it could not be told of all.
+    /// Checks the nodes whose refusal is unknown. `None`: a node is feasible after all, or its check failed.
     fn learn(&mut self, cycle: Cycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.refusals.len() > 2 * bound + 64 {
-            // Most of them are of nodes as they were.
+            // Most refusals are then of earlier states of nodes.
             *self = NoPlace::default();
         }
         self.unknown.extend(self.nodes.len()..bound);
@@ -190,7 +191,7 @@ impl NoPlace {
             let message = message(nodes, tried.chain([(&absent, nodes.saturating_sub(self.vain))]), "");
             return Preemption { message, nomination: Nomination::Clear, ..Preemption::default() };
         };
-        // Which pods would go is found again for the one node that is chosen, instead of being remembered of all.
+        // The victims are computed again for the one chosen node, rather than kept for all.
         let node = cycle.snapshot.node(best);
         let candidate = node.and_then(|node| dry_run(cycle, node, filters).ok());
         let victims = candidate.map(|candidate| default_preemption::victims(cycle, &candidate));
@@ -198,7 +199,7 @@ impl NoPlace {
         Preemption { nomination, victims, ..Preemption::default() }
     }
 
-    /// The best of enough candidates, those nodes first that this pod begins with.
+    /// The best of enough candidates. The search starts at the node that this pod begins with.
     fn best(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &mut Filters) -> Option<NodeId> {
         if self.vain == self.hopeful {
             return None;
@@ -222,7 +223,7 @@ impl NoPlace {
         best.map(|(_, id)| id)
     }
 
-    /// How a node does as a candidate, if it is one.
+    /// The rank of a node as a candidate; `None`: it is none.
     fn trial(&mut self, cycle: Cycle<'_>, id: NodeId, filters: &mut Filters) -> Option<Rank> {
         let number = match self.nodes[id] {
             Known::Candidate(_, rank) => return Some(rank),

@@ -6,29 +6,29 @@ use crate::object::{Kind, Text};
 use crate::plugin::{Cycle, MAX_SCORE};
 use crate::snapshot::node_info::NodeInfo;
 
-/// A resource that counts, and how much.
+/// A scored resource and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weighted {
     pub name: Text,
     pub weight: i64,
 }
 
-/// Processors and memory, both alike.
+/// Processors and memory, with equal weights.
 pub fn usual_resources() -> Vec<Weighted> {
     [CPU, MEMORY].map(|name| Weighted { name: name.into(), weight: 1 }).into()
 }
 
-/// A resource that counts for one pod.
+/// A scored resource, for one pod.
 #[derive(Debug)]
 pub struct Counted {
     pub name: Text,
     weight: i64,
-    /// The devices that it stands for on nodes that have none of it themselves.
+    /// The devices that satisfy the resource on nodes that do not have it themselves.
     devices: Option<Stock>,
 }
 
 impl Counted {
-    /// Those of a list, for pods that ask for so much.
+    /// The listed resources, for pods with these requests.
     pub fn all(cycle: Cycle<'_>, resources: &[Weighted], asked: &Resources) -> Vec<Counted> {
         let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| asked.get(name) != 0);
         let counted = |Weighted { name, weight }: &Weighted| Counted {
@@ -39,11 +39,11 @@ impl Counted {
         resources.iter().map(counted).collect()
     }
 
-    /// What the resource comes to on a node with the pod on it: what there is, and what would be asked for.
-    /// `None` where the resource does not count there.
+    /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
+    /// there.
     pub fn share(&self, cycle: Cycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
         let name = &*self.name;
-        // Whatever else a node has a number of, like places for pods, does not count.
+        // Other countable amounts of a node, such as places for pods, do not count.
         let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
         if !counts {
             return None;
@@ -57,13 +57,13 @@ impl Counted {
     }
 }
 
-/// Whether what is scored for a pod rests on an object of this kind: on devices, where a resource that it asks for stands
-/// for some.
+/// Whether the score of a pod depends on objects of this kind: on device objects, if devices satisfy a resource that
+/// the pod requests.
 pub fn rests_on(cycle: Cycle<'_>, resources: &[Weighted], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
-        // It may have been the class that the resource had.
+        // The class may be the one that the resource had until now.
         Kind::DeviceClass => named.next().is_some(),
         Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.class_for(own).is_some()),
         _ => false,
@@ -83,7 +83,7 @@ impl Strategy {
         let (mut sum, mut weights) = (0i64, 0i64);
         for resource in resources {
             let Counted { name, weight, .. } = resource;
-            // Of processors and memory, pods that say nothing count as if they asked for what is usual.
+            // For processors and memory, containers without requests count with the default requests.
             let sums = if matches!(&**name, CPU | MEMORY) { &node.held_scored } else { &node.held };
             let Some((there, asked)) = resource.share(cycle, node, sums, pod.get(name)) else { continue };
             let score = self.of_resource(there, asked);
@@ -116,7 +116,7 @@ fn percent(part: i64, whole: i64) -> i64 {
     i64::try_from(percent).unwrap_or(i64::MAX)
 }
 
-/// The score at a utilization: between two points on the line between them, beyond the ends as at the ends.
+/// The score at a utilization: interpolated between two points, constant beyond the ends.
 fn on_line(line: &[(i64, i64)], at: i64) -> i64 {
     let after = line.iter().position(|(x, _)| at <= *x);
     match after {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| on_line(&line, at)), [30, 30, 65, 100, 50, 0, 0]);
     }
 
-    /// What resources come to on the only node, for a pod that asks for them.
+    /// [`Counted::share`] on the only node, for a pod that requests these resources.
     fn shares(snapshot: &Snapshot, resources: &[(&str, i64)]) -> Vec<Option<(i64, i64)>> {
         let node = snapshot.nodes().next().unwrap();
         let requests: Value = resources.iter().map(|(name, asked)| (*name, json!(asked.to_string()))).collect();

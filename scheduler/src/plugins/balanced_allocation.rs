@@ -1,4 +1,4 @@
-//! NodeResourcesBalancedAllocation: nodes are better where the pod makes the shares of resources in use more alike.
+//! NodeResourcesBalancedAllocation: prefers nodes where the pod makes the utilizations of resources more equal.
 
 use super::allocation::{self, Counted, Weighted, usual_resources};
 use crate::object::resources::Resources;
@@ -47,7 +47,7 @@ impl Score for Balance {
 }
 
 impl Balance {
-    /// How alike the shares of resources are, with or without the pod: 100 for equal ones.
+    /// How equal the utilizations are, with or without the pod: 100 if they are equal.
     fn evenness(&self, cycle: Cycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
         let mut shares = [0.0; 8];
         let mut more = Vec::new();

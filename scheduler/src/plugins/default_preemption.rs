@@ -1,4 +1,4 @@
-//! DefaultPreemption: which pods go so that one that matters more finds a place.
+//! DefaultPreemption: chooses the victims that must be evicted so that a pod of higher priority can be scheduled.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// How many nodes are tried at least, if there are so many: a part of all, and a number.
+/// How many nodes are tried at least: a percentage of all, and an absolute number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
     pub min_candidate_nodes_percentage: i64,
@@ -24,36 +24,36 @@ impl Default for DefaultPreemption {
     }
 }
 
-/// What came of looking for victims.
+/// The result of looking for victims.
 #[derive(Debug, Clone, Default)]
 pub struct Preemption {
     pub candidates: Vec<Candidate>,
-    /// Nodes that were tried in vain, with why.
+    /// Nodes where preemption does not help, with the reason.
     pub refused: Vec<(Text, Refusal)>,
     pub nomination: Nomination,
     pub message: String,
-    /// Whether the message tells what went wrong.
+    /// Whether the message reports an error.
     pub failed: bool,
     pub victims: Option<Victims>,
 }
 
-/// A node on which there would be a place, and who would have to go.
+/// A node that would be feasible without the victims.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub node: Text,
-    /// Those that matter more before others.
+    /// In descending order of importance.
     pub victims: Vec<Arc<Pod>>,
-    /// How many of them go against a disruption budget.
+    /// How many of the victims violate a disruption budget.
     pub violations: usize,
 }
 
-/// What is to be done so that a pod has a place.
+/// The victims to be evicted, and what else must be done so that a pod can be scheduled.
 #[derive(Debug, Clone)]
 pub struct Victims {
     pub node: Text,
-    /// Pods to be evicted: those that go already need not be told.
+    /// Pods to be evicted; pods that are being deleted already are left out.
     pub pods: Vec<Arc<Pod>>,
-    /// Pods that matter less and were to have this place: they are nominated to it no more.
+    /// Pods of lower priority that were nominated to this node: their nominations are removed.
     pub clear_nominations: Vec<Key>,
 }
 
@@ -94,7 +94,7 @@ impl DefaultPreemption {
 
     fn try_nodes(&self, search: &Search<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let enough = self.enough(nodes.len());
-        // One copy is enough for all nodes: each trial puts back what it took away.
+        // One copy serves all nodes: each trial undoes its changes.
         let mut filters = search.filters.copy();
         let start = first_node(search.cycle);
         let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
@@ -118,7 +118,8 @@ impl DefaultPreemption {
     }
 }
 
-/// With which node a pod begins: that differs from pod to pod, so that not all take their places from the same nodes.
+/// The node that a pod's search begins with. It differs from pod to pod, so that not all pods preempt on the same
+/// nodes.
 pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
     let hash = cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     hash % cycle.snapshot.node_bound().max(1)
@@ -126,7 +127,7 @@ pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
 
 const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
 
-/// What went wrong on nodes, each text once.
+/// The errors on nodes, each text once.
 fn errors(refused: &[(Text, Refusal)]) -> Option<String> {
     let errors = refused.iter().filter(|(_, refusal)| refusal.code == Code::Error);
     let mut texts: Vec<String> = errors.map(|(_, refusal)| refusal.message()).collect();
@@ -138,13 +139,13 @@ fn errors(refused: &[(Text, Refusal)]) -> Option<String> {
     }
 }
 
-/// Why a pod may not make others go.
+/// Why a pod may not preempt.
 fn ineligible(search: &Search<'_>) -> Option<&'static str> {
     let nominated = search.cycle.pod.nominated.as_ref();
     may_not(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
-/// The same for a pod whose nominated node was refused in this way.
+/// As [`ineligible`]; `refusal`: how the pod's nominated node was refused.
 pub(crate) fn may_not(cycle: Cycle<'_>, refusal: Option<Code>) -> Option<&'static str> {
     let pod = cycle.pod;
     if pod.never_preempts {
@@ -159,7 +160,7 @@ pub(crate) fn may_not(cycle: Cycle<'_>, refusal: Option<Code>) -> Option<&'stati
     node.pods.iter().any(goes).then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// A node with some of its pods away.
+/// A node without some of its pods.
 struct Trial<'a> {
     cycle: Cycle<'a>,
     node: NodeInfo,
@@ -181,7 +182,7 @@ impl Trial<'_> {
         self.filters.check(self.cycle, &self.node)
     }
 
-    /// Whether the pod may stay after all.
+    /// Puts a pod back if the node stays feasible with it; returns whether it does.
     fn reprieve(&mut self, pod: &Arc<Pod>) -> bool {
         self.add(pod);
         let stays = self.check().is_ok();
@@ -192,7 +193,7 @@ impl Trial<'_> {
     }
 }
 
-/// Who would have to go from a node; fails where even the absence of all who matter less would not help.
+/// The victims on a node. Fails if the node would be infeasible even without all pods of lower priority.
 pub(crate) fn dry_run(cycle: Cycle<'_>, node: &NodeInfo, filters: &mut Filters) -> Result<Candidate, Refusal> {
     let lesser = |pod: &&Arc<Pod>| pod.priority < cycle.pod.priority;
     let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lesser).cloned().collect();
@@ -218,20 +219,20 @@ pub(crate) fn dry_run(cycle: Cycle<'_>, node: &NodeInfo, filters: &mut Filters) 
         victims.sort_by_key(importance);
     }
     if victims.is_empty() {
-        // Nobody here is in the way: the node was refused for something that filters do not look at.
+        // Every pod may stay: the node was refused for something that filters do not look at.
         let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
         return Err(Refusal::error("", why));
     }
     Ok(Candidate { node: node.node.name.clone(), victims, violations })
 }
 
-/// Sorts pods that matter more before others: by priority, then those that run longer. One that never started counts as
+/// Sorts pods by importance, highest first: by priority, then those that run longer. A pod that never started counts as
 /// started now.
 fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
 }
 
-/// Pods whose going would break a disruption budget, and the others.
+/// Splits pods into those whose eviction violates a disruption budget, and the others.
 fn split_by_budget(cycle: Cycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut left: Vec<_> = match pods.first() {
         None => Vec::new(),
@@ -256,14 +257,14 @@ fn split_by_budget(cycle: Cycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<A
     })
 }
 
-/// How a candidate compares with others: smaller is better. It begins with how many budgets would be broken.
+/// How a candidate compares with others: smaller is better. The first number is that of violated budgets.
 pub(crate) type Rank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {
     pub(crate) fn rank(&self) -> Rank {
         let victims = &self.victims;
         let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
-        // So that more victims of negative priority do not count as fewer.
+        // Priorities are shifted to be positive, so that more victims of negative priority do not give a smaller sum.
         let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
         // Extenders may name victims in any order.
         let most = victims.iter().map(|pod| pod.priority).max();
@@ -282,7 +283,7 @@ impl Preemption {
         Preemption { message: message.into(), ..Preemption::default() }
     }
 
-    /// The candidates that nothing tells from the best.
+    /// The candidates with the same rank as the best.
     pub fn best(&self) -> Vec<&Text> {
         let Some(best) = best(&self.candidates) else { return Vec::new() };
         self.candidates.iter().filter(|one| one.rank() == best.rank()).map(|one| &one.node).collect()

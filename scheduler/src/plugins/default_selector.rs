@@ -1,4 +1,4 @@
-//! Which pods belong together when they do not say so: those that the same Services and the same owner select.
+//! The default selector for spreading: pods that the same Services and the same owner select belong together.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Controller, Template};
@@ -6,7 +6,7 @@ use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::snapshot::{Snapshot, in_namespace};
 
-/// The selector of the pods that belong to those of a template; everything where nothing selects them.
+/// The selector of the pods that belong with those of a template; everything if nothing selects them.
 pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -31,7 +31,7 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     }
 }
 
-/// Whether the selector of a template's pods may be another one after this object changed.
+/// Whether the selector for a template's pods may change with this object.
 pub fn rests_on(template: &Template, kind: Kind, key: &Key) -> bool {
     let is_owner = |own: &Controller| own.kind() == Some(kind) && own.name == key.name;
     key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))

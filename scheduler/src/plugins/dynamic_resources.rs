@@ -1,4 +1,4 @@
-//! DynamicResources: a pod lies where the devices that it claims are.
+//! DynamicResources: a pod goes to a node where the devices of its ResourceClaims are, or can be allocated.
 
 use super::devices::allocate::{Fault, Unusable, no_class};
 use super::devices::special::{self, Variants};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub const NAME: &str = "DynamicResources";
 
-/// What is said of a pod without claims when no node will do.
+/// The message for a pod without claims when no node is feasible.
 pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
 const ELSEWHERE: &str = "resourceclaim not available on the node";
@@ -24,9 +24,9 @@ const SPENT: &str = "too much was searched for devices of this namespace lately"
 
 #[derive(Debug)]
 pub struct DynamicResources {
-    /// How long a pod waits for its devices to be ready, in seconds.
+    /// How many seconds a pod waits for its devices to become ready.
     pub binding_timeout_seconds: i64,
-    /// How long it may take to find devices on one node; nought: as long as it takes.
+    /// How long the search for devices on one node may take; 0: no limit.
     pub filter_timeout: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Plugin for DynamicResources {
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
-        // Devices are sought once more only where some are liked better than others.
+        // Devices are searched for again to score only if a claim has prioritized alternatives.
         let is_asked = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
         let devices = if is_asked { Devices::new(cycle, self.filter_timeout).ok().flatten() } else { None };
         Some(Box::new(Liking(devices)))
@@ -69,7 +69,7 @@ impl Plugin for DynamicResources {
     fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
             Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => is_concerned(cycle),
-            // It may have been the class by which the pod was concerned.
+            // The class may be the one that the pod's extended resource had until now.
             Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
             _ => false,
         }
@@ -89,18 +89,18 @@ impl Plugin for DynamicResources {
             }
             Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && claims(Cycle { pod: after, ..cycle }).is_ok(),
             Seen::Other { after: true, .. } if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) => true,
-            // A rule that is not any more what it was may have kept devices away.
+            // A rule that changed or was deleted may have kept devices from being used.
             Seen::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
     }
 }
 
-/// Whether a pod claims devices, or asks for extended resources that devices stand for. Claims of which its status says
-/// that none was needed are no claims.
+/// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. A claim that needed no
+/// object, by the pod's status, does not count.
 pub fn is_concerned(cycle: Cycle<'_>) -> bool {
     let template = &cycle.pod.template;
-    // Of more than may be, none is looked up.
+    // If there are more claims than allowed, none of them is looked up.
     template.claims.len() > MAX_CLAIMS
         || named_claims(cycle).next().is_some()
         || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
@@ -111,8 +111,8 @@ pub fn used_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Key> + 'a {
     named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
-/// What a pod's spec says of each claim, with the claim; without one where it is not made yet. A claim of which the
-/// pod's status says that none was needed is passed over.
+/// The claims of a pod's spec, each with its key; `None`: it is not made yet. A claim that needed no object, by the
+/// pod's status, is skipped.
 fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
@@ -152,7 +152,7 @@ fn unusable(why: Unusable) -> Refusal {
     }
 }
 
-/// Whether nodes will not do only because too much was searched lately: that passes without an event.
+/// Whether nodes were refused because too much was searched lately. That ends with time, without an event.
 pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
     let spent = |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == SPENT);
     diagnosis.refused.iter().map(|(_, refusal)| refusal).chain(&diagnosis.absent).any(spent)
@@ -162,7 +162,7 @@ pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
 struct Devices {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
-    /// How devices are found, by what a node has of extended resources.
+    /// The allocators, by which extended resources a node lacks.
     variants: Arc<Variants>,
     /// Whether a claim was made for the pod's extended resources in an earlier attempt.
     is_stale: bool,
@@ -204,7 +204,7 @@ impl Devices {
         Ok(Some(Devices { allocated, unallocated, variants, is_stale }))
     }
 
-    /// What the claims get on a node that have no devices yet; one for extended resources comes last.
+    /// Allocations for the claims that have none, on this node; the one for extended resources is last.
     fn find(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(Arc<special::Variant>, Vec<Allocation>), Refusal> {
         let variant = self.variants.of(cycle, node).map_err(|why| match why {
             Unusable::Wrong(why) => Refusal::error(NAME, why),
@@ -221,7 +221,7 @@ impl Devices {
     }
 
     fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
-        // Devices that could not be made ready are nowhere.
+        // Devices that failed to become ready count as being on no node.
         if matches!(claim.readiness(), Readiness::Failed(_)) {
             return false;
         }
@@ -235,7 +235,7 @@ impl Filter for Devices {
         if self.is_stale {
             return Err(Refusal::hard(NAME, "cannot schedule extended resource claim"));
         }
-        // Only where the other claims could be served is it of any use to take devices back.
+        // Releasing devices helps only if the other claims could be satisfied here, so these are checked first.
         self.find(cycle, node)?;
         if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
             return Err(Refusal::hard(NAME, ELSEWHERE));
@@ -257,7 +257,7 @@ impl Filter for Devices {
     }
 }
 
-/// How much the devices that a node has are liked, where a claim has alternatives.
+/// Prefers nodes where earlier alternatives of claims can be satisfied.
 struct Liking(Option<Devices>);
 
 impl Score for Liking {
@@ -273,8 +273,8 @@ impl Score for Liking {
     }
 }
 
-/// The claim of a pod whose devices could be taken from it, because they are where the pod cannot lie and nobody else
-/// uses them; `None` where there is no such claim.
+/// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
+/// uses them; `None`: there is none.
 pub fn claim_in_the_way(cycle: Cycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let elsewhere =
         |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);

@@ -1,4 +1,4 @@
-//! GangScheduling: the pods of a group of a Workload lie somewhere all together, or none does.
+//! GangScheduling: the pods of a group of a Workload are scheduled all together, or not at all.
 
 use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
@@ -8,19 +8,19 @@ use crate::status::Refusal;
 
 pub const NAME: &str = "GangScheduling";
 
-/// How long the first pods of a gang hold their places for the others, in seconds.
+/// How many seconds the first pods of a gang wait for the others.
 pub const PATIENCE_SECONDS: u64 = 300;
 
 #[derive(Debug)]
 pub struct GangScheduling;
 
-/// Why it is not known how many pods a gang must have.
+/// Why the minimum number of pods of a gang is unknown.
 enum Unknown {
     Workload,
     Group,
 }
 
-/// The smallest number of pods of a gang; `None` where the pods of the group are placed one by one.
+/// The minimum number of pods of a gang; `None`: the pods of the group are scheduled one by one.
 fn least(snapshot: &Snapshot, gang: &Gang) -> Result<Option<usize>, Unknown> {
     let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
     let workload = snapshot.workloads.get(&key).ok_or(Unknown::Workload)?;
@@ -31,7 +31,8 @@ fn no_group(gang: &Gang) -> String {
     format!("pod group \"{}\" doesn't exist for a workload \"{}\"", gang.group, gang.workload)
 }
 
-/// Whether a pod that has a place must hold it until others of its gang have theirs, or what is wrong.
+/// Whether a pod with a chosen node must wait until others of its gang have nodes. Fails if the gang cannot be looked
+/// up.
 pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
     let Some(gang) = &pod.template.gang else { return Ok(false) };
     match least(snapshot, gang) {

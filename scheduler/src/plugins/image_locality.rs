@@ -1,4 +1,4 @@
-//! ImageLocality: nodes that have a pod's images already are better.
+//! ImageLocality: prefers nodes that have a pod's images already.
 
 use crate::object::Text;
 use crate::plugin::{Alike, Cycle, MAX_SCORE, Plugin, Score};
@@ -7,9 +7,9 @@ use crate::snapshot::node_info::NodeInfo;
 pub const NAME: &str = "ImageLocality";
 
 const MIB: i64 = 1024 * 1024;
-/// Less than this is no advantage.
+/// Smaller sums score 0.
 const LEAST: i64 = 23 * MIB;
-/// For each container, more than this is no greater advantage.
+/// The most that counts per container.
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-/// The name under which nodes list an image: with a tag where it has none.
+/// The name under which nodes list an image: with the tag `latest` if it has none.
 fn with_tag(image: &Text) -> Text {
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') { image.clone() } else { format!("{image}:latest").into() }
@@ -47,7 +47,7 @@ impl Images {
         worths.iter().any(Option::is_some).then(|| worths.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// What a node scores by what its images count.
+    /// A node's score from the worths of the images that it has.
     fn score_of(&self, cycle: Cycle<'_>, worths: &[i64], node: &NodeInfo) -> i64 {
         let there = self.0.iter().zip(worths).filter(|(image, _)| has(node, image));
         let sum = there.map(|(_, worth)| *worth).fold(0, i64::saturating_add);
@@ -71,7 +71,8 @@ impl Score for Images {
         nodes.iter().map(|alike| cycle.snapshot.node(alike.node).map_or(0, score)).collect()
     }
 
-    /// What an image counts changes with every node that has it, comes or goes.
+    /// An image's worth changes whenever a node gets it, is added or is removed, so the score depends on more than one
+    /// node.
     fn is_local(&self) -> bool {
         false
     }
@@ -80,7 +81,7 @@ impl Score for Images {
         self.0.len().div_ceil(IN_A_MARK)
     }
 
-    /// Nodes that have the same of the images are alike.
+    /// Nodes that have the same ones of the images are alike.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         for images in self.0.chunks(IN_A_MARK) {
             marks.push(images.iter().fold(0, |mark, image| mark << 1 | i64::from(has(node, image))));
@@ -88,5 +89,5 @@ impl Score for Images {
     }
 }
 
-/// Of how many images a mark tells whether they are there.
+/// How many images one mark covers, one bit each.
 const IN_A_MARK: usize = 62;

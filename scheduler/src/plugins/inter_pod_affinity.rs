@@ -1,4 +1,4 @@
-//! InterPodAffinity: what pods say about lying near other pods.
+//! InterPodAffinity: pods that must or should be near other pods, or away from them.
 
 use super::places::Places;
 use crate::object::labels::Labels;
@@ -18,9 +18,11 @@ pub const NAME: &str = "InterPodAffinity";
 
 #[derive(Debug)]
 pub struct InterPodAffinity {
-    /// How much it is worth to lie where a pod that is there requires such pods.
+    /// The weight of a bound pod's required affinity term that selects the pod to be scheduled
+    /// (`hardPodAffinityWeight`).
     pub hard_weight: i64,
-    /// Whether pods that prefer nothing themselves are left alone by what others prefer.
+    /// Whether the preferred terms of other pods are ignored for pods without preferred terms of their own
+    /// (`ignorePreferredTermsOfExistingPods`).
     pub own_preferences_only: bool,
 }
 
@@ -65,8 +67,8 @@ impl Plugin for InterPodAffinity {
             Seen::Pod(before, after) => {
                 let lying = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
-                // Terms are asked where they stand: whoever waits with thousands of them pays for the pods that they
-                // may mean, and nobody for others.
+                // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
+                // only for pods in the namespaces that they may select.
                 let within = |pod: &Pod| own.reach.includes(&pod.key.namespace);
                 let meant = |term: &PodTerm, pod: &Pod| means(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {
@@ -79,7 +81,8 @@ impl Plugin for InterPodAffinity {
                         && theirs.required_anti.iter().any(|term| meant(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                // When nobody is left whom it would lie with, a pod that its own terms mean may be the first of them.
+                // If the last matching pod is gone, the pod can still be scheduled if it matches its own terms: it is
+                // then the first of its group.
                 let is_first = || own.required.iter().all(|term| meant(term, cycle.pod));
                 let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
@@ -90,7 +93,7 @@ impl Plugin for InterPodAffinity {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
                 let lies = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
-                    // Where a new node does not say where it is, nobody lies near others.
+                    // A new node without the topology key has no domain, so no pod on it is near others.
                     None => own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(lies),
                     Some(before) => {
                         let mut keys = keys.peekable();
@@ -103,11 +106,11 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-/// Whether a term is about a pod.
+/// Whether a term selects a pod.
 fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     let selector = &term.namespace_selector;
-    // Kubernetes, having found the namespaces, still asks the selector about labels, and shows it none: one that is
-    // content with no labels means every namespace.
+    // Kubernetes resolves the namespace selector to names, but then still evaluates it, on an empty set of labels: a
+    // selector that matches no labels at all selects every namespace.
     let selected = || {
         selector.matches(&Labels::default())
             || (!selector.is_nothing() && selector.matches(&snapshot.namespace_labels(pod.namespace())))
@@ -115,7 +118,7 @@ fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
 
-/// What others need to know of the pod that is to be placed.
+/// The part of the pod to be scheduled that other pods' terms look at.
 #[derive(Debug, Clone)]
 struct Terms {
     template: Arc<Template>,
@@ -137,12 +140,12 @@ impl Terms {
         !required.is_empty() && required.iter().all(|term| means(snapshot, term, pod))
     }
 
-    /// Whether another pod's term is about the pod that is to be placed.
+    /// Whether another pod's term selects the pod to be scheduled.
     fn are_meant_by(&self, term: &PodTerm) -> bool {
         term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
     }
 
-    /// Its own terms among these that are about a pod.
+    /// Those of its own terms that select another pod.
     fn about<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -153,17 +156,17 @@ impl Terms {
         terms.iter().filter(move |term| within && means(snapshot, term, pod))
     }
 
-    /// The terms among these of another pod that are about it.
+    /// Those of another pod's terms that select the pod to be scheduled.
     fn meant_by<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
         let within = pod.template.pod_affinity.reach.includes(&self.template.namespace);
         terms.iter().filter(move |term| within && self.are_meant_by(term))
     }
 }
 
-/// How much is to be counted by each label that nodes have.
+/// How much a pod counts, by topology key.
 type Sums = Vec<(Text, i64)>;
 
-/// The same of several pods.
+/// The sum over several pods, by topology key.
 type Totals = BTreeMap<Text, i64>;
 
 fn add_to(totals: &mut Totals, sums: &Sums) {
@@ -173,7 +176,8 @@ fn add_to(totals: &mut Totals, sums: &Sums) {
     }
 }
 
-/// What is found out once for all pods of a template, however many terms there are: pods are many more than templates.
+/// A value computed once for all pods of a template, however many terms there are: pods are far more numerous than
+/// templates.
 #[derive(Debug)]
 struct ByTemplate<T>(Arc<Mutex<Found<T>>>);
 
@@ -183,24 +187,24 @@ struct Found<T> {
     left_out: LeftOut,
 }
 
-/// Labels that terms name and no node has. Should one have them, everything is found out anew.
+/// Topology keys that terms name and no node has. If a node gets one of them, everything is computed anew.
 #[derive(Debug, Default)]
 struct LeftOut {
     keys: HashSet<Text>,
-    /// There are more than are kept.
+    /// There are more keys than are kept.
     more: bool,
 }
 
-/// So many templates are remembered, and so many labels that no node has.
+/// How many templates are kept, and how many topology keys that no node has.
 const TEMPLATES_MAX: usize = 4096;
 const LEFT_OUT_MAX: usize = 4096;
 
 impl LeftOut {
-    /// Adds up what counts for the same label.
+    /// Sums the weights of each topology key.
     fn sums<'a>(&mut self, snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> Sums {
         let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
         for (key, weight) in weights {
-            // There may be as many labels as somebody cares to name.
+            // Terms may name any number of keys that no node has; these need no counter.
             if !snapshot.is_label_of_nodes(key) {
                 self.add(key);
                 continue;
@@ -247,7 +251,7 @@ impl<T> ByTemplate<T> {
         known
     }
 
-    /// Whether a node has a label that was left out because none had it.
+    /// Whether a node has a topology key that was left out because no node had it.
     fn left_out(&self, node: &NodeInfo) -> bool {
         self.found().left_out.concerns(node)
     }
@@ -259,7 +263,7 @@ impl<T> Clone for ByTemplate<T> {
     }
 }
 
-/// How often something was counted in each place.
+/// A count for each topology domain of one key.
 #[derive(Debug, Clone)]
 struct Counter {
     places: Arc<Places>,
@@ -270,14 +274,14 @@ struct Counter {
 #[derive(Debug, Clone, Default)]
 struct Counters {
     by_key: Vec<Counter>,
-    /// The number of the counter for each label.
+    /// The index of the counter for each topology key.
     numbers: HashMap<Text, usize>,
-    /// How many places have a count that is not nought.
+    /// How many topology domains have a count other than 0.
     places_counted: usize,
 }
 
 impl Counters {
-    /// Says whether the node is in any place by that label.
+    /// Adds to the node's domain of a key; returns whether the node is in any.
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) -> bool {
         let at = self.number(snapshot, key);
         let place = self.by_key[at].places.of(node);
@@ -296,7 +300,7 @@ impl Counters {
         }
     }
 
-    /// Says whether anything was counted, if only nought.
+    /// Returns whether the node is in any domain, even if 0 was added.
     fn count_all(&mut self, snapshot: &Snapshot, sums: &Sums, node: NodeId, by: i64) -> bool {
         let mut any = false;
         for (key, sum) in sums {
@@ -305,7 +309,7 @@ impl Counters {
         any
     }
 
-    /// Has a node lie where its labels have it by now, with what its pods count for by each label.
+    /// Moves a node, with the counts of its pods for each key, to the domains that its labels name now.
     fn reshaped(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
         for at in 0..self.by_key.len() {
             let sum = sums.get(self.by_key[at].places.key()).copied().unwrap_or(0);
@@ -321,7 +325,7 @@ impl Counters {
         }
     }
 
-    /// The number of the counter for a label.
+    /// The index of the counter for a topology key.
     fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -332,7 +336,7 @@ impl Counters {
         self.by_key.len() - 1
     }
 
-    /// The counts of all places that a node is in.
+    /// The sum of the counts of all domains that a node is in.
     fn sum(&self, node: NodeId) -> i64 {
         self.by_key.iter().fold(0, |sum, counter| sum.saturating_add(counter.at(node)))
     }
@@ -341,13 +345,13 @@ impl Counters {
         self.places_counted == 0
     }
 
-    /// Marks a node by where anything is counted.
+    /// Appends marks: for each key whether anything is counted in the node's domain.
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
         let mark = |one: &Counter| one.places.mark(node, |place| i64::from(one.counts[place] > 0));
         marks.extend(self.by_key.iter().map(mark));
     }
 
-    /// Marks a node by what is counted in all its places.
+    /// Appends marks for the sum of the counts in all of the node's domains.
     fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
         let mut of_single = 0i64;
         for one in &self.by_key {
@@ -367,7 +371,7 @@ impl Counters {
     }
 }
 
-/// The mark of a node that shares its place with none.
+/// The mark of a node that shares its domain with no other.
 const ALONE: i64 = 0;
 
 impl Counter {
@@ -376,20 +380,20 @@ impl Counter {
     }
 }
 
-/// What must be.
+/// The required terms, as a filter.
 #[derive(Clone)]
 struct Rules {
     terms: Arc<Terms>,
     counted: ByTemplate<Counted>,
-    /// Pods that match all that the pod requires to be near.
+    /// Pods that match all required affinity terms of the pod.
     near: Counters,
-    /// Pods that it requires to be far.
+    /// Pods that match its required anti-affinity terms.
     far: Counters,
-    /// Pods that require it to be far.
+    /// Pods whose required anti-affinity terms match it.
     repelling: Counters,
 }
 
-/// What a pod counts for, by label.
+/// What a pod counts, by topology key.
 #[derive(Debug)]
 struct Counted {
     near: Sums,
@@ -434,7 +438,7 @@ impl Rules {
         })
     }
 
-    /// What pods count for together: near, far and repelling.
+    /// What several pods count together: near, far and repelling.
     fn totals<'a>(&self, snapshot: &Snapshot, pods: impl Iterator<Item = &'a Arc<Pod>>) -> [Totals; 3] {
         let mut totals = [(); 3].map(|()| Totals::new());
         for pod in pods {
@@ -450,9 +454,10 @@ impl Rules {
         [&self.near, &self.far, &self.repelling]
     }
 
-    /// Whether what the pod requires to be near is near, or it is the first of those who want to be near each other.
+    /// Whether all required affinity terms are satisfied on a node, or the pod is the first of a group whose pods
+    /// require each other.
     fn is_near(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
-        // There is one counter for each label that a term names.
+        // There is one counter for each topology key of a term.
         let counters = &self.near.by_key;
         counters.iter().all(|one| one.places.of(node).is_some())
             && (counters.iter().all(|one| one.at(node) > 0)
@@ -460,7 +465,7 @@ impl Rules {
     }
 }
 
-/// Shows the pods on nodes: all of them, or those that may say something about the pod.
+/// Calls `show` with the pods on nodes: all, or those whose affinity terms may select the pod.
 fn for_each_pod(cycle: Cycle<'_>, all: bool, mut show: impl FnMut(&Pod, NodeId)) {
     match all {
         true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| show(pod, node.id))),
@@ -475,7 +480,7 @@ enum Rule {
 }
 
 impl Rules {
-    /// The first rule that a node breaks.
+    /// The first rule that a node violates.
     fn broken(&self, cycle: Cycle<'_>, node: NodeId) -> Option<Rule> {
         if !self.terms.own().required.is_empty() && !self.is_near(cycle, node) {
             Some(Rule::Near)
@@ -546,7 +551,8 @@ impl Filter for Rules {
         let counted = self.totals(cycle.snapshot, pods.iter().copied());
         for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&counted)) {
             for (key, total) in totals {
-                // Nothing has been counted by this label yet; when it is, there are more marks, and other ones.
+                // No pod was counted for this key yet; once one is, the number of marks changes, and all nodes are
+                // marked anew.
                 let number = counters.numbers.get(key).map_or_else(|| unlike_all(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }
@@ -558,11 +564,12 @@ impl Filter for Rules {
     }
 }
 
-/// What had better be: weights by place.
+/// The preferred terms, as a score: weights by topology domain.
 struct Preferences {
     terms: Terms,
     hard_weight: i64,
-    /// What a pod counts for, by label; `None`: no term is about it, and it has none about the pod.
+    /// What a pod counts, by topology key; `None`: no term selects it, and none of its terms selects the pod to be
+    /// scheduled.
     weighed: ByTemplate<Option<Sums>>,
     weights: Counters,
     /// Whether anything was ever counted.

@@ -1,4 +1,4 @@
-//! Plug-ins that configurations of old may name.
+//! Plug-ins that only old configurations may name.
 
 use super::allocation::{self, Counted, Strategy, Weighted};
 use super::default_selector::{self, default_selector};
@@ -14,7 +14,7 @@ pub const SELECTOR_SPREAD: &str = "SelectorSpread";
 pub const NODE_PREFER_AVOID_PODS: &str = "NodePreferAvoidPods";
 pub const NODE_LABEL: &str = "NodeLabel";
 
-/// Pods that belong together lie on different nodes, and even more so in different zones.
+/// Spreads pods that belong together over nodes, and even more over zones.
 #[derive(Debug)]
 pub struct SelectorSpread;
 
@@ -36,7 +36,7 @@ impl Plugin for SelectorSpread {
 
 struct Together(Selector);
 
-/// Region and zone of a node, by the names of today or of old.
+/// Region and zone of a node, by the present or former labels.
 fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
     let of = |today: &str, old: &str| labels.get(today).or_else(|| labels.get(old));
     let region = of("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
@@ -78,7 +78,7 @@ impl Score for Together {
     }
 }
 
-/// Nodes may ask, by an annotation, that pods of some controllers stay away.
+/// Nodes may ask pods of some controllers to stay away, by an annotation.
 #[derive(Debug)]
 pub struct NodePreferAvoidPods;
 
@@ -104,7 +104,7 @@ impl Score for Avoided {
     }
 }
 
-/// Labels that nodes must have, must not have, or had better have.
+/// Labels that nodes must have, must not have, or should have or not have.
 #[derive(Debug, Default, Clone)]
 pub struct NodeLabel {
     pub present: Vec<Text>,
@@ -156,7 +156,7 @@ impl Score for NodeLabel {
 
 pub const RESOURCE_LIMITS: &str = "NodeResourceLimits";
 
-/// Nodes on which all of a limit of the pod's would find room are a little better.
+/// Prefers, by one point, nodes that have room for all of one of the pod's limits.
 #[derive(Debug)]
 pub struct ResourceLimits;
 

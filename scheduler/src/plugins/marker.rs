@@ -1,4 +1,4 @@
-//! Plug-ins that stand for what the scheduler does itself: ordering its queue, binding, preempting.
+//! Plug-ins that only stand for parts of the scheduler itself: sorting the queue, binding, preempting.
 
 use crate::plugin::{Cycle, Hint, Plugin};
 use crate::snapshot::Event;

@@ -31,15 +31,15 @@ use allocation::Strategy;
 use marker::Marker;
 use std::sync::Arc;
 
-/// A plug-in as it can be enabled.
+/// A plug-in that can be enabled.
 pub struct Row {
     pub name: &'static str,
-    /// Where it answers.
+    /// The points that it implements.
     pub points: &'static [Point],
-    /// What its score weighs where nothing else is said.
+    /// The default weight of its score.
     pub weight: i64,
     pub by_default: bool,
-    /// The plug-in with its arguments as they are by default.
+    /// Makes the plug-in with its default arguments.
     pub build: fn() -> Arc<dyn Plugin>,
 }
 
@@ -53,7 +53,7 @@ const fn on_demand(name: &'static str, points: &'static [Point], build: fn() -> 
     Row { name, points, weight: 1, by_default: false, build }
 }
 
-/// All plug-ins in the order in which they answer. The order of filters decides which reason a node's refusal shows.
+/// All plug-ins in their default order. The order of filters decides which reason a node's refusal shows.
 pub static PLUGINS: &[Row] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
     row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(Marker(marker::PRIORITY_SORT))),

@@ -1,4 +1,4 @@
-//! NodeAffinity: what pods, and the configuration, say about the labels and names of nodes.
+//! NodeAffinity: required and preferred labels and names of nodes, from the pod and from the configuration.
 
 use crate::object::Text;
 use crate::object::node::Node;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "NodeAffinity";
 
-/// What the configuration asks of the nodes of all pods.
+/// Affinity that the configuration adds to all pods.
 #[derive(Debug, Default)]
 pub struct NodeAffinity {
     pub required: Option<Arc<NodeSelector>>,
@@ -70,7 +70,7 @@ impl NodeAffinity {
     }
 }
 
-/// The nodes that the terms name, where every term does.
+/// The nodes that the terms name, if every term names some.
 pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
     fn named(term: &NodeTerm) -> Option<BTreeSet<Text>> {
         let about_the_name =

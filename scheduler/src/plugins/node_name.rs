@@ -1,4 +1,4 @@
-//! NodeName: a pod that names its node lies there or nowhere.
+//! NodeName: a pod with a node name goes to that node only.
 
 use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
 use crate::snapshot::{Event, Seen};

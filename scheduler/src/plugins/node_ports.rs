@@ -1,4 +1,4 @@
-//! NodePorts: a port of the host belongs to one pod.
+//! NodePorts: a host port belongs to one pod of a node.
 
 use crate::object::pod::{Pod, Port};
 use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};

@@ -1,4 +1,4 @@
-//! NodeResourcesFit: a node must have what a pod asks for; how much of it would be allocated makes it better or worse.
+//! NodeResourcesFit: a node must have the resources that a pod requests; scores by how much would be allocated.
 
 use super::allocation::{self, Counted, Strategy, Weighted, usual_resources};
 use crate::object::pod::{Pod, Template};
@@ -14,7 +14,7 @@ pub const NAME: &str = "NodeResourcesFit";
 
 #[derive(Debug)]
 pub struct NodeResourcesFit {
-    /// Extended resources, and groups of them, that others see to.
+    /// Extended resources, and groups of them, that extenders check instead.
     pub ignored: Arc<Ignored>,
     pub strategy: Strategy,
     pub resources: Vec<Weighted>,
@@ -88,7 +88,7 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether a pod came to hold less of something; of something that `of` asks for, where that is given.
+/// Whether a pod's requests shrank; with `of`, in a resource that this template requests.
 fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.held(), after.held());
     before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
@@ -99,7 +99,7 @@ fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
         || template.asked.names().any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
 }
 
-/// What a node lacks, and whether it would even if it were empty.
+/// The resources that a node lacks, and whether it would lack any even if it were empty.
 fn lacking(
     ignored: &Ignored,
     cycle: Cycle<'_>,
@@ -127,7 +127,7 @@ fn lacking(
         "Insufficient ephemeral-storage".into()
     });
     for (name, amount) in &asked.scalars {
-        // What a node has not and devices stand for is DynamicResources' to find.
+        // DynamicResources checks resources that the node does not have and that devices satisfy.
         let is_devices = || there.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
             look(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());

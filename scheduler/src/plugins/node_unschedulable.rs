@@ -1,4 +1,4 @@
-//! NodeUnschedulable: nodes that take no pods, unless a pod tolerates just that.
+//! NodeUnschedulable: refuses nodes marked `unschedulable`, unless the pod tolerates that taint.
 
 use crate::object::pod::Pod;
 use crate::object::terms::{Taint, tolerated};

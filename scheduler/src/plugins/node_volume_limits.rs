@@ -1,4 +1,4 @@
-//! NodeVolumeLimits: a CSI driver attaches so many volumes to a node and no more.
+//! NodeVolumeLimits: a CSI driver attaches only so many volumes to a node.
 
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::volume::CsiNode;
@@ -14,7 +14,7 @@ pub const NAME: &str = "NodeVolumeLimits";
 #[derive(Debug)]
 pub struct NodeVolumeLimits;
 
-/// Kubernetes' own kinds of volumes, and the CSI drivers that serve them today; none where they are not counted.
+/// In-tree volume plug-ins, and the CSI drivers that serve them today; `None`: not counted.
 const MIGRATED: [(&str, Option<&str>); 7] = [
     ("kubernetes.io/gce-pd", Some("pd.csi.storage.gke.io")),
     ("kubernetes.io/aws-ebs", Some("ebs.csi.aws.com")),
@@ -103,7 +103,7 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
     }
     let mut attached: BTreeSet<Attached> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
-    // What is attached and used by none here counts, even if the pod is the one that is to use it again.
+    // An attached volume counts even if no pod uses it, also if the pod to be scheduled will use it again.
     attached.extend(attachments(cycle.snapshot, &node.node.name));
     let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
     for (driver, _) in &wanted {
@@ -119,8 +119,7 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The volumes of a pod that CSI drivers attach, each once. Drivers serve Kubernetes' own kinds of volumes on every node
-/// that has any driver.
+/// The volumes of a pod that CSI drivers attach, each once. In-tree volumes count on every node that has any driver.
 fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<Attached> {
     let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
@@ -141,7 +140,7 @@ fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
             (None, None) => None,
         };
     }
-    // A volume that is yet to be made counts with the driver that will make it.
+    // A volume that is yet to be provisioned counts for its provisioner.
     let class = Key::cluster(claim.class_name());
     let provisioner = &snapshot.storage_classes.get(&class)?.provisioner;
     let placeholder: Text = format!("unbound:{key}").into();
@@ -158,7 +157,7 @@ fn of_disk(disk: &Disk) -> Option<Attached> {
 }
 
 impl DiskSource {
-    /// The plug-in that such disks once had, and how the driver calls the disk.
+    /// The in-tree plug-in of such disks, and the driver's name of the disk.
     fn plugin(&self) -> Option<(&'static str, Text)> {
         let (plugin, handle) = match self {
             DiskSource::GcePersistentDisk(name) => (0, name),
@@ -170,13 +169,13 @@ impl DiskSource {
             DiskSource::AzureFile(share) => (6, share),
             DiskSource::Iscsi(_) | DiskSource::Rbd { .. } => return None,
         };
-        // Where a disk is said to be is no part of its name: `aws://zone/volume`.
+        // The zone in `aws://zone/volume` is no part of the name.
         let bare = handle.strip_prefix("aws://").and_then(|rest| rest.rsplit('/').next()).filter(|_| plugin == 1);
         Some((MIGRATED[plugin].0, bare.map_or_else(|| handle.clone(), Into::into)))
     }
 }
 
-/// The volumes that are attached to a node, or being attached, whichever pods are there.
+/// The volumes that are attached to a node, or being attached, whether a pod uses them or not.
 fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = Attached> + 'a {
     snapshot.attachments.values().filter(move |one| one.node == *node).filter_map(|one| {
         let name = one.volume.clone()?;

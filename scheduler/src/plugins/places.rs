@@ -1,22 +1,22 @@
-//! Nodes by the value of a label: the places that pods are counted in.
+//! Topology domains: the nodes with one value of a label, which pods are counted by.
 
 use crate::object::Text;
 use crate::snapshot::Snapshot;
 use crate::snapshot::node_info::NodeId;
 use crate::snapshot::numbers::NONE;
 
-/// The places that the values of one label make of the nodes, numbered.
+/// The topology domains of one label key, numbered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Places {
     key: Text,
-    /// Whether each node with the label is a place of its own.
+    /// Whether each node with the label is a domain of its own.
     by_node: bool,
-    /// The place of each node, by the node's number; [`NONE`] where it has no such label.
+    /// The domain of each node, by the node's number; [`NONE`] for a node without the label.
     of_node: Vec<u32>,
     places: Vec<Place>,
 }
 
-/// The nodes of a place: how many they are, and the sum of their numbers, which is that of the only one where it has one.
+/// The nodes of a domain: their count, and the sum of their numbers, which is the node's number if there is only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Place {
     nodes: usize,
@@ -34,7 +34,7 @@ impl Places {
         Places::made_of(snapshot, key, false)
     }
 
-    /// The nodes that have a label, whatever its value is, each as a place.
+    /// Each node with the label as a domain of its own, whatever the value.
     pub fn of_nodes(snapshot: &Snapshot, key: &Text) -> Self {
         Places::made_of(snapshot, key, true)
     }
@@ -50,28 +50,28 @@ impl Places {
         places
     }
 
-    /// The label whose values the places are.
+    /// The label key.
     pub fn key(&self) -> &Text {
         &self.key
     }
 
-    /// The number of the place that a node is in.
+    /// The number of a node's domain.
     pub fn of(&self, node: NodeId) -> Option<usize> {
         let place = *self.of_node.get(node)?;
         (place != NONE).then_some(place as usize)
     }
 
-    /// One more than the largest number of a place.
+    /// One more than the largest number of a domain.
     pub fn bound(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether a place has no more than one node.
+    /// Whether a domain has at most one node.
     pub fn is_single(&self, place: usize) -> bool {
         self.places[place].nodes <= 1
     }
 
-    /// A number that two nodes share only if they are in one place, or in places of their own that count alike.
+    /// A number that two nodes share only if they are in one domain, or alone in domains with equal counts.
     pub fn mark(&self, node: NodeId, count: impl Fn(usize) -> i64) -> i64 {
         match self.of(node) {
             None => i64::MIN,
@@ -80,8 +80,8 @@ impl Places {
         }
     }
 
-    /// Puts a node where its label has it by now. Another node that was alone in a place and is not any more, or is by
-    /// now, is marked otherwise: it is among the touched.
+    /// Moves a node to the domain that its label names now. A node that is no longer alone in its domain, or is alone
+    /// now, has another mark: it is added to `touched`.
     pub fn follow(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
         let place = self.number(node, snapshot.label_number(&self.key, node));
         if node >= self.of_node.len() {
@@ -100,7 +100,7 @@ impl Places {
         self.add(node, place);
     }
 
-    /// The place of a node whose label has this number.
+    /// The domain of a node whose label value has this number.
     fn number(&self, node: NodeId, of_label: u32) -> u32 {
         match u32::try_from(node) {
             Ok(node) if self.by_node && of_label != NONE => node,

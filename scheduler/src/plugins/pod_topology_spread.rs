@@ -1,4 +1,4 @@
-//! PodTopologySpread: pods lie evenly over zones, hosts, or whatever else a label makes of the nodes.
+//! PodTopologySpread: spreads pods evenly over the topology domains of a label, such as zones or hosts.
 
 use super::default_selector::{self, default_selector};
 use super::places::Places;
@@ -19,13 +19,13 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Debug)]
 pub struct PodTopologySpread {
-    /// Constraints of pods that have none of their own; their selectors come from what owns and serves the pod.
+    /// Constraints for pods without any of their own; their selectors come from the pod's Services and owner.
     pub defaults: Vec<Spread>,
-    /// Whether the defaults are those that every cluster has. They bear nodes without labels.
+    /// Whether `defaults` are the system defaults. These also apply to nodes that lack some of the labels.
     pub system: bool,
 }
 
-/// What every cluster has: hosts as evenly as can be, zones too.
+/// The system defaults: spread over hosts and zones, both preferred.
 pub fn system_defaults() -> Vec<Spread> {
     let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
@@ -106,7 +106,7 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own constraints that must hold, or should; the defaults where it has none at all.
+    /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
     fn constraints(&self, cycle: Cycle<'_>, hard: bool) -> Vec<Spread> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
@@ -131,7 +131,7 @@ fn counted(one: &Spread, template: &Template, node: &NodeInfo) -> bool {
         && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
 }
 
-/// Whether a pod is one of those that a constraint counts.
+/// Whether a constraint counts a pod.
 fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
     !pod.deleting
         && *pod.namespace() == template.namespace
@@ -139,28 +139,28 @@ fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
         && one.selector.matches(&pod.template.labels)
 }
 
-/// One constraint with what is counted for it.
+/// One constraint with its counts.
 #[derive(Clone)]
 struct Count {
     spread: Arc<Spread>,
     places: Arc<Places>,
-    /// The labels without any of which a node is not counted.
+    /// The labels that a node must all have to be counted.
     keys: Arc<[Text]>,
     /// Which nodes are counted, by number.
     nodes: Arc<Vec<bool>>,
     tallies: Vec<Tally>,
-    /// One, if the pod that is to be placed is one of those that are counted.
+    /// 1 if the constraint selects the pod to be scheduled, otherwise 0.
     itself: i64,
 }
 
-/// What is counted in one place.
+/// The counts of one topology domain.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     nodes: usize,
     pods: i64,
 }
 
-/// What a node brings to a place, or takes from it.
+/// What a node adds to a domain, or takes from it.
 struct Shift {
     place: usize,
     pods: i64,
@@ -204,7 +204,7 @@ impl Count {
             && counted(&self.spread, &cycle.pod.template, node)
     }
 
-    /// The place that a pod on a node counts in.
+    /// The domain that a pod on a node counts in.
     fn place(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
         (self.is_counted(node) && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
     }
@@ -213,10 +213,11 @@ impl Count {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
-    /// Has a node lie where its labels have it by now, and says what that takes from one place and brings to another.
+    /// Moves a node to the domain that its labels name now; returns what that takes from one domain and adds to
+    /// another.
     fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> [Option<Shift>; 2] {
         let node = cycle.snapshot.node(id);
-        // What came and left is counted already, so that the pods that are there now are those that were counted.
+        // Pods that came and left since were counted already, so the present pods are those that were counted.
         let pods = node.map_or(0, |node| pods_counted(&self.spread, &cycle.pod.template, node));
         let shift = |one: &Self, comes: bool| {
             let place = one.places.of(id).filter(|_| one.is_counted(id))?;
@@ -250,21 +251,21 @@ fn pods_counted(spread: &Spread, template: &Template, node: &NodeInfo) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The labels by which constraints spread.
+/// The topology keys of constraints.
 fn keys(constraints: &[Spread]) -> Arc<[Text]> {
     constraints.iter().map(|one| one.topology_key.clone()).collect()
 }
 
-/// What must be: no place may have many more than the one that has fewest.
+/// The required constraints, as a filter: no domain may exceed the domain with the fewest pods by more than the skew.
 #[derive(Clone)]
 struct Skews {
     counts: Vec<Count>,
     levels: Vec<Levels>,
-    /// For each constraint, the smallest count; nought where there are fewer places than there must be.
+    /// For each constraint the smallest count of a domain; 0 if there are fewer domains than `minDomains`.
     fewest: Vec<i64>,
 }
 
-/// How many places have how many pods, as far as any of their nodes is counted: a place without such a node is none.
+/// How many domains have how many pods. A domain counts only if one of its nodes is counted.
 #[derive(Debug, Clone, Default)]
 struct Levels {
     by_pods: BTreeMap<i64, usize>,
@@ -332,7 +333,7 @@ enum Broken {
 }
 
 impl Skews {
-    /// What is wrong with a node by the first constraint that is broken there.
+    /// Which of the rules a node violates, by the first violated constraint.
     fn broken(&self, node: NodeId) -> Option<Broken> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
@@ -404,10 +405,10 @@ impl Filter for Skews {
     }
 }
 
-/// What had better be: fewer pods in the same places.
+/// The preferred constraints, as a score: the fewer pods in the node's domains, the better.
 struct Evenness {
     counts: Vec<Count>,
-    /// The labels without any of which a node stays out of it; none where that is borne.
+    /// The labels that a node must all have to be scored; empty with the system defaults, which score all nodes.
     keys: Arc<[Text]>,
 }
 
@@ -417,7 +418,7 @@ impl Evenness {
         let counts = constraints.into_iter().map(|one| {
             let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
             if &*one.topology_key == HOSTNAME {
-                // Every host is asked for its own pods, whether it would be counted or not.
+                // Each host's own pods are counted, whether the host would be counted or not.
                 let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
                 let hosts = Places::of_nodes(cycle.snapshot, &everywhere.topology_key);
                 Count::in_places(cycle, everywhere, &own, hosts)
@@ -435,7 +436,7 @@ impl Evenness {
         !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
-    /// How much a pod in a place weighs under a constraint: the more places there are, the more.
+    /// The weight of a pod in a domain under a constraint: it grows with the number of domains.
     fn weight(&self, one: &Count, nodes: &[(Alike, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;

@@ -1,4 +1,4 @@
-//! SchedulingGates: a pod waits until all of its gates are taken away.
+//! SchedulingGates: a pod waits until all of its gates are removed.
 
 use crate::plugin::{Cycle, Hint, Plugin};
 use crate::snapshot::{Event, Seen};

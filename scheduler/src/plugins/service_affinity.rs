@@ -1,5 +1,5 @@
-//! ServiceAffinity, which configurations of old may name: pods of a Service lie on nodes whose labels have the same
-//! values, or had better lie on nodes whose labels have different ones.
+//! ServiceAffinity, which only old configurations may name: pods of a Service must be on nodes with the same values of
+//! some labels, or should be on nodes with different values of others.
 
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
@@ -15,9 +15,9 @@ pub const NAME: &str = "ServiceAffinity";
 
 #[derive(Debug, Default)]
 pub struct ServiceAffinity {
-    /// Labels of nodes whose values are the same for all pods of a Service.
+    /// Labels of nodes whose values must be the same for all pods of a Service.
     pub same: Arc<[Text]>,
-    /// Labels of nodes by whose values the pods of a Service are spread.
+    /// Labels of nodes over whose values the pods of a Service are spread.
     pub different: Arc<[Text]>,
 }
 
@@ -59,39 +59,39 @@ impl Plugin for ServiceAffinity {
             Seen::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
             }
-            // With a node that goes, those go whom the pod would follow.
+            // With a deleted node go the pods on it that the pod would follow.
             Seen::Node(..) => true,
-            // One more Service makes nothing easier.
+            // A new Service only adds restrictions.
             Seen::Other { before, .. } => *before && self.rests_on(cycle, event.kind, &event.key),
             _ => false,
         })
     }
 }
 
-/// What the first Service selects that selects a pod. Kubernetes takes them in any order; here the first by name counts.
+/// The selector of the first Service that selects the pod. Kubernetes takes any of them; here the first by name counts.
 fn service_of(cycle: Cycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors =
         in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
-    // On their way to a scheduler, empty ones become none, which select nothing.
+    // An empty selector reaches Kubernetes' scheduler as none, and selects nothing.
     selectors.find(|selector| !selector.is_empty() && selector.within(labels))
 }
 
-/// Whether a pod lies on a node and has all labels that pods of a template have.
+/// Whether a pod is on a node and has all labels of a template's pods.
 fn lies_beside(template: &Template, pod: &Pod) -> bool {
     pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.within(&pod.template.labels)
 }
 
-/// The labels of a node are those that the pod's own selector of nodes names, and, as for the others, those of the node
-/// on which a pod like it lies.
+/// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of
+/// a peer: another pod with the pod's labels.
 #[derive(Clone)]
 struct Same {
     labels: Arc<[Text]>,
-    /// Whether the pod says something of any of them itself.
+    /// Whether the pod's node selector names any of the labels.
     says_some: bool,
-    /// Whether it matters where pods like it lie: it has a Service, and says nothing of some labels.
+    /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
     follows: bool,
-    /// Where they lie. Kubernetes takes them in any order; here the first by name is followed.
+    /// The peers and their nodes. Kubernetes takes any of them; here the first by name counts.
     peers: BTreeMap<Key, NodeId>,
 }
 
@@ -128,7 +128,7 @@ impl Filter for Same {
         self.peers.is_empty() && !self.says_some
     }
 
-    /// Pods that are nominated to a node do not lie there yet: nobody follows them.
+    /// A nominated pod is not on its node yet, so it is no peer.
     fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
         if self.follows && lies_beside(&cycle.pod.template, pod) {
             self.peers.insert(pod.key.clone(), node);
@@ -148,7 +148,7 @@ impl Filter for Same {
     }
 }
 
-/// The fewer pods of its Service lie on nodes with the same value of a label, the better. All labels count alike.
+/// The fewer pods of its Service on nodes with the same value of a label, the better. All labels count equally.
 struct Different {
     labels: Arc<[Text]>,
     selector: Option<Labels>,

@@ -1,4 +1,4 @@
-//! TaintToleration: taints keep pods away that do not tolerate them, or make them prefer other nodes.
+//! TaintToleration: taints repel pods that do not tolerate them, or make pods prefer other nodes.
 
 use crate::object::terms::{Taint, tolerated, untolerated};
 use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter, Scale, Score};
@@ -41,12 +41,12 @@ impl Plugin for TaintToleration {
     }
 }
 
-/// How many taints ask the pod to prefer other nodes.
+/// The number of `PreferNoSchedule` taints that the pod does not tolerate.
 struct Unwelcome;
 
 impl Score for Unwelcome {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        // A toleration of another effect does not count even where it would match.
+        // Only tolerations whose effect matches count.
         let unwelcome =
             |taint: &&Taint| &*taint.effect == "PreferNoSchedule" && !tolerated(taint, &cycle.pod.template.tolerations);
         i64::try_from(node.node.taints.iter().filter(unwelcome).count()).unwrap_or(i64::MAX)

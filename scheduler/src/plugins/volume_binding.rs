@@ -1,4 +1,4 @@
-//! VolumeBinding: a pod lies where its volumes are, or where volumes can be found or made for it.
+//! VolumeBinding: a pod goes to a node where its volumes are, or where volumes can be found or provisioned for it.
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
@@ -15,7 +15,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 #[derive(Debug)]
 pub struct VolumeBinding {
-    /// How long binding may take, in seconds.
+    /// How many seconds binding may take.
     pub bind_timeout_seconds: i64,
 }
 
@@ -77,7 +77,7 @@ impl Plugin for VolumeBinding {
     }
 }
 
-/// Whether a volume is, or may become, the volume of one of the pod's claims: those of others are of no use to it.
+/// Whether a volume is, or may become, the volume of one of the pod's claims.
 pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
     cycle.pod.volume_claims().any(|(key, _)| {
         let claim = cycle.snapshot.volume_claims.get(&key);
@@ -91,17 +91,17 @@ pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
     })
 }
 
-/// Whether one of the pod's claims is of a class.
+/// Whether one of the pod's claims is of this class.
 pub(super) fn names_class(cycle: Cycle<'_>, class: &str) -> bool {
     let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volume_claims.get(&key));
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
-/// The claims of a pod, judged before nodes are.
+/// The claims of a pod, sorted before nodes are looked at.
 #[derive(Clone)]
 struct Claims {
     bound: Arc<[Arc<Claim>]>,
-    /// Claims that get their volumes only when a node is chosen.
+    /// Claims that get a volume only once a node is chosen.
     waiting: Arc<[Arc<Claim>]>,
 }
 
@@ -151,7 +151,7 @@ fn waits(snapshot: &Snapshot, claim: &Claim) -> bool {
     snapshot.storage_classes.get(&Key::cluster(claim.class_name())).is_some_and(|class| class.waits_for_consumer)
 }
 
-/// How the claims of a pod can be served on a node.
+/// How the claims of a pod can be satisfied on a node.
 #[derive(Default)]
 struct Found {
     promise: Promise,
@@ -213,17 +213,18 @@ impl Claims {
     }
 }
 
-/// Volumes are shown the labels of a node and nothing else of it, so that none is ever on a node of some name.
+/// A volume's node affinity is matched against a node's labels only, as in Kubernetes: a term over the node's name
+/// never matches.
 fn reaches(volume: &Volume, node: &NodeInfo) -> bool {
     volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&Text::default(), &node.node.labels))
 }
 
-/// Whether the volume can be used on the node of this name, if there is one.
+/// Whether the volume can be used on the node of this name; `true` if there is no such node.
 pub fn reaches_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bool {
     snapshot.node_named(node).is_none_or(|node| reaches(volume, node))
 }
 
-/// The smallest volume that will do for a claim on a node, or the one that is held for the claim.
+/// The smallest volume that satisfies a claim on a node, or the one that is reserved for the claim.
 fn matching_volume<'a>(
     snapshot: &'a Snapshot,
     claim: &Claim,
@@ -261,7 +262,7 @@ enum Make {
     Error(String),
 }
 
-/// Whether a volume can be made for a claim on a node.
+/// Whether a volume can be provisioned for a claim on a node.
 fn can_be_made(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Make {
     let name = claim.class_name();
     if name.is_empty() {

@@ -1,4 +1,4 @@
-//! VolumeRestrictions: disks that only one pod of a node, and claims that only one pod at all, may use.
+//! VolumeRestrictions: disks that only one pod of a node may use, and claims that only one pod may use at all.
 
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::{Key, Kind};
@@ -25,7 +25,7 @@ impl Plugin for VolumeRestrictions {
                     let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
                     return PreFilter::Refuse(Refusal::hard(NAME, reason));
                 }
-                // A claim is used once, however many of the pod's volumes are of it.
+                // A claim counts once, even if several volumes of the pod use it.
                 Some(_) if exclusive.contains(&claim) => {}
                 Some(found) if found.modes.iter().any(|mode| &**mode == "ReadWriteOncePod") => exclusive.push(claim),
                 Some(_) => {}

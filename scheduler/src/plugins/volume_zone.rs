@@ -1,4 +1,4 @@
-//! VolumeZone: volumes that say by label which zone or region they are in.
+//! VolumeZone: a volume with a zone or region label can be used only on nodes of that zone or region.
 
 use super::volume_binding;
 use crate::object::pod::Pod;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "VolumeZone";
 
-/// Labels that say where nodes and volumes are, and the names that those of old have today.
+/// Labels of zones and regions, each with its present name.
 const LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -82,7 +82,7 @@ fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
         for (label, _) in LABELS {
             let Some(value) = volume.labels.get(label) else { continue };
             let values: Vec<Text> = value.split("__").map(|zone| zone.trim().into()).collect();
-            // A list with nothing between its marks is no list.
+            // A list with an empty item is ignored.
             if values.iter().all(|zone| !zone.is_empty()) {
                 zones.push((label, values));
             }

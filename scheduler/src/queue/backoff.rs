@@ -1,10 +1,10 @@
-//! Pods that were tried in vain a short while ago.
+//! Pods in back-off: they were tried a short while ago and could not be scheduled.
 
 use super::{Rank, SECOND, Time};
 use std::collections::BTreeSet;
 
-/// Where pods may be tried early, back-offs end with whole seconds, and pods whose back-offs end in the same second leave
-/// in the order of the queue.
+/// With `pops_early`, back-offs end at whole seconds, and pods whose back-offs end in the same second leave in the
+/// order of the queue.
 #[derive(Debug)]
 pub(super) struct Backoff {
     initial: Time,
@@ -19,7 +19,8 @@ impl Backoff {
         Backoff { initial, max, pops_early, refused: BTreeSet::new(), failed: BTreeSet::new() }
     }
 
-    /// The end of a back-off that began at `since` after so many failures in a row: the first moment at which it is over.
+    /// The end of a back-off that began at `since` after `failures` failures in a row: the first moment at which it is
+    /// over.
     fn end(&self, since: Time, failures: u32) -> Time {
         let Some(doublings) = failures.checked_sub(1) else { return Time::MIN };
         let longer = self.initial.saturating_mul(1 << doublings.min(64));
@@ -45,7 +46,7 @@ impl Backoff {
         self.of(error).remove(&(end, rank.clone()));
     }
 
-    /// Takes out whose back-off is over.
+    /// Removes the pods whose back-off is over, and returns them.
     pub fn take_over(&mut self, now: Time) -> Vec<Rank> {
         let mut over = Vec::new();
         for set in [&mut self.refused, &mut self.failed] {
@@ -56,7 +57,8 @@ impl Backoff {
         over
     }
 
-    /// The first of those whom a plug-in refused: they may be tried early when nobody else is there.
+    /// The first pod that a plug-in refused: such pods may be tried early while the active queue is empty. Pods that
+    /// failed by an error may not.
     pub fn first_refused(&self) -> Option<Rank> {
         self.refused.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }

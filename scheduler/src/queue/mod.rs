@@ -1,7 +1,7 @@
 //! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
 //!
-//! A pod is in one of these places: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable* (until
-//! an event gives hope), *gated* (may not be tried at all yet), *in flight* (being tried, or being bound).
+//! A pod is in one of these places: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
+//! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
 
 mod backoff;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub type Time = i128;
 
 pub const SECOND: Time = 1_000_000_000;
 
-/// What the queue looks at when it is told something.
+/// What the queue needs to know when it is told something.
 #[derive(Clone, Copy)]
 pub struct World<'a> {
     pub snapshot: &'a Snapshot,
@@ -45,19 +45,19 @@ impl<'a> World<'a> {
         plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
     }
 
-    /// The name of an event, if anybody may wait for it: for those of Services, one plug-in of old does.
+    /// The event's name, if any pod may wait for it. Only the old plug-in ServiceAffinity waits for events of Services.
     pub fn label(&self, event: &Event) -> Option<&'static str> {
         let waits = |profile: &Profile| profile.has(Point::Filter, service_affinity::NAME);
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may mean something for pods that one of these plug-ins refused, and that it is not about.
+    /// Whether an event may help pods that one of these plug-ins refused, among pods that the event is not about.
     fn hears(&self, scheduler: &Text, plugins: &[&'static str], event: &Event) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.hears(event)))
     }
 
-    /// Whether one of these plug-ins hopes for something from an event; how long each was asked is noted.
+    /// Whether one of these plug-ins says that the event may help the pod. Each call's duration goes into `hinted`.
     fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event, hinted: &mut Vec<Hinted>) -> bool {
         let Some(profile) = self.profile(pod) else { return false };
         let cycle = Cycle { snapshot: self.snapshot, pod };
@@ -74,7 +74,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What a plug-in said of an event, and how long that took.
+/// A plug-in's hint for an event, and how long the call took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hinted {
     pub plugin: &'static str,
@@ -83,7 +83,7 @@ pub struct Hinted {
     pub took: Duration,
 }
 
-/// So many are kept until they are asked for.
+/// How many hints are kept until [`Queue::hinted`] takes them.
 const HINTED_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,12 +99,12 @@ enum Place {
 struct Entry {
     place: Place,
     priority: i64,
-    /// When it came, or came back after it was tried in vain. Waiting does not renew it: who waits longer is tried
-    /// before others that came meanwhile.
+    /// When the pod was added, or came back after an attempt that failed. Waiting does not change it, so a pod that
+    /// waits longer is tried before pods that were added meanwhile.
     since: Time,
-    /// Its number in the order of arrival, for pods that came at the same time.
+    /// The number in the order of arrival, for pods that came at the same time.
     number: u64,
-    /// How many turns of its namespace come before its own, while it is active.
+    /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
     pub attempts: u32,
     first_active: Option<Time>,
@@ -113,17 +113,17 @@ struct Entry {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The first event that it must still hear of when it was tried in vain.
+    /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
     missed_from: u64,
     /// Whether it is to be tried because it has waited for too long.
     flushed: bool,
 }
 
-/// Sorts as pods are taken: by priority, then by turn, then by time.
+/// Sorts pods in the order in which they are taken: by priority, then by turn, then by time.
 type Rank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// So many pods of a namespace are tried before it is the turn of others of their priority that came later: nobody keeps
-/// a cluster's scheduler to himself by making pods.
+/// How many pods of a namespace are tried before pods of the same priority of other namespaces that came later get a
+/// turn. So no user can occupy the scheduler by making many pods.
 const TURN_PODS: usize = 1000;
 
 impl Entry {
@@ -131,7 +131,7 @@ impl Entry {
         (Reverse(self.priority), self.turn, self.since, self.number, key.clone())
     }
 
-    /// How often in a row it was tried in vain, as back-off counts it.
+    /// How many attempts in a row failed, as the back-off counts them.
     fn failures(&self) -> u32 {
         if self.errors > 0 { self.errors } else { self.refusals }
     }
@@ -140,9 +140,9 @@ impl Entry {
 /// Why a pod that was taken from the queue comes back.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// These plug-ins said no.
+    /// These plug-ins refused it.
     Refused(Vec<&'static str>),
-    /// Something went wrong.
+    /// The attempt failed with an error.
     Error,
 }
 
@@ -151,20 +151,20 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, Entry>,
     active: BTreeSet<Rank>,
-    /// How many of them each namespace has.
+    /// How many active pods each namespace has.
     crowds: HashMap<Text, usize>,
     waiting: Waiting,
     /// Events since the oldest pod in flight was taken, each with its number.
     missed: VecDeque<(u64, Arc<Event>)>,
-    /// How many of them there are, by what happened.
+    /// How many events are kept in `missed`, by name.
     kept_events: BTreeMap<&'static str, usize>,
     next_event: u64,
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
-    /// Who waits longer than this for an event is tried again without one.
+    /// A pod that waits longer than this for an event is tried again without one.
     wait_max: Time,
-    /// How many pods came to each part, by what brought them there.
+    /// How many pods came to each part of the queue, by the name of the event that brought them there.
     incoming: BTreeMap<(&'static str, &'static str), u64>,
     hinted: Vec<Hinted>,
 }
@@ -179,20 +179,20 @@ pub struct Lengths {
     pub in_flight: usize,
 }
 
-/// What is known of a pod that was taken to be tried.
+/// What the queue knows of a pod that was taken to be tried.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     pub attempts: u32,
-    /// When it could be tried for the first time.
+    /// When the pod could first be tried.
     pub first_active: Time,
-    /// Whether it is tried because it had waited for too long without an event that gave hope.
+    /// Whether it is tried because it had waited too long without an event that might help.
     pub flushed: bool,
 }
 
 const FLUSH_EVERY: Time = 30 * SECOND;
 
 impl Queue {
-    /// A queue with the back-off that a configuration says.
+    /// A queue with the back-off times of a configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let seconds = |seconds: i64| Time::from(seconds) * SECOND;
         Queue {
@@ -217,12 +217,12 @@ impl Queue {
         }
     }
 
-    /// What plug-ins said of events since this was asked last.
+    /// The hints of plug-ins since the last call.
     pub fn hinted(&mut self) -> Vec<Hinted> {
         std::mem::take(&mut self.hinted)
     }
 
-    /// Takes in what happened: pods that come, change and go, and whatever gives hope to pods that wait.
+    /// Applies an event: pods are added, changed and removed, and waiting pods are woken if the event may help them.
     pub fn event(&mut self, world: World<'_>, event: Event, now: Time) {
         if let Seen::Pod(before, after) = &event.seen {
             self.own(world, &event, before.as_ref(), after.as_ref(), now);
@@ -230,11 +230,12 @@ impl Queue {
         self.hear(world, event, now);
     }
 
-    /// Takes in what happened as far as it gives hope to pods that wait.
+    /// Wakes the waiting pods that an event may help, and keeps the event for pods in flight.
     pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
         let Some(label) = world.label(&event) else { return };
         self.hope(world, &event, label, now);
-        // Of the pods in flight, those that take long hear of nothing.
+        // The set is sorted by the first missed event, so if the first pod in flight keeps none (`takes_long`), no pod
+        // does.
         let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if awaited {
             *self.kept_events.entry(label).or_default() += 1;
@@ -243,7 +244,7 @@ impl Queue {
         self.next_event += 1;
     }
 
-    /// How many pods came to each part of the queue, by what brought them there.
+    /// How many pods came to each part of the queue, by the name of the event that brought them there.
     pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.incoming.iter().map(|((queue, event), count)| (*queue, *event, *count))
     }
@@ -259,9 +260,9 @@ impl Queue {
         *self.incoming.entry((queue, event)).or_default() += 1;
     }
 
-    /// What an event means for the pod that it is about.
+    /// Applies an event to the pod that it is about.
     fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
-        // A pod that was given a place waits here until its own events say that it lies there: it may still come back.
+        // An assumed pod stays in the queue until its own events show its node: its binding may still fail.
         let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key);
         let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
         let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
@@ -323,12 +324,14 @@ impl Queue {
         self.count(&pod.key, "UnschedulablePodAdd");
     }
 
-    /// Lets pods that wait for an event hear of one. Pods of one template that the same plug-ins refused are asked once.
+    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins refused, the
+    /// hints are computed once.
     fn hope(&mut self, world: World<'_>, event: &Event, label: &'static str, now: Time) {
         let mut woken = Vec::new();
-        // What an event means for the pod that it is about was asked before; others' objects may have its name.
+        // The event's own pod was handled in `own`. An object of another kind may have the same key as a pod.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // What a claim for extended resources means for others, it means for the pod that it was made for, too.
+        // The pod that a claim for extended resources was made for is asked too, because its hint decides for its whole
+        // group.
         let owner = match &event.seen {
             Seen::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,
@@ -351,7 +354,7 @@ impl Queue {
         }
     }
 
-    /// Puts a pod for which there is hope where its back-off wants it, unless it may not be tried at all.
+    /// Moves a pod that may be schedulable now to the active queue, or to back-off until that is over, or to gated.
     fn revive(&mut self, world: World<'_>, key: &Key, now: Time) {
         let Some(entry) = self.entries.get(key) else { return };
         let over = self.backoff.is_over(entry.since, entry.failures(), now);
@@ -440,8 +443,8 @@ impl Queue {
         self.entries.remove(key);
     }
 
-    /// Takes the pod that is to be tried next. With nobody active, one is tried before its back-off is over, unless it
-    /// failed by an error.
+    /// Takes the pod that is to be tried next. If no pod is active, a pod is taken before its back-off is over, unless
+    /// its last attempt failed by an error.
     pub fn pop(&mut self, now: Time) -> Option<(Key, Attempt)> {
         self.tick_backoff(now);
         let active = self.active.first().cloned();
@@ -463,14 +466,15 @@ impl Queue {
         Some((key, attempt))
     }
 
-    /// A pod that was taken is bound, or of no concern any more.
+    /// A pod that was taken is bound, or is no longer the scheduler's.
     pub fn done(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight) {
             self.remove(key);
         }
     }
 
-    /// A pod that was taken a while ago is tried now, on what there is now. `false`: it is not to be tried any more.
+    /// A pod that was taken a while ago is tried only now, on the present state: earlier events need not be kept for
+    /// it. `false`: it is not to be tried any more.
     pub fn begins(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight);
@@ -488,8 +492,8 @@ impl Queue {
         self.put(key, Place::InFlight, since);
     }
 
-    /// A pod that was taken takes long to be bound: what happens meanwhile is not kept for it. Should it come back, it is
-    /// tried again without waiting for an event.
+    /// A pod that was taken takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
+    /// again without waiting for an event.
     pub fn takes_long(&mut self, key: &Key) {
         if self.entries.get(key).is_none_or(|entry| entry.place != Place::InFlight) {
             return;
@@ -498,7 +502,7 @@ impl Queue {
         self.forget_missed();
     }
 
-    /// A pod that was taken was tried in vain. What happened meanwhile may give it hope at once.
+    /// An attempt failed. An event since the pod was taken may wake it at once.
     pub fn failed(&mut self, world: World<'_>, key: &Key, failure: Failure, now: Time) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.place == Place::InFlight) else { return };
         let from = entry.missed_from;
@@ -511,7 +515,8 @@ impl Queue {
         };
         let mut hinted = std::mem::take(&mut self.hinted);
         let mut hope = || {
-            // The newest first: of pods that were in flight for long, most hear of something then.
+            // The newest event first: for pods that were in flight for long, one of many events mostly helps, and the
+            // newest finds that soonest.
             let first = self.missed.front().map_or(from, |(number, _)| *number);
             let known = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.missed.len());
             let mut missed = self.missed.range(known..).rev();
@@ -539,7 +544,7 @@ impl Queue {
         self.count(key, "ScheduleAttemptFailure");
     }
 
-    /// Has a pod tried at once, whatever its back-off says.
+    /// Makes a pod active at once, even during its back-off.
     pub fn activate(&mut self, world: World<'_>, key: &Key, now: Time) {
         let waits = |entry: &&Entry| matches!(entry.place, Place::Backoff | Place::Unschedulable);
         if self.entries.get(key).filter(waits).is_some() {
@@ -559,7 +564,7 @@ impl Queue {
         }
     }
 
-    /// Does what is due: ends back-offs, and tries again who has waited for too long.
+    /// Ends back-offs that are over, and wakes pods that have waited too long.
     pub fn tick(&mut self, world: World<'_>, now: Time) {
         self.tick_backoff(now);
         if now - self.last_flush < FLUSH_EVERY {
@@ -578,14 +583,14 @@ impl Queue {
         }
     }
 
-    /// When [`Queue::tick`] has something to do.
+    /// When [`Queue::tick`] next has something to do.
     pub fn wakes_at(&self) -> Option<Time> {
         let waits = self.waiting.len() > 0;
         let flush = waits.then_some(self.last_flush + FLUSH_EVERY);
         self.backoff.next_end().into_iter().chain(flush).min()
     }
 
-    /// Whether there are pods that may be tried at once.
+    /// Whether any pod can be tried at once.
     pub fn has_active(&self) -> bool {
         !self.active.is_empty()
     }
@@ -601,7 +606,7 @@ impl Queue {
         }
     }
 
-    /// Each pod, where it is and what is known of its attempts.
+    /// Each pod, its place in the queue and its attempts, for people.
     pub fn dump(&self) -> impl Iterator<Item = String> + '_ {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(key, entry)| (entry.place, entry.rank(key)));
@@ -611,12 +616,12 @@ impl Queue {
         })
     }
 
-    /// How many pods that wait each plug-in refused, by the name of their scheduler.
+    /// How many waiting pods each plug-in refused, by scheduler name.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.waiting.refused()
     }
 
-    /// How many events are kept for pods in flight, by what happened.
+    /// How many events are kept for pods in flight, by name.
     pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
         self.kept_events.iter().map(|(event, count)| (*event, *count))
     }

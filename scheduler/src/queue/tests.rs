@@ -5,7 +5,7 @@ use crate::plugins::{
 };
 use holdfast_value::{Value, json};
 
-/// How long a pod waits for an event when nothing else is configured.
+/// The default for how long a pod waits for an event.
 const WAIT_MAX: Time = 300 * SECOND;
 
 struct Scene {
@@ -108,7 +108,7 @@ fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
         let order: Vec<_> = std::iter::from_fn(|| scene.pop(later + SECOND)).collect();
         assert_eq!(order, ["old", "new1", "new2"], "{by_flush}");
     }
-    // A pod that may not be tried yet is in the queue as well.
+    // A gated pod is in the queue as well.
     let mut scene = Scene::new();
     scene.pod("gated", json!({"schedulingGates": [{"name": "g"}]}), 0);
     scene.pod("new", json!({}), 1);
@@ -139,7 +139,7 @@ fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
         scene.pod("p", spec(), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
         scene.tell(Kind::ResourceClaim, &claim, None, 0);
-        // Something happens that gives hope.
+        // An event that may help.
         scene.node("1", json!([]), 0);
         scene.failed("p", failure, 0);
         assert_eq!((scene.queue.lengths().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
@@ -168,7 +168,7 @@ fn a_claim_that_a_pod_does_not_need_is_passed_over() {
     assert_eq!(scene.pop(1).as_deref(), Some("p"));
 }
 
-/// What happens is told by the names that Kubernetes has for it.
+/// Events have the names that Kubernetes gives them.
 #[test]
 fn events_have_names() {
     let mut snapshot = Snapshot::new();
@@ -244,14 +244,14 @@ fn whatever_brings_pods_to_a_queue_is_counted() {
         json!({"schedulingGates": gates, "containers": asks("2")["containers"]})
     };
     scene.pod("p", gated(&["a", "b"]), 0);
-    // One of two gates goes, which brings it nowhere.
+    // One of two gates is removed: the pod stays gated.
     scene.pod("p", gated(&["b"]), 1);
     scene.pod("p", gated(&[]), 2);
     scene.pop(3);
     scene.failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
-    // By its own update it comes to back-off, from which it is taken early.
+    // Its own update moves it to back-off, from which it is taken early.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
     let counted: Vec<_> = scene.queue.incoming().collect();
@@ -333,7 +333,7 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
     }
 }
 
-/// Events of Services are told where a plug-in of old waits for them, and nowhere else.
+/// Events of Services have a label only if the old plug-in ServiceAffinity is enabled.
 #[test]
 fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_follow() {
     let plugins = json!({"multiPoint": {"enabled": [{"name": service_affinity::NAME}]}});
@@ -525,7 +525,7 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
     );
 }
 
-/// A StatefulSet makes pods no two of which are alike, as many as somebody likes.
+/// A StatefulSet makes any number of pods, no two of them alike.
 #[test]
 fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() {
     let mut scene = Scene::new();
@@ -537,11 +537,11 @@ fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() 
         scene.failed(&name, &[plugin], 0);
     }
     scene.queue.hinted();
-    // One more that waits, and goes.
+    // One more waiting pod is added and removed.
     scene.pod("other", json!({}), SECOND);
     scene.tell(Kind::Pod, &Key::new("default", "other"), None, SECOND);
     assert_eq!(scene.queue.hinted().len(), 0);
-    // What lies on a node and goes makes room there, and no labels.
+    // A bound pod that is deleted gives back resources, but changes no node labels.
     scene.pod("placed", json!({"nodeName": "n"}), SECOND);
     scene.queue.hinted();
     scene.tell(Kind::Pod, &Key::new("default", "placed"), None, SECOND);

@@ -1,4 +1,4 @@
-//! Pods that wait for an event, those beside each other whom the same plug-ins refused for the same template.
+//! Pods that wait for an event, in groups of one template that the same plug-ins refused.
 
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,11 +9,11 @@ pub(super) struct Group {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
     pub scheduler_name: Text,
-    /// Whether its pods may not be tried at all yet.
+    /// Whether its pods must not be tried yet.
     pub gated: bool,
 }
 
-/// Those of one scheduler whom the same plug-ins refused.
+/// The scheduler's name, and the plug-ins that refused.
 type Refused = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Waiting {
     groups: BTreeMap<Refused, BTreeMap<Group, BTreeSet<Key>>>,
     group_of: HashMap<Key, Group>,
     gated: usize,
-    /// How many of a scheduler's pods each plug-in refused; they stay when there are none any more.
+    /// How many of a scheduler's pods each plug-in refused; an entry that falls to 0 stays.
     refused: BTreeMap<(&'static str, Text), usize>,
 }
 
@@ -58,7 +58,7 @@ impl Waiting {
         }
     }
 
-    /// Those that wait, where the function says of whom the plug-ins of a scheduler refused that an event may concern them.
+    /// The groups of waiting pods for whose scheduler and plug-ins `concerns` is true.
     pub fn groups(
         &self,
         concerns: impl Fn(&Text, &[&'static str]) -> bool,
@@ -67,7 +67,7 @@ impl Waiting {
         concerned.flat_map(|(_, groups)| groups)
     }
 
-    /// How many pods each plug-in refused, by the name of their scheduler.
+    /// How many pods each plug-in refused, by scheduler name.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.refused.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
     }

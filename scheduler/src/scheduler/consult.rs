@@ -1,10 +1,11 @@
-//! Extenders: servers that are asked about nodes for a pod.
+//! Consultations: calling extenders, which are servers with a say in where a pod goes, about one pod.
 //!
-//! A consultation goes through stages, with one or more questions open in each: filters one after the other on the nodes
-//! that are left, scores all at once, and, where no node is left, preemption one after the other. Each stage ends in a
-//! plan that knows what was said. A node that the pod is nominated to is asked about alone first; where it will not do,
-//! filters are asked again, about all nodes. Meanwhile others that are to be asked about stand in line, and all other
-//! pods go on: an extender that is late keeps nobody waiting but those for whom it is asked.
+//! A consultation has stages. In each stage one or more questions are open: the extenders' filters are called one after
+//! the other with the nodes that are left; their scores are called all at once; if no node is left, preemption is
+//! called one after the other. After each stage a plan is made that takes the answers into account. A nominated node is
+//! asked about alone first; if it is refused, the filters are called again with all nodes. Only one pod is consulted
+//! about at a time. Other pods that extenders are interested in wait in line; all other pods go on, so a slow extender
+//! delays only pods that it is called for.
 
 use super::order::{Answer, Ask, Purpose};
 use super::{InLine, Scheduler, Trying};
@@ -28,17 +29,17 @@ const SCORE_MAX: i64 = 10;
 pub(super) struct Consultation {
     trying: Trying,
     outside: Outside,
-    /// Extenders that are yet to be asked in this stage.
+    /// Extenders that are still to be called in this stage.
     next: VecDeque<usize>,
-    /// Questions without an answer, and to whom each went.
+    /// The numbers of open questions, and the extender that each went to.
     open: BTreeMap<u64, usize>,
     stage: Stage,
-    /// What was said of the node that the pod is nominated to when it was asked about alone.
+    /// The refusals of the nominated node from when it was asked about alone.
     said_alone: BTreeMap<Text, Refusal>,
 }
 
 enum Stage {
-    /// The nodes that are left, and whether it is the one alone that the pod is nominated to.
+    /// The nodes that are left, and whether these are the nominated node alone.
     Filter {
         nodes: Vec<Text>,
         alone: bool,
@@ -56,7 +57,7 @@ impl Scheduler {
         all.filter(|(_, one)| !verb(one).is_empty() && one.is_interested_in(pod)).map(|(number, _)| number).collect()
     }
 
-    /// Whether an extender has a say in where the pod goes.
+    /// Whether any extender must be called for the pod before a node is chosen.
     pub(super) fn wants_consultation(&self, pod: &Pod) -> bool {
         let mut all = self.configuration.extenders.iter();
         let asks = |one: &Extender| {
@@ -65,12 +66,12 @@ impl Scheduler {
         all.any(|one| asks(one) && one.is_interested_in(pod))
     }
 
-    /// The first extender that binds the pod, of those that come after one that could not.
+    /// The first extender that binds the pod; `after`: only extenders behind one that failed to.
     pub(super) fn binder(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
         self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
 
-    /// Keeps objects that extenders want to see whole.
+    /// Keeps whole objects, where extenders are sent whole pods or nodes.
     pub(super) fn keep_document(&mut self, kind: Kind, key: &Key, object: Option<&Value>) {
         let extenders = &self.configuration.extenders;
         if extenders.is_empty() || !matches!(kind, Kind::Pod | Kind::Node) {
@@ -94,7 +95,7 @@ impl Scheduler {
         self.ask_filters(trying, Outside::default(), BTreeMap::new(), now);
     }
 
-    /// Begins to ask which of the nodes will do that plug-ins let pass.
+    /// Begins the filter stage with the nodes that pass the plug-ins.
     fn ask_filters(&mut self, trying: Trying, outside: Outside, said_alone: BTreeMap<Text, Refusal>, now: Time) {
         let nodes = self.plan_with(&trying, &outside).explanation.feasible;
         let is_nominated = |node: &Text| nodes == std::slice::from_ref(node);
@@ -105,17 +106,17 @@ impl Scheduler {
         self.consult_on(now);
     }
 
-    /// The node that the pod is nominated to will not do.
+    /// The nominated node is refused: asks about all nodes.
     fn ask_about_all(&mut self, consultation: Consultation, now: Time) {
         let outside = Outside { nomination_failed: true, ..Outside::default() };
         self.ask_filters(consultation.trying, outside, consultation.outside.refused, now);
     }
 
-    /// Has a pod wait until the one before it was asked about.
+    /// Makes a pod wait until the consultation before it is over.
     pub(super) fn stand_in_line(&mut self, trying: Trying) {
         self.next_order += 1;
         let rank = (Reverse(trying.pod.priority), self.next_order);
-        // What happens meanwhile is not kept for it: it is tried on what there is then.
+        // Events are not kept for the pod meanwhile: it is tried on the state at that time.
         self.queue.takes_long(&trying.pod.key);
         let Trying { pod, attempt, .. } = trying;
         self.line.insert(rank, InLine { key: pod.key.clone(), uid: pod.uid.clone(), attempt });
@@ -168,7 +169,7 @@ impl Scheduler {
         consultation.open.insert(number, extender);
     }
 
-    /// All were asked which nodes will do.
+    /// The filter stage is over: asks for scores, or for preemption if no node is left.
     fn filtered(&mut self, mut consultation: Consultation, now: Time) {
         let Stage::Filter { nodes, alone } = &consultation.stage else { return };
         let left = nodes.clone();
@@ -208,7 +209,7 @@ impl Scheduler {
         }
     }
 
-    /// All were asked about the pods that would go.
+    /// The preemption stage is over.
     fn trimmed(&mut self, mut consultation: Consultation, now: Time) {
         let Stage::Preempt { candidates, .. } = consultation.stage else { return };
         consultation.outside.candidates = Some(candidates);
@@ -230,7 +231,7 @@ impl Scheduler {
             Answer::Refused(refusal) => Err(refusal.message),
         };
         match told {
-            // Who only scores is not missed.
+            // A failure of an extender that only scores, or is ignorable, is ignored.
             Err(why) if !extender.ignorable && !matches!(consultation.stage, Stage::Score) => {
                 self.consultation_failed(consultation, why, now);
             }
@@ -255,7 +256,7 @@ impl Scheduler {
             deallocate: None,
         };
         match consultation.stage {
-            // The pod has no place, which is told; but nobody goes for it.
+            // The pod is refused with the plan's reason, but no pod is evicted for it.
             Stage::Preempt { plan, .. } => match plan.outcome {
                 Outcome::Unschedulable(own) => {
                     let own = Unschedulable { victims: None, nomination: Nomination::Keep, ..own };
@@ -305,18 +306,18 @@ impl Scheduler {
     }
 }
 
-/// A field by its name, whatever the case of its letters: Go's decoder does not mind it.
+/// A field by its name in any case, as Go's decoder finds it.
 fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     let found = object.as_object().and_then(|fields| fields.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)));
     found.map_or(&Value::Null, |(_, value)| value)
 }
 
-/// What an extender says is wrong.
+/// The error that an extender reports.
 pub(super) fn error(body: &Value) -> Option<&str> {
     field(body, "error").as_str().filter(|error| !error.is_empty())
 }
 
-/// The fields of an answer, which says nothing where it is `null`.
+/// The fields of an answer; `null` counts as an empty object.
 fn fields<'a>(body: &'a Value, what: &str) -> Result<&'a Value, String> {
     let kind = match body {
         Value::Null | Value::Object(_) => return Ok(body),
@@ -328,7 +329,7 @@ fn fields<'a>(body: &'a Value, what: &str) -> Result<&'a Value, String> {
     Err(format!("json: cannot unmarshal {kind} into Go value of type v1.{what}"))
 }
 
-/// The nodes that are left, in their order.
+/// The nodes that the extender left, in their order.
 fn filter_result(
     extender: &Extender,
     nodes: &[Text],
@@ -347,7 +348,7 @@ fn filter_result(
     };
     refuse("failedNodes", Code::Unschedulable);
     refuse("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
-    // Only who knows the nodes may say no more of them than their names.
+    // Only an extender that caches nodes (`nodeCacheCapable`) may answer with names alone.
     let names = match field(body, "nodeNames") {
         Value::Array(names) if extender.node_cache_capable => names.iter().collect::<Vec<_>>(),
         _ => {
@@ -376,7 +377,7 @@ fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
     }
 }
 
-/// The candidates that an extender leaves or finds itself, each with the victims that it is to have: any pods there.
+/// The candidates that an extender left or found itself, each with the victims that it named: any pods on the node.
 fn preempt_result(extender: &Extender, snapshot: &Snapshot, body: &Value) -> Result<Vec<Candidate>, String> {
     let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(filtered(&by_name, json!({"nodeNames": ["a", "x"]})), Err(unknown.into()));
         assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "x"}}]}})), Err(unknown.into()));
         assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "b"}}]}})), Ok("b".into()));
-        // Who is sent whole nodes answers with whole nodes.
+        // An extender that is sent whole nodes must answer with whole nodes.
         assert_eq!(filtered(&whole, json!({"nodeNames": ["a"]})), Ok(String::new()));
         let array = "json: cannot unmarshal array into Go value of type v1.ExtenderFilterResult";
         assert_eq!(filtered(&by_name, json!([1])), Err(array.into()));

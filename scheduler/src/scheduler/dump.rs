@@ -1,4 +1,4 @@
-//! What a scheduler has before it, as text for people who look for a fault.
+//! The scheduler's nodes and queue as text, for debugging.
 
 use super::Scheduler;
 use crate::object::pod::Pod;
@@ -7,7 +7,7 @@ use crate::snapshot::node_info::NodeInfo;
 use std::sync::Arc;
 
 impl Scheduler {
-    /// Each node with what is there, what is held, and whose pods lie on it or are nominated to it.
+    /// Each node with its allocatable and used resources, and the pods on it or nominated to it.
     pub fn dump_nodes(&self) -> impl Iterator<Item = String> + '_ {
         self.snapshot.nodes().map(|node| self.dump_node(node))
     }
@@ -27,7 +27,7 @@ impl Scheduler {
         )
     }
 
-    /// Each pod of the queue, in which part of it that is, and what is known of its attempts.
+    /// Each pod of the queue, its place in the queue and its attempts.
     pub fn dump_queue(&self) -> impl Iterator<Item = String> + '_ {
         self.queue.dump()
     }

@@ -1,7 +1,7 @@
-//! Events: what people are told. What is told again within a while becomes a count.
+//! Events for people. An Event that repeats within some minutes becomes a count.
 //!
-//! Pods come before what is told of them: as long as pods are tried, bound or sent away, Events wait, though not for long
-//! and not too many of them. The API server's work for them would be taken from the pods that others wait for.
+//! Orders for pods come before Events: while pods are tried, bound or evicted, Events wait, but only for some seconds,
+//! and only so many. Otherwise the API server would spend time on Events that waiting pods need.
 
 use super::Scheduler;
 use super::order::{EVENTS, Purpose};
@@ -14,35 +14,35 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The longest note that the API takes, and what stands at the end of one that was longer.
+/// The longest note that the API accepts, and the end of a note that was cut.
 const NOTE_BYTES_MAX: usize = 1024;
 const CUT: &str = " ...";
-/// What is told again within this time counts as the same.
+/// An Event that repeats within this time counts as the same.
 const SERIES: Time = 360 * SECOND;
 /// How many Events are remembered.
 const REMEMBERED: usize = 4096;
-/// How long an Event may wait for pods, and how much memory those that wait may take.
+/// How long an Event may wait for pods, and how much memory waiting Events may take.
 const WAITS_AT_MOST: Time = 5 * SECOND;
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
-/// How many Events may be without an answer, so that orders about pods do not come after many of them: of those that
-/// need not wait, and of those that have waited for too long.
+/// How many Events may be written without an answer yet, so that orders for pods do not queue behind many Events: while
+/// few pods are under way, and for Events that have waited too long.
 const WRITTEN_AT_ONCE: usize = 64;
 const LATE_AT_ONCE: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// The machine on which the scheduler runs.
+    /// The name of the machine that the scheduler runs on.
     pub host: String,
-    /// What was told of late, by pod, reason and note.
+    /// Recent Events, by pod, reason and note.
     told: HashMap<(Text, &'static str, String), Told>,
-    /// The same by when it was told last.
+    /// The same Events, by the time of the last repetition.
     by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
     number: u64,
-    /// What is to be told, and when it came, the oldest first.
+    /// Events to be written and when they were made, oldest first.
     pub waiting: VecDeque<(Time, Saying)>,
-    /// How much memory that takes.
+    /// How much memory the waiting Events take.
     pub waiting_bytes: usize,
-    /// How many are being written.
+    /// How many Events are being written.
     pub unanswered: usize,
 }
 
@@ -53,7 +53,7 @@ struct Told {
     at: (Time, u64),
 }
 
-/// What an Event says.
+/// The content of an Event.
 #[derive(Debug)]
 pub(super) struct Saying {
     pub pod: Arc<Pod>,
@@ -66,7 +66,7 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// How much memory it takes, with a pod that may be gone by now.
+    /// The memory that a waiting Event takes, including a pod that may exist only here.
     fn bytes(&self) -> usize {
         size_of::<(Time, Self)>() + size_of::<Pod>() + self.note.len()
     }
@@ -86,7 +86,7 @@ impl Scheduler {
         self.events.waiting.push_back((now, saying));
     }
 
-    /// Orders those Events that need not wait any more.
+    /// Orders the Events that need not wait any more.
     pub(super) fn order_events(&mut self, is_calm: bool, now: Time) {
         while let Some(action) = self.events.next(is_calm, now) {
             self.events.unanswered += 1;
@@ -94,14 +94,14 @@ impl Scheduler {
         }
     }
 
-    /// When the oldest Event has waited for too long.
+    /// When the oldest Event has waited too long.
     pub(super) fn event_due(&self) -> Option<Time> {
         self.events.waiting.front().map(|(at, _)| at.saturating_add(WAITS_AT_MOST))
     }
 }
 
 impl Events {
-    /// Writes the oldest of those that wait, if it is to wait no more.
+    /// The order to write the oldest waiting Event, if it need not wait any more.
     fn next(&mut self, is_calm: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
         let is_late = *at <= now.saturating_sub(WAITS_AT_MOST);
@@ -111,7 +111,7 @@ impl Events {
         let (at, saying) = self.waiting.pop_front_if(|_| goes)?;
         self.waiting_bytes -= saying.bytes();
         Some(match saying.reason {
-            // A pod is bound once: nothing is to be remembered of that.
+            // A pod is bound once, so this Event never repeats and is not remembered.
             "Scheduled" => {
                 self.number += 1;
                 self.create(&event_key(&saying.pod.key, at, self.number), &saying, at)

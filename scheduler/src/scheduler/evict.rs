@@ -1,10 +1,11 @@
-//! Pods that go so that one that matters more finds a place.
+//! Preemption: evicts the victims of a pod.
 //!
-//! All but one go at the same time, the last one after them: so the pod that waits is woken when all are on their way.
-//! Until then it is kept in flight, and hears afterwards of what happened meanwhile.
+//! All victims but one are evicted at the same time, and the last one after them. So when the preemptor is woken by the
+//! last victim's deletion, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
+//! queue checks the events since.
 //!
-//! Several pods may want the same place, one after the other, before those who lie there are seen to go: each of these
-//! is told once all the same.
+//! Several pods may preempt the same victims, one after the other, before the victims' deletion is seen. Each victim is
+//! evicted once all the same.
 
 use super::event::Saying;
 use super::order::{PODS, Purpose, patch_status};
@@ -26,31 +27,31 @@ pub(super) struct Eviction {
     preemptor: Arc<Pod>,
     profile: usize,
     node: Text,
-    /// The UIDs of those who are on their way out.
+    /// The UIDs of the victims whose eviction is not answered yet.
     open: HashSet<Text>,
-    /// Who goes when all others do.
+    /// The victim that is evicted after all others.
     last: Option<Arc<Pod>>,
     rejectors: Vec<&'static str>,
     failed: bool,
     began: Time,
 }
 
-/// A pod on its way out.
+/// A victim.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pod: Arc<Pod>,
     step: Step,
-    /// For whom it goes; the first of them had it go.
+    /// The pods that it is evicted for; the first of them caused the eviction.
     preemptors: Vec<Key>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// It is being told why it goes.
+    /// Its condition `DisruptionTarget` is being written.
     Why,
     /// It is being deleted.
     Go,
-    /// It was deleted, and does not say so yet.
+    /// Its deletion was accepted; its own events do not show that yet.
     Gone,
 }
 
@@ -88,7 +89,8 @@ impl Scheduler {
         self.next_victim(&preemptor.key, now);
     }
 
-    /// Has one of them go. Who is only on its way to the node is called back, which nobody needs to be asked for.
+    /// Evicts one victim. A victim whose own binding was not requested yet is only taken back from its node, without a
+    /// request.
     fn send_off(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.get_mut(preemptor) else { return };
         if self.ways.get(&victim.key).is_some_and(|way| way.can_be_called_back()) {
@@ -136,7 +138,7 @@ impl Scheduler {
         }
         let preemptors = std::mem::take(&mut leaving.preemptors);
         let is_told = refusal.is_none();
-        // A pod that is gone, or is another one by now, has gone.
+        // Not found or conflict: the victim is gone, or another pod has its name. It counts as evicted.
         let goes = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
         match goes && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
             true => leaving.step = Step::Gone,
@@ -154,7 +156,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod is not any more what it was: it needs not be remembered that it goes when it says so itself.
+    /// A pod changed: once its own events show that it is gone or being deleted, its eviction need not be remembered.
     pub(super) fn left(&mut self, before: &Pod) {
         let Some(leaving) = self.leaving.get(&before.uid).filter(|leaving| leaving.step == Step::Gone) else { return };
         if self.snapshot.pod(&leaving.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {

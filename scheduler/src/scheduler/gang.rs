@@ -1,4 +1,4 @@
-//! Pods that hold their places until enough others of their gang have theirs.
+//! Permit for gangs: pods that keep their nodes reserved until enough others of their gang have nodes.
 
 use super::way::{Fall, Stage, Way};
 use super::{Observed, Scheduler};
@@ -10,7 +10,7 @@ use crate::plugins::gang_scheduling::{self, NAME, PATIENCE_SECONDS};
 use crate::queue::{SECOND, Time, World};
 use std::collections::HashMap;
 
-/// Until when the pods of each gang hold places for the others: all of them as long as the first one.
+/// Until when the pods of each gang keep their reservations: all of them as long as the first one.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     until: HashMap<Gang, Time>,
@@ -18,7 +18,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// How long a gang may still wait. Its time begins anew when it has passed.
+    /// How long a gang may still wait. Once the time has passed, the next pod starts it again.
     fn left(&mut self, gang: &Gang, now: Time) -> Time {
         if self.until.len() >= self.sweep_at {
             self.until.retain(|_, until| *until > now);
@@ -34,7 +34,8 @@ impl Patience {
 }
 
 impl Scheduler {
-    /// For how long a pod that has a place must hold it, if others of its gang have none yet; or what is wrong.
+    /// How long a pod with a chosen node must wait for others of its gang; `Ok(None)`: not at all. Fails if the gang
+    /// cannot be looked up.
     pub(super) fn hold_time(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
         if !self.profile(profile).has(Point::Permit, NAME) {
             return Ok(None);
@@ -44,7 +45,7 @@ impl Scheduler {
         Ok(pod.template.gang.as_ref().filter(|_| waits).map(|gang| self.patience.left(gang, now)))
     }
 
-    /// Has those of a pod's gang tried at once that have no place yet: it holds its own for them.
+    /// Makes the waiting pods of a pod's gang active: the pod keeps its reservation for them.
     pub(super) fn activate_gang(&mut self, pod: &Pod, now: Time) {
         let Some(gang) = &pod.template.gang else { return };
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
@@ -53,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// Others of the pod's gang may have waited for it alone.
+    /// Pods of the same gang may have waited for this pod alone: continues their binding cycles.
     pub(super) fn let_gang_go(&mut self, pod: &Pod, now: Time) {
         if pod.template.gang.is_none() {
             return;
@@ -62,7 +63,7 @@ impl Scheduler {
             |way: &&Way| matches!(way.stage, Stage::Waits { .. }) && way.trying.pod.template.gang == pod.template.gang;
         let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
         for other in &others {
-            // As long as it is not known how many there must be, they wait.
+            // While the minimum number of pods is unknown, they wait.
             if gang_scheduling::must_wait(&self.snapshot, other) != Ok(false) {
                 continue;
             }
@@ -75,7 +76,7 @@ impl Scheduler {
         }
     }
 
-    /// The others did not find places in time.
+    /// The others of the gang did not get nodes in time.
     pub(super) fn waited_in_vain(&mut self, key: &Key, began: Time, patience: Time, now: Time) {
         self.observed.push(Observed::Waited { result: "Unschedulable", began, ended: now });
         let patience = duration::text(i64::try_from(patience).unwrap_or(i64::MAX));

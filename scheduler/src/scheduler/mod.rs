@@ -1,13 +1,13 @@
-//! A scheduler at work, still without clock, thread or socket.
+//! A running scheduler, still without clock, thread or socket.
 //!
-//! It is told of changes ([`Scheduler::see`]), of answers ([`Scheduler::answer`]) and of the time, plans one pod with
-//! each [`Scheduler::turn`], and says what is to be asked of others ([`Scheduler::orders`]). Whoever drives it carries
-//! orders out in any order and at any time, or never: a scheduler that starts anew comes to the same end.
+//! It is told of changes ([`Scheduler::see`]), of answers ([`Scheduler::answer`]) and of the time. Each
+//! [`Scheduler::turn`] plans one pod, and [`Scheduler::orders`] returns the requests to send to other servers. The
+//! caller carries orders out in any order and at any time, or never: a scheduler that is started anew comes to the same
+//! end.
 //!
-//! A pod that got a place is on its *way* ([`way`]) until its own events say that it lies there; it may have to hold the
-//! place for others of its *gang* ([`gang`]). Pods that must go for
-//! others are *evicted* ([`evict`]); what pods are told stands in [`status`] and [`event`]; servers that have a say in
-//! where pods go are *consulted* ([`consult`]).
+//! Once a node is chosen for a pod, the pod is in its binding cycle ([`way`]) until its own events show the node. In it
+//! the pod may have to wait for others of its gang ([`gang`]). [`evict`] evicts the victims of preemption, [`status`]
+//! and [`event`] write pods' statuses and Events, and [`consult`] calls extenders.
 
 mod consult;
 mod dump;
@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use way::Way;
 
-/// With more orders about pods than these without an answer, what pods and people are told waits.
+/// While more orders for pods than this have no answer, statuses and Events wait.
 const FEW_ORDERS: usize = 32;
 
 pub struct Scheduler {
@@ -52,59 +52,59 @@ pub struct Scheduler {
     snapshot: Snapshot,
     queue: Queue,
     planner: Planner,
-    /// Pods that were given a place and do not say so yet.
+    /// Pods in their binding cycle: a node was chosen, and their own events do not show it yet.
     ways: HashMap<Key, Way>,
-    /// Pods on whose way something must happen to another object first, by that object.
+    /// Pods in their binding cycle that wait for another object to change, by that object.
     awaited: HashMap<(Kind, Key), BTreeSet<Key>>,
-    /// When what ways wait for takes too long.
+    /// When each pod in its binding cycle has waited too long.
     deadlines: BTreeSet<(Time, Key)>,
     patience: Patience,
     statuses: Statuses,
     evictions: HashMap<Key, Eviction>,
-    /// Pods that go for others, by UID, until they say so themselves.
+    /// Victims by UID, until their own events show that they go.
     leaving: HashMap<Text, Leaving>,
     consultation: Option<Consultation>,
-    /// Pods that wait for their own, by rank: one is asked about after the other, since where it goes decides about the
-    /// next.
+    /// Pods that wait for their consultation, by rank. Consultations are one after the other, because the node of one
+    /// pod decides what is left for the next.
     line: BTreeMap<(Reverse<i64>, u64), InLine>,
-    /// The objects themselves, where extenders want to see them.
+    /// Whole objects, if extenders are sent these.
     documents: HashMap<(Kind, Key), Arc<Value>>,
     events: Events,
     next_order: u64,
     purposes: HashMap<u64, Purpose>,
     orders: Vec<Order>,
     observed: Vec<Observed>,
-    /// How many points were passed on ways to nodes.
+    /// How many points were passed in binding cycles.
     passed: u64,
 }
 
-/// What happened, for metrics. Times are nanoseconds, durations between them the watcher's business.
+/// What happened, for metrics. Times are in nanoseconds; the reader computes durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// A pod was tried: `scheduled`, `unschedulable` or `error`.
+    /// An attempt ended: `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
-    /// A pod lies where it was placed; since when it could be tried, and whether it was tried because it had waited for
-    /// too long without an event.
+    /// A pod was bound. `first_active`: when it could first be tried; `flushed`: whether it was tried because it had
+    /// waited too long without an event.
     Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
-    /// What was done at a point on a pod's way, and whether that was well; one attempt of ten tells of it.
+    /// A point of a binding cycle was passed, successfully or not. Only one in ten is reported.
     Passed { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
-    /// It was asked who could go so that there is a place for a pod.
+    /// Preemption looked for victims for a pod.
     PreemptionTried,
-    /// Pods go for another one.
+    /// Preemption chose victims.
     Preemption { victims: usize },
-    /// An eviction is over, and how.
+    /// The eviction of a preemptor's victims ended.
     Evicted { success: bool, began: Time, ended: Time },
-    /// A plug-in was asked what it hopes for from an event.
+    /// A plug-in's hint for an event was computed.
     Hinted(Hinted),
-    /// Volumes could not be had for a pod that has its place.
+    /// Volumes could not be bound for a pod with a chosen node.
     VolumesFailed,
-    /// A claim was made for a pod's extended resources, or could not be.
+    /// The creation of a claim for a pod's extended resources ended.
     ClaimMade { success: bool },
-    /// A pod that waited for others of its gang waits no more.
+    /// A pod no longer waits for others of its gang.
     Waited { result: &'static str, began: Time, ended: Time },
 }
 
-/// A pod that waits to be asked about.
+/// A pod that waits for its consultation.
 struct InLine {
     key: Key,
     uid: Text,
@@ -125,7 +125,7 @@ impl Scheduler {
         Scheduler::with_clock(configuration, Clock::default())
     }
 
-    /// The same for a scheduler at work: searches end in time by this clock.
+    /// As [`Scheduler::new`], with a clock for searches that have a time limit.
     pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
         let mut snapshot = Snapshot::with(&configuration);
         snapshot.clock = clock;
@@ -153,26 +153,27 @@ impl Scheduler {
         }
     }
 
-    /// Has Events say on which machine it runs.
+    /// Sets the machine's name, for Events.
     pub fn runs_on(&mut self, host: &str) {
         self.events.host = host.to_owned();
     }
 
-    /// Reads the limits of pods, too, for those who ask the snapshot.
+    /// Reads the limits of pods, too, for readers of the snapshot.
     pub fn read_limits(&mut self) {
         self.snapshot.read_limits();
     }
 
-    /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did that pods may wait for.
+    /// Applies the new state of an object; `None`: it is gone. Returns the event's name, if pods may wait for such an
+    /// event.
     pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.keep_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
         self.happened(event, now)
     }
 
-    /// The same of an object as it is stored, of which no more is read than is looked at.
+    /// As [`Scheduler::see`], for an object as it is stored. Only the fields that the scheduler reads are decoded.
     pub fn see_stored(&mut self, kind: Kind, key: &Key, json: Option<&[u8]>, now: Time) -> Option<&'static str> {
-        // Extenders may want to see them whole.
+        // Extenders may be sent whole pods and nodes.
         let is_for_extenders = !self.configuration.extenders.is_empty();
         if kind == Kind::Pod && !is_for_extenders {
             let event = self.snapshot.apply_stored_pod(key, json)?;
@@ -203,7 +204,7 @@ impl Scheduler {
         label
     }
 
-    /// Does what is due, and tries the next pod. `false`: there is none to be tried now.
+    /// Does what is due, and tries the next pod. `false`: no pod is to be tried now.
     pub fn turn(&mut self, now: Time) -> bool {
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.tick(world, now);
@@ -222,7 +223,7 @@ impl Scheduler {
         true
     }
 
-    /// What is to be asked of others now.
+    /// The requests to send now.
     pub fn orders(&mut self, now: Time) -> Vec<Order> {
         let is_calm = self.is_calm();
         self.order_statuses(is_calm, now);
@@ -230,14 +231,14 @@ impl Scheduler {
         std::mem::take(&mut self.orders)
     }
 
-    /// What happened since this was asked last.
+    /// What happened since the last call.
     pub fn observed(&mut self) -> Vec<Observed> {
         let hinted = self.queue.hinted().into_iter().map(Observed::Hinted);
         self.observed.extend(hinted);
         std::mem::take(&mut self.observed)
     }
 
-    /// When [`Scheduler::turn`] or [`Scheduler::orders`] has something to do though nothing happens.
+    /// When [`Scheduler::turn`] or [`Scheduler::orders`] next has something to do without an event.
     pub fn wakes_at(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
         let told = self.statuses.due().into_iter().chain(self.event_due());
@@ -252,17 +253,17 @@ impl Scheduler {
         self.queue.lengths()
     }
 
-    /// How many pods came to each part of the queue, by what brought them there.
+    /// How many pods came to each part of the queue, by the name of the event that brought them there.
     pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.queue.incoming()
     }
 
-    /// How many pods that wait each plug-in refused, by the name of their scheduler.
+    /// How many waiting pods each plug-in refused, by scheduler name.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.queue.refused()
     }
 
-    /// How often each plug-in was asked at a point, by the name of the pods' scheduler.
+    /// How often each plug-in was called at a point, by scheduler name.
     pub fn evaluations(&mut self) -> impl Iterator<Item = (&Text, &'static str, &'static str, u64)> {
         let profiles = &self.configuration.profiles;
         let point = |point: Point| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
@@ -272,7 +273,7 @@ impl Scheduler {
         })
     }
 
-    /// How many events are kept for pods that are being tried or bound, by what happened.
+    /// How many events are kept for pods that are being tried or bound, by name.
     pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
         self.queue.kept_events()
     }
@@ -286,7 +287,7 @@ impl Scheduler {
         self.purposes.len()
     }
 
-    /// Whether so few pods are under way that nobody waits for what is told of others.
+    /// Whether so few pods are under way that writing statuses and Events delays none.
     fn is_calm(&self) -> bool {
         let pods = self.unanswered() - self.events.unanswered;
         pods <= FEW_ORDERS && self.line.is_empty() && !self.queue.has_active()
@@ -325,7 +326,7 @@ impl Scheduler {
         }
     }
 
-    /// There is no place for the pod: it waits, is told why, and others may have to go for it.
+    /// No node is feasible: the pod waits, its status and an Event say why, and victims may be evicted for it.
     fn refuse(&mut self, trying: Trying, why: Unschedulable, now: Time) {
         let Trying { pod, profile, began, .. } = trying;
         self.observe_attempt(
@@ -360,7 +361,7 @@ impl Scheduler {
         self.observed.push(Observed::Attempt { profile, result, began, ended });
     }
 
-    /// What the pod's status says of its nomination may be older than what is being written.
+    /// The nomination in the pod's status may be older than the one that is being written.
     fn keep_nomination(&mut self, key: &Key) {
         if let Some(nomination) = self.statuses.nomination(key) {
             self.snapshot.nominate(key, nomination);
@@ -372,7 +373,7 @@ fn failure(rejectors: Vec<&'static str>) -> Failure {
     if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors) }
 }
 
-/// The nomination that a decision asks for, as the pod's status has it; `None` where it stays as it is.
+/// The nomination to be written into the pod's status; `None`: no change.
 fn wanted(nomination: Nomination) -> Option<Option<Text>> {
     match nomination {
         Nomination::Keep => None,

@@ -1,4 +1,4 @@
-//! What a scheduler asks of others, and what for.
+//! Orders: requests of the scheduler to other servers, with what each is for.
 
 use super::{Scheduler, consult};
 use crate::object::{Key, Text};
@@ -7,7 +7,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::{Action, Refusal, Resource, Verb};
 use std::sync::LazyLock;
 
-/// Something to be asked of another, whose answer comes with the same number.
+/// A request; its answer comes with the same number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     pub number: u64,
@@ -17,20 +17,20 @@ pub struct Order {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are of the API server: a box would cost more")]
 pub enum Ask {
-    /// Of the API server.
+    /// To the API server.
     Api(Action),
-    /// Of one of the configured extenders: what is posted to the path of a verb.
+    /// To one of the configured extenders: the body is posted to the path of the verb.
     Extender { extender: usize, verb: String, body: Value },
 }
 
-/// What came of an order.
+/// The answer to an order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// What an extender says; of the API server only that it is done.
+    /// The body of an extender's answer; from the API server only that the request succeeded.
     Done(Value),
-    /// The API server refused.
+    /// The API server refused the request.
     Refused(Refusal),
-    /// The extender did not answer, or said that it cannot.
+    /// The extender did not answer, or answered with an error.
     Failed(String),
 }
 
@@ -38,7 +38,7 @@ impl Answer {
     fn refusal(self) -> Option<Refusal> {
         let failed = |message: String| Refusal { code: 500, message, ..Refusal::default() };
         match self {
-            // An extender that could not bind a pod says so in what it answers.
+            // An extender reports a failed binding in the body.
             Answer::Done(said) => consult::error(&said).map(|message| failed(message.to_owned())),
             Answer::Refused(refusal) => Some(refusal),
             Answer::Failed(message) => Some(failed(message)),
@@ -46,20 +46,20 @@ impl Answer {
     }
 }
 
-/// What an answer is wanted for.
+/// What an order is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A step on a pod's way.
+    /// A step of a pod's binding cycle.
     Way(Key),
-    /// The status of a pod.
+    /// Writing the status of a pod.
     Status(Key),
-    /// A step of an eviction, of the pod of this UID.
+    /// A step of the eviction of the victim with this UID.
     Victim(Text),
-    /// One of those extenders that are asked now.
+    /// A question to an extender.
     Consultation,
-    /// People are told something; nothing follows from it.
+    /// Writing an Event; the answer is ignored.
     Event,
-    /// Nothing follows from it.
+    /// The answer is ignored.
     Nothing,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn bind(key: &Key, uid: &Text, node: &Text) -> Action {
     Action::new(&PODS, key.clone(), Verb::Create(binding)).subresource("binding")
 }
 
-/// Changes a part of a pod's status; refused where the pod is not the same any more.
+/// Changes a part of a pod's status. The uid makes the API server refuse if another pod has the name by now.
 pub(super) fn patch_status(key: &Key, uid: &Text, status: Value) -> Action {
     let patch = json!({"metadata": {"uid": &**uid}, "status": status});
     Action::new(&PODS, key.clone(), Verb::StrategicPatch(patch)).subresource("status")
@@ -103,7 +103,7 @@ impl Scheduler {
         number
     }
 
-    /// Takes in what came of an order.
+    /// Handles the answer to an order.
     pub fn answer(&mut self, number: u64, answer: Answer, now: Time) {
         match self.purposes.remove(&number) {
             Some(Purpose::Way(pod)) => self.way_answered(&pod, number, answer.refusal(), now),

@@ -1,4 +1,4 @@
-//! What is written down before a pod is bound: which volumes are for which claims, which devices, and who uses them.
+//! What is written before a pod is bound: the volumes of claims, the devices of claims, and the pods that use them.
 
 use super::Scheduler;
 use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, patch_status};
@@ -19,7 +19,7 @@ use holdfast_world::{Action, Verb};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How far what a pod waits for on its way has come.
+/// How far the volumes and devices that a pod waits for are.
 pub(super) enum Progress {
     Waiting,
     Done,
@@ -27,19 +27,20 @@ pub(super) enum Progress {
     DevicesFailed(String),
 }
 
-/// A step on the way to a binding.
+/// A step of PreBind.
 pub(super) enum Step {
-    /// What can be written at the same time.
+    /// Independent writes, sent at the same time.
     Write(Vec<Action>),
-    /// What claims get is written into them, when they are there.
+    /// Writes the allocations into the claims, once all claims exist.
     Reserve,
-    /// Claims that have devices now are not to go before they are given back. Protected before they have some, they
-    /// would be let go of at once by whoever lets go of those that have none.
+    /// Adds the finalizer to claims that have devices now, so that they stay until the devices are released. It comes
+    /// after the allocation: the controller that removes the finalizer from claims without devices would remove it at
+    /// once.
     Protect,
 }
 
 impl Scheduler {
-    /// What is to be written before the pod can be bound to the node, in the order in which it is written.
+    /// The steps before the pod can be bound to the node, in order.
     pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise, now: Time) -> VecDeque<Step> {
         let snapshot = &self.snapshot;
         let volumes = promise.volumes.iter();
@@ -60,14 +61,14 @@ impl Scheduler {
         promise.devices.iter().filter_map(|(claim, _)| protect(&self.snapshot, claim)).collect()
     }
 
-    /// Whether the claim that is made for the pod is there.
+    /// Whether the claim that is made for the pod exists.
     pub(super) fn is_made(&self, promise: &Promise) -> bool {
         let claim = promise.made.as_ref().map(|made| self.snapshot.device_claims.get(&made.claim.key));
         claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
     }
 
-    /// Notes in each claim of the pod who uses it, and which devices it got; and in the pod, what its containers have of
-    /// a claim that was made for it.
+    /// Writes the pod and the allocation into each of its claims; and into the pod's status, which container has what
+    /// of a claim that was made for it.
     pub(super) fn reservations(&self, pod: &Pod, promise: &Promise, now: Time) -> Vec<Action> {
         let cycle = Cycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
@@ -101,7 +102,7 @@ impl Scheduler {
         allocation.encode(claim, class, now)
     }
 
-    /// Gives back what was written down for a pod that is not bound after all.
+    /// Removes a pod that is not bound after all from its claims.
     pub(super) fn unreserve(&mut self, pod: &Pod, promise: &Promise) {
         for (key, _) in &promise.devices {
             let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
@@ -116,8 +117,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes its devices from a claim, so that others can be found. One that was made for extended resources of a pod
-    /// goes: the next one may ask for other devices.
+    /// Releases the devices of a claim, so that others can be found. A claim that was made for extended resources is
+    /// deleted instead: the next attempt may need other devices.
     pub(super) fn deallocate(&mut self, key: &Key) {
         let Some(claim) = self.snapshot.device_claims.get(key).filter(|claim| !claim.uid.is_empty()) else { return };
         if claim.is_extended {
@@ -136,7 +137,7 @@ impl Scheduler {
         self.order(action, Purpose::Nothing);
     }
 
-    /// How far what a pod on its way waits for is.
+    /// How far the volumes and devices of a pod in its binding cycle are.
     pub(super) fn progress(&self, key: &Key) -> Progress {
         let Some(way) = self.ways.get(key) else { return Progress::Done };
         let volumes = if way.promise.volumes.is_empty() { Progress::Done } else { self.volumes_progress(way) };
@@ -146,7 +147,7 @@ impl Scheduler {
         }
     }
 
-    /// The claims of a pod whose devices have to be made ready for it.
+    /// The claims of a pod whose devices have binding conditions.
     pub(super) fn awaited_devices(&self, pod: &Pod) -> Vec<Arc<Claim>> {
         let cycle = Cycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
@@ -170,7 +171,7 @@ impl Scheduler {
         progress
     }
 
-    /// Takes devices back that were not made ready, unless another pod waits for them, too.
+    /// Releases devices that did not become ready, unless another pod waits for them, too.
     pub(super) fn give_up_devices(&mut self, pod: &Pod) {
         for claim in self.awaited_devices(pod) {
             let is_own = claim.reserved_for.iter().all(|user| *user == pod.uid);
@@ -212,7 +213,7 @@ impl Scheduler {
     }
 }
 
-/// Holds a volume for a claim, or has one made for it where the node is.
+/// Binds a volume to a claim, or has one provisioned for the node.
 fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
     let claim = snapshot.volume_claims.get(claim)?;
     let Some(name) = volume else {
@@ -235,7 +236,7 @@ fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: 
         "uid": &*claim.uid,
         "resourceVersion": &*claim.version,
     });
-    // Whoever else wants this volume names its version, too: one of both is refused.
+    // Others who claim this volume send its resource version, too: one of the writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))

@@ -1,10 +1,11 @@
-//! What pods are told in their status: the condition `PodScheduled`, and the node that they are nominated to.
+//! Writes pods' statuses: the condition `PodScheduled` and the nominated node.
 //!
-//! One write of a pod's status is under way at a time, so that an older one never overtakes a newer one, and a pod is
-//! bound only when none is.
+//! At most one write of a pod's status is under way at a time, so an older write never overtakes a newer one. A pod is
+//! bound only while no write is under way.
 //!
-//! What a pod is told for which others go may wait for them, though not for long: by then it may be bound, and what it
-//! would have been told is past. Only where many pods are under way, so that somebody waits for the work that it makes.
+//! The status of a pod with victims may wait for the evictions, but only for seconds: by then the pod may be bound, and
+//! the write is no longer needed. It waits only while many pods are under way, so that other pods need the API server's
+//! time.
 
 use super::order::{Purpose, patch_status};
 use super::{Scheduler, wanted};
@@ -16,21 +17,21 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 
-/// How long what a pod is told may wait for its place: it is tried again after a second at the earliest.
+/// How long the status of a pod with victims may wait: the pod is tried again after a second at the earliest.
 const WAITS_AT_MOST: Time = 2 * SECOND;
 
-/// What is written to pods' statuses, and what waits to be.
+/// Writes of statuses under way, and those that wait.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     writing: HashMap<Key, Writing>,
-    /// Pods whose status waits, since when, the oldest first. Some were bound or told meanwhile.
+    /// Pods whose status waits, and since when, oldest first. Some may have been bound or written since.
     waiting: VecDeque<(Time, Key)>,
 }
 
 #[derive(Debug)]
 struct Writing {
     uid: Text,
-    /// The write under way; without one, the status waits.
+    /// The order of the write under way; `None`: the status waits.
     order: Option<u64>,
     /// The nomination that the status will show.
     nomination: Option<Option<Text>>,
@@ -39,17 +40,17 @@ struct Writing {
 }
 
 impl Statuses {
-    /// The nomination that a pod's status will show, where one is being written or waits to be.
+    /// The nomination that a pod's status will show once pending writes are done; `None`: no write changes it.
     pub fn nomination(&self, key: &Key) -> Option<Option<Text>> {
         self.writing.get(key).and_then(|writing| writing.nomination.clone())
     }
 
-    /// Whether nothing is being written to a pod's status.
+    /// Whether no write of the pod's status is under way.
     pub fn is_quiet(&self, key: &Key) -> bool {
         self.writing.get(key).is_none_or(|writing| writing.order.is_none())
     }
 
-    /// The pod is being bound, lies somewhere or is gone: what waits to be told is past.
+    /// The pod is being bound, is bound or is gone: drops its waiting status.
     pub fn forget(&mut self, key: &Key) {
         if self.is_quiet(key) {
             self.writing.remove(key);
@@ -68,7 +69,7 @@ impl Statuses {
 }
 
 impl Scheduler {
-    /// Has a pod's status say this, unless it says so already.
+    /// Writes a pod's status, unless it has this content already.
     pub(super) fn write_status(
         &mut self,
         pod: &Pod,
@@ -80,7 +81,7 @@ impl Scheduler {
         self.write_waiting(&pod.key);
     }
 
-    /// The same for a pod for which others go.
+    /// As `write_status`, for a pod with victims: the write may wait.
     pub(super) fn write_status_in_time(
         &mut self,
         pod: &Pod,
@@ -118,7 +119,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps what is to be written, with what waits already.
+    /// Merges a change of a status into what waits already.
     fn keep_status(&mut self, key: &Key, uid: &Text, status: Value, nomination: Option<Option<Text>>) {
         if let Some(writing) = self.statuses.writing.get_mut(key).filter(|writing| writing.uid == *uid) {
             writing.nomination = nomination.or(writing.nomination.take());
@@ -132,7 +133,7 @@ impl Scheduler {
         self.statuses.writing.insert(key.clone(), writing);
     }
 
-    /// Orders what waits, unless a write is under way: it follows that one then.
+    /// Orders the waiting write, unless a write is under way: then it follows that one.
     fn write_waiting(&mut self, key: &Key) {
         let Some(writing) = self.statuses.writing.get_mut(key).filter(|writing| writing.order.is_none()) else {
             return;
@@ -145,7 +146,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether it was written or refused: what it says is compared with what it should say when there is more to say.
+    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the status with what
+    /// it should be.
     pub(super) fn status_answered(&mut self, key: &Key, number: u64, now: Time) {
         let Some(writing) = self.statuses.writing.get_mut(key).filter(|writing| writing.order == Some(number)) else {
             return;
@@ -159,7 +161,7 @@ impl Scheduler {
     }
 }
 
-/// Whether the pod's condition says this already.
+/// Whether the pod's condition has this content already.
 fn says(pod: &Pod, reason: &str, message: &str) -> bool {
     let condition = pod.scheduled.as_ref();
     condition.is_some_and(|(scheduled, r, m)| !scheduled && **r == *reason && **m == *message)
@@ -175,14 +177,14 @@ fn unscheduled(pod: &Pod, reason: &str, message: &str, now: Time) -> Value {
     if pod.generation > 0 {
         condition["observedGeneration"] = pod.generation.into();
     }
-    // The time is that of the last change between true and false.
+    // The API's `lastTransitionTime` changes only between true and false.
     if pod.scheduled.as_ref().is_none_or(|(scheduled, ..)| *scheduled) {
         condition["lastTransitionTime"] = seconds(now).into();
     }
     condition
 }
 
-/// A moment as conditions tell it.
+/// A time as conditions show it.
 pub(super) fn seconds(now: Time) -> String {
     let moment = Timestamp::from_nanosecond(now).unwrap_or_default();
     holdfast_world::Time(moment).to_string()

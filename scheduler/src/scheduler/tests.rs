@@ -46,14 +46,14 @@ impl Scene {
         self.see(Kind::Pod, Key::new("default", name), pod(name, spec));
     }
 
-    /// Tries pods until there is none left, and keeps what is ordered.
+    /// Tries pods until none is left, and collects the orders.
     fn turn(&mut self) -> &mut Self {
         while self.scheduler.turn(self.now) {}
         self.orders.extend(self.scheduler.orders(self.now));
         self
     }
 
-    /// The first order that a text of it picks, in `verb resource/name/subresource` form.
+    /// Removes the first order whose text, `verb resource/name/subresource`, contains `text`.
     fn take(&mut self, text: &str) -> Order {
         let shown: Vec<String> = self.orders.iter().map(show).collect();
         let at = shown.iter().position(|shown| shown.contains(text));
@@ -74,7 +74,7 @@ impl Scene {
         self.turn();
     }
 
-    /// Answers an order that a text of it picks.
+    /// Answers the first order whose text contains `text`.
     fn answer(&mut self, text: &str, answer: Answer) -> Order {
         let order = self.take(text);
         self.scheduler.answer(order.number, answer, self.now);
@@ -86,7 +86,7 @@ impl Scene {
         self.orders.iter().map(show).collect()
     }
 
-    /// Has all writes of statuses done, those that follow from them too.
+    /// Lets all writes of statuses succeed, also those that follow from them.
     fn write_statuses(&mut self) {
         while let Some(at) = self.shown().iter().position(|order| order.contains("/status")) {
             let order = self.orders.remove(at);
@@ -95,7 +95,7 @@ impl Scene {
         }
     }
 
-    /// The condition that is being written for a pod, as reason and message.
+    /// The condition that is being written for a pod: reason and message.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
         let order = self.done(&format!("patch pods/{pod}/status"));
         let condition = &body(&order)["status"]["conditions"][0];
@@ -263,7 +263,7 @@ fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
     scene.pod("a", asks("1"));
     scene.turn();
     scene.pod("b", asks("1"));
-    // Something about the pod changes while it is being bound: it is not forgotten for that.
+    // The pod changes while it is being bound: its binding cycle goes on.
     let mut changed = pod("a", asks("1"));
     changed["metadata"]["labels"] = json!({"new": "label"});
     scene.see(Kind::Pod, Key::new("default", "a"), changed);
@@ -274,7 +274,7 @@ fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
     scene.scheduler.answer(told.number, Answer::Done(Value::Null), scene.now);
     scene.now += 2 * SECONDS;
     scene.turn();
-    // The place is another's by now, which is told as such.
+    // Another pod has the node by now: the status says so.
     assert!(scene.shown().iter().any(|order| order.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
@@ -353,7 +353,7 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
     scene.turn();
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
-    // One goes first, the other when that one is on its way.
+    // One victim is evicted first, the other once the first is on its way.
     let victims: Vec<String> = scene.shown().into_iter().filter(|order| order.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");
     for _ in 0..2 {
@@ -367,7 +367,8 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
         assert_eq!(body(&event)["related"]["name"], "urgent");
         scene.see(Kind::Pod, Key::new("default", &name), Value::Null);
     }
-    // When the first was gone the pod was tried again, and the one that was on its way was not asked once more.
+    // When the first victim was gone the pod was tried again; the other victim, which was on its way, was not evicted
+    // twice.
     scene.done("patch pods/urgent/status");
     assert!(scene.shown().iter().all(|order| !order.contains("DisruptionTarget")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
@@ -420,7 +421,7 @@ fn a_victim_of_two_pods_is_deleted_once() {
     scene.pod("most", urgent(30));
     scene.turn();
     scene.done("delete pods/victim");
-    // It is deleted, and nobody has seen that yet.
+    // The victim is deleted, and its own events do not show it yet.
     scene.pod("utmost", urgent(40));
     scene.turn();
     assert_eq!(orders(&scene, "DisruptionTarget") + orders(&scene, "delete"), 0, "{:#?}", scene.shown());

@@ -1,7 +1,8 @@
-//! The way of a pod from the decision for a node to its binding.
+//! The binding cycle of a pod: from the choice of a node to the binding.
 //!
-//! Most pods are bound at once. Some hold their places until others of their gang have theirs, some need volumes or
-//! devices written down for them first; these tell in their status where they are going before anything is done.
+//! Most pods are bound at once. Pods of gangs wait with a reserved node until others of their gang have nodes. Pods
+//! with volumes or devices need writes to these first; the status of such a pod is written before anything else, to
+//! nominate it to its node.
 
 use super::event::Saying;
 use super::order::{Ask, Purpose, bind};
@@ -26,44 +27,45 @@ pub(super) struct Way {
     pub node: Text,
     pub promise: Promise,
     pub stage: Stage,
-    /// What is still to be written before volumes are waited for; what stands together is written at the same time.
+    /// The steps to be written before volumes and devices are waited for; the writes of one step are sent at the same
+    /// time.
     steps: VecDeque<Step>,
-    /// When what it waits for takes too long.
+    /// When the wait is too long.
     deadline: Option<Time>,
-    /// Claims that were seen with the node that was chosen for them.
+    /// Claims that were seen with the chosen node in their annotation.
     pub selected: BTreeSet<Key>,
-    /// The objects of others that it waits for.
+    /// The objects of other components that it waits for.
     awaited: Vec<(Kind, Key)>,
-    /// Whether the pod's own events say that it lies there.
+    /// Whether the pod's own events show the node.
     seen: bool,
     /// The extender that binds it.
     binder: Option<usize>,
-    /// When it came to the point at which it is.
+    /// When it came to the present point.
     since: Time,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Holds its place for others of its gang since then, and for no longer than this.
+    /// Waits with a reserved node for others of its gang, since `began` and for at most `patience`.
     Waits {
         began: Time,
         patience: Time,
     },
-    /// Goes on as soon as its status tells where it goes.
+    /// Waits until the write of its status, with the nomination, is done.
     Tells,
     /// These writes are under way.
     Prepares(BTreeSet<u64>),
-    /// Waits for its volumes, and for its devices to be made ready.
+    /// Waits for its volumes and devices to become ready.
     Awaits,
-    /// Is bound as soon as nothing is being written to its status.
+    /// Is bound as soon as no write of its status is under way.
     Ready,
     Binding(u64),
-    /// Is bound, and its own event is yet to come.
+    /// Is bound; its own event is yet to come.
     Bound,
 }
 
 impl Way {
-    /// Whether nothing has been asked of the API server that makes the pod lie there.
+    /// Whether its binding was not requested yet.
     pub fn can_be_called_back(&self) -> bool {
         !matches!(self.stage, Stage::Ready | Stage::Binding(_) | Stage::Bound)
     }
@@ -73,17 +75,17 @@ impl Way {
     }
 }
 
-/// What comes next on a way.
+/// What comes next in PreBind.
 enum Next {
     Write(Vec<Action>),
     Wait,
     None,
 }
 
-/// How long a claim that was made may take to appear.
+/// How long a claim that was created may take to appear.
 const MADE_WITHIN: Time = 120 * SECOND;
 
-/// Why a way ends before its end.
+/// Why a binding cycle failed.
 pub(super) struct Fall {
     message: String,
     rejectors: Vec<&'static str>,
@@ -100,7 +102,7 @@ impl Fall {
     }
 }
 
-/// Of how many attempts one tells how long it was at each point.
+/// One in so many passed points is reported to metrics.
 const MEASURED: u64 = 10;
 
 impl Scheduler {
@@ -109,7 +111,7 @@ impl Scheduler {
         self.ways.values().filter(|way| matches!(way.stage, Stage::Binding(_))).count()
     }
 
-    /// Tells how long a pod was at the point which it leaves now, and has it come to the next.
+    /// Reports how long the pod was at a point that it leaves now.
     fn pass(&mut self, key: &Key, point: &'static str, plugin: &'static str, success: bool, now: Time) {
         let Some(way) = self.ways.get_mut(key) else { return };
         let (began, profile) = (std::mem::replace(&mut way.since, now), way.trying.profile);
@@ -120,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// The pod goes to the node.
+    /// Starts the binding cycle of a pod, and assumes it on the node.
     pub(super) fn set_out(&mut self, trying: Trying, node: Text, promise: Promise, now: Time) {
         let pod = trying.pod.clone();
         let steps = self.preparations(&pod, &node, &promise, now);
@@ -171,7 +173,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the next steps on a way that can be taken now.
+    /// Takes all steps of the binding cycle that can be taken now.
     pub(super) fn go_on(&mut self, key: &Key, now: Time) {
         loop {
             let quiet = self.statuses.is_quiet(key) || planted(Bug::BoundBeforeTold);
@@ -219,7 +221,7 @@ impl Scheduler {
         let Some(way) = self.ways.get(key) else { return Next::Wait };
         let (pod, promise) = (way.trying.pod.clone(), way.promise.clone());
         if matches!(way.steps.front(), Some(Step::Reserve)) && !self.is_made(&promise) {
-            // Its events tell the claim's uid, without which nothing is written into it.
+            // The claim's uid is known only from its event; writes into the claim need it.
             if way.deadline.is_none() {
                 self.wait_until(key, now + MADE_WITHIN);
             }
@@ -233,7 +235,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a pod wait for what others do to its volumes and devices.
+    /// Makes a pod wait for its volumes and devices.
     fn await_others(&mut self, key: &Key, now: Time) {
         self.stop_waiting(key);
         let Some(way) = self.ways.get(key) else { return };
@@ -272,7 +274,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a pod's way go on when one of these objects changes.
+    /// Continues the pod's binding cycle when one of these objects changes.
     fn await_changes(&mut self, key: &Key, awaited: Vec<(Kind, Key)>) {
         for place in &awaited {
             self.awaited.entry(place.clone()).or_default().insert(key.clone());
@@ -289,7 +291,7 @@ impl Scheduler {
         }
     }
 
-    /// An object changed for which pods wait on their way.
+    /// An object changed: continues the binding cycles that wait for it.
     pub(super) fn awaited_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         let Some(pods) = self.awaited.get(&(kind, object.clone())) else { return };
         for key in pods.clone() {
@@ -353,7 +355,7 @@ impl Scheduler {
 
     fn binding_failed(&mut self, key: &Key, why: &str, now: Time) {
         match self.ways.get(key).and_then(|way| way.binder) {
-            // Others bind in the place of one that may be missed.
+            // If an ignorable extender fails to bind, the next binder is tried.
             Some(extender) if self.configuration.extenders[extender].ignorable => self.bind(key, now),
             Some(_) => self.fall(key, Fall::error(why.to_owned()), now),
             None => {
@@ -365,7 +367,7 @@ impl Scheduler {
 
     pub(super) fn way_answered(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(way) = self.ways.get_mut(key) else { return };
-        // What is written into the claim comes right after it was made.
+        // The step behind the claim's creation is `Reserve`, so this answer is the one to the creation.
         let makes = way.promise.made.is_some() && matches!(way.steps.front(), Some(Step::Reserve));
         if makes && matches!(&way.stage, Stage::Prepares(open) if open.contains(&number)) {
             self.observed.push(Observed::ClaimMade { success: refusal.is_none() });
@@ -416,7 +418,7 @@ impl Scheduler {
         }
     }
 
-    /// The way ends here: the place is free again, and the pod waits for another.
+    /// The binding cycle failed: frees the node, and puts the pod back into the queue.
     pub(super) fn fall(&mut self, key: &Key, fall: Fall, now: Time) {
         self.stop_waiting(key);
         let Some(way) = self.ways.remove(key) else { return };
@@ -444,7 +446,7 @@ impl Scheduler {
             true => self.queue.done(key),
             false => self.requeue(key, failure(fall.rejectors), now),
         }
-        // For others it is as if the pod had lain there and gone.
+        // For waiting pods this is as if the pod had been on the node and gone.
         if let Some(mut gone) = assumed.map(|pod| Pod::clone(&pod)) {
             gone.node_name = Some(node);
             let event = Event { kind: Kind::Pod, key: key.clone(), seen: Seen::Pod(Some(gone.into()), None) };
@@ -453,12 +455,12 @@ impl Scheduler {
         }
     }
 
-    /// The pod gives its place to one that matters more before it lies there.
+    /// A pod of higher priority preempts this one before its binding was requested.
     pub(super) fn call_back(&mut self, key: &Key, why: &str, now: Time) {
         self.fall(key, Fall::refused(crate::plugins::default_preemption::NAME, why), now);
     }
 
-    /// Ends what takes too long.
+    /// Ends waits that are too long.
     pub(super) fn overdue(&mut self, now: Time) {
         while let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
             self.deadlines.pop_first();
@@ -476,7 +478,7 @@ impl Scheduler {
         }
     }
 
-    /// Why it ends that a pod waits for its devices, if it is for them that it waits.
+    /// The message if the pod waited for its devices too long; `None`: it waits for something else.
     fn late_devices(&self, key: &Key, now: Time) -> Option<String> {
         let way = self.ways.get(key)?;
         let plugin = self.profile(way.trying.profile).plugin(dynamic_resources::NAME);
@@ -489,7 +491,7 @@ impl Scheduler {
         late.map(|claim| format!("claim {} binding timeout", claim.key.name))
     }
 
-    /// Its devices were not made ready: they are given back, so that others can be found.
+    /// The devices did not become ready: releases them, so that others can be found.
     fn devices_failed(&mut self, key: &Key, why: &str, now: Time) {
         if let Some(pod) = self.ways.get(key).map(|way| way.trying.pod.clone()) {
             self.give_up_devices(&pod);
@@ -497,7 +499,7 @@ impl Scheduler {
         self.fall(key, devices_failed(why), now);
     }
 
-    /// A pod changed that may be on its way: its way ends when it is gone, or lies somewhere.
+    /// The pod itself changed: its binding cycle ends when the pod is gone or its own events show a node.
     pub(super) fn own_way(&mut self, key: &Key, now: Time) {
         let Some(way) = self.ways.get_mut(key) else { return };
         let same = self.snapshot.pod(way.key()).is_some_and(|pod| pod.uid == way.trying.pod.uid);
@@ -505,7 +507,7 @@ impl Scheduler {
             return;
         }
         if same && matches!(way.stage, Stage::Binding(_)) {
-            // The answer is yet to come, and tells whether it was this scheduler who bound it.
+            // The answer to the binding is yet to come, and tells whether this scheduler bound it.
             way.seen = true;
             return;
         }

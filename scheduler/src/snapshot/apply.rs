@@ -1,4 +1,4 @@
-//! Takes objects in.
+//! Applies changes of objects to the snapshot.
 
 use super::changes::Change;
 use super::event::{Event, Seen};
@@ -14,17 +14,17 @@ use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 
-/// What one object is now, on its way into its table.
+/// One object's new state, on its way into its table.
 struct News<'a> {
     pool: &'a mut Pool,
     key: &'a Key,
     object: Option<&'a Value>,
-    /// Whether it changes anything that is looked at: most statuses do not.
+    /// Whether the change affects a field that the scheduler reads: most changes of statuses do not.
     shows: bool,
 }
 
 impl News<'_> {
-    /// Puts the object into its table, or takes it away, and tells what was there and what is.
+    /// Puts the object into its table, or removes it, and returns the object before and after.
     fn put<T: PartialEq>(
         &mut self,
         table: &mut Table<T>,
@@ -41,7 +41,8 @@ impl News<'_> {
 }
 
 impl Snapshot {
-    /// Takes in what an object is now; `None`: it is gone. Says what it was and is, unless there was nothing and is nothing.
+    /// Applies the new state of an object; `None`: it is gone. Returns the object before and after, unless it is absent
+    /// in both.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<Event> {
         let seen = match kind {
             Kind::Pod => {
@@ -54,7 +55,7 @@ impl Snapshot {
         seen.event(kind, key)
     }
 
-    /// The same of a pod as it is stored.
+    /// As [`Snapshot::apply`], for a pod as it is stored.
     pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<Event> {
         let pod = json.map(|json| Pod::read(&mut self.pool, key.clone(), json));
         self.apply_pod(key, pod).event(Kind::Pod, key)
@@ -135,7 +136,7 @@ impl Snapshot {
         seen
     }
 
-    /// Puts a claim of devices in the place of what was there under its key.
+    /// Replaces the ResourceClaim of this key.
     pub(super) fn put_device_claim(&mut self, key: &Key, after: Option<Arc<device::Claim>>) {
         let before = match &after {
             Some(after) => self.device_claims.insert(key.clone(), after.clone()),
@@ -147,7 +148,7 @@ impl Snapshot {
 
     fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> Seen {
         let was_assumed = self.is_assumed(key);
-        // A pod that is done holds nothing any more: as far as this goes, it is gone.
+        // A finished pod holds no resources any more: for the scheduler it is gone.
         let mut after = pod.filter(|pod| !pod.finished);
         if let Some(pod) = &mut after {
             self.share_template(pod);
@@ -158,16 +159,17 @@ impl Snapshot {
         let is_made = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_made && let Some(placed) = &mut before {
-            // Pods that wait for this one learn of it when it is placed: nobody told them when that was assumed.
+            // Pods that wait for this pod learn of its placement from this event, because assuming it made none: report
+            // it as not placed before.
             Arc::make_mut(placed).node_name = None;
         }
         Seen::Pod(before, self.pods.get(key).cloned())
     }
 
-    /// Puts a pod in the place of what was there under its key, and says what that was.
+    /// Replaces the pod of this key, and returns the pod before.
     pub(super) fn put_pod(&mut self, key: &Key, after: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
         let before = self.pods.remove(key);
-        // Most events of a pod that lies on a node change nothing that anybody looks at here.
+        // Most changes of a bound pod affect nothing that the scheduler reads.
         if let (Some(before), Some(after)) = (&before, &after)
             && before.lies_as(after)
         {
@@ -185,7 +187,7 @@ impl Snapshot {
         before
     }
 
-    /// Replaces a pod on its node by one that holds the same.
+    /// Replaces a pod on its node by one that holds the same resources.
     fn swap_pod(&mut self, before: &Pod, pod: Arc<Pod>) {
         let Some(id) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
         if before.started != pod.started {
@@ -256,7 +258,7 @@ impl Snapshot {
         }
     }
 
-    /// Counts a pod that came to lie on a node, or left it, among the users of its claims.
+    /// Counts a pod that came to a node, or left it, among the users of its volume claims.
     fn count_claims(&mut self, pod: &Pod, lies: bool) {
         for (claim, _) in pod.volume_claims() {
             let users = self.claim_users.get(&claim).copied().unwrap_or(0);
@@ -267,7 +269,7 @@ impl Snapshot {
         }
     }
 
-    /// Notes that a pod which may say something about others came to lie on a node, or left it.
+    /// Indexes a pod with pod (anti-)affinity that came to a node, or left it.
     fn note_affinity(&mut self, id: NodeId, pod: &Pod, lies: bool) {
         for place in pod.template.pod_affinity.reach.places() {
             if lies {
@@ -383,7 +385,7 @@ impl Snapshot {
 
     fn count_images(&mut self, node: &Node, by: i64) {
         for (name, size) in &node.images {
-            // The first size that was seen of an image counts.
+            // If nodes report different sizes of an image, the first one counts.
             let (_, nodes) = self.images.entry(name.clone()).or_insert((*size, 0));
             *nodes += by;
             if *nodes <= 0 {
@@ -392,9 +394,10 @@ impl Snapshot {
         }
     }
 
-    /// Gives a pod the one copy of its template, and that copy's number.
+    /// Replaces a pod's template by the shared equal one, and sets its number.
     fn share_template(&mut self, pod: &mut Pod) {
-        /// Several controllers make pods at once, and nodes of several zones take them.
+        /// Several controllers make pods at once, and nodes of several zones take them, so more than one template is
+        /// recent.
         const LAST_MAX: usize = 16;
         if let Some((_, shared, id)) = self.last_templates.iter().find(|(last, ..)| Arc::ptr_eq(last, &pod.template)) {
             (pod.template, pod.template_id) = (shared.clone(), *id);
@@ -422,7 +425,7 @@ impl Snapshot {
 }
 
 impl Pod {
-    /// Whether nothing differs that matters where the pod lies.
+    /// Whether the two pods are equal in everything that counts on their node.
     fn lies_as(&self, other: &Pod) -> bool {
         self.node_name.is_some()
             && self.node_name == other.node_name
@@ -438,9 +441,9 @@ fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation>
     claim.as_ref()?.allocation.as_ref()
 }
 
-/// Devices that were promised stay promised until the claim itself says to whom they went.
+/// Keeps devices promised to a claim until the claim's own status says which devices it has.
 fn keep_promises(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
-    // A claim that was promised before it was made has no uid yet.
+    // A promised claim that is yet to be made has no uid.
     let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
     let Some(before) = before.filter(|before| before.promised && same(before)) else { return };
     if after.allocation.is_none() {

@@ -1,4 +1,4 @@
-//! What was decided and is not yet seen to be done.
+//! Decisions whose effect is not yet seen: assumed pods, with the volumes and devices reserved for them.
 
 use super::Snapshot;
 use super::changes::Change;
@@ -9,7 +9,7 @@ use crate::object::{Key, Kind, Text};
 use crate::plugins::{dynamic_resources, volume_binding};
 use std::sync::Arc;
 
-/// What a placement promised.
+/// What is reserved for an assumed pod.
 #[derive(Debug, Clone)]
 pub(super) struct Assumed {
     uid: Text,
@@ -18,19 +18,19 @@ pub(super) struct Assumed {
     devices: Vec<Key>,
 }
 
-/// What a place comes with: volumes and devices that were chosen with it.
+/// The volumes and devices that were chosen for a pod together with its node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promise {
-    /// Each volume claim that is not bound yet: the volume that it gets, `None` where one is to be made.
+    /// Each volume claim that is not bound yet, and the volume that it gets; `None`: a volume is to be provisioned.
     pub volumes: Vec<(Key, Option<Text>)>,
-    /// Each device claim that had no devices yet.
+    /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
-    /// One of those, if it is yet to be made.
+    /// The claim among `devices` that is yet to be made, if there is one.
     pub made: Option<Arc<Made>>,
 }
 
 impl Promise {
-    /// The plug-in that writes down what comes with the place, if anything does.
+    /// The plug-in whose PreBind writes these choices, if there are any.
     pub fn prepared_by(&self) -> Option<&'static str> {
         match (self.volumes.is_empty(), self.devices.is_empty()) {
             (true, true) => None,
@@ -41,7 +41,7 @@ impl Promise {
 }
 
 impl Snapshot {
-    /// Takes for granted that a pod will lie on a node, until its own events say so or [`Snapshot::forget`] is called.
+    /// Counts a pod as bound to a node, until its own events say so or [`Snapshot::forget`] is called.
     pub fn assume(&mut self, key: &Key, node: &Text, promise: &Promise) {
         let Some(pod) = self.pods.get(key) else { return };
         let assumed = Assumed {
@@ -67,7 +67,7 @@ impl Snapshot {
         self.promises_changed(&promise.volumes, devices);
     }
 
-    /// Takes a placement back that was not made.
+    /// Takes back an assumption whose binding failed.
     pub fn forget(&mut self, key: &Key) {
         let Some(assumed) = self.assumed.remove(key) else { return };
         if let Some(pod) = self.pods.get(key) {
@@ -78,7 +78,7 @@ impl Snapshot {
         self.release(&assumed);
     }
 
-    /// Gives back what was promised with a place.
+    /// Frees what was reserved for an assumed pod.
     fn release(&mut self, assumed: &Assumed) {
         for (claim, volume) in &assumed.volumes {
             self.release_volume(claim, volume.as_ref());
@@ -86,7 +86,7 @@ impl Snapshot {
         for claim in &assumed.devices {
             let is = |which: fn(&Claim) -> bool| self.device_claims.get(claim).is_some_and(|claim| which(claim));
             if is(|claim| claim.uid.is_empty()) {
-                // It was never made.
+                // The claim was never made.
                 self.put_device_claim(claim, None);
             } else if is(|claim| claim.promised) {
                 self.promise_devices(claim, None);
@@ -95,7 +95,7 @@ impl Snapshot {
         self.promises_changed(&assumed.volumes, assumed.devices.iter());
     }
 
-    /// Promises devices to a claim, or takes back what was promised to it.
+    /// Promises devices to a claim, or takes the promise back.
     fn promise_devices(&mut self, key: &Key, allocation: Option<&Allocation>) {
         let Some(claim) = self.device_claims.get(key) else { return };
         let mut claim = Claim::clone(claim);
@@ -116,7 +116,7 @@ impl Snapshot {
         self.assumed.contains_key(key)
     }
 
-    /// Notes that a pod is nominated to a node, or to none any more, before its status says so.
+    /// Records the nomination of a pod, or its end, before the pod's status shows it.
     pub fn nominate(&mut self, key: &Key, node: Option<Text>) {
         let Some(pod) = self.pods.get(key).filter(|pod| pod.nominated != node) else { return };
         let mut nominated = Pod::clone(pod);
@@ -124,7 +124,8 @@ impl Snapshot {
         self.put_pod(key, Some(Arc::new(nominated)));
     }
 
-    /// An event of a pod that was placed here and does not say so yet does not undo the placement.
+    /// A change of an assumed pod that does not show its node yet keeps the assumption; one that shows it ends the
+    /// assumption as fulfilled.
     pub(super) fn keep_assumption(&mut self, pod: &mut Pod) {
         let Some(assumed) = self.assumed.get(&pod.key) else { return };
         if pod.uid != assumed.uid || pod.node_name.as_ref().is_some_and(|node| *node != assumed.node) {
@@ -136,7 +137,7 @@ impl Snapshot {
         }
     }
 
-    /// The pod that was placed is gone, or lies elsewhere: what was promised to it is free.
+    /// The assumed pod is gone, or bound to another node: frees what was reserved for it.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

@@ -1,4 +1,4 @@
-//! What changed, in order, for those who keep something that they worked out from a snapshot.
+//! The list of changes, in order, for caches of results that follow from a snapshot.
 
 use super::node_info::NodeId;
 use crate::object::pod::Pod;
@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A pod came to lie on a node.
+    /// A pod came to a node.
     Placed(NodeId, Arc<Pod>),
     /// A pod left a node.
     Left(NodeId, Arc<Pod>),
-    /// What a node says about itself, aside from what [`Change::Reshaped`] means; or a pod was, or is no more, nominated to it.
+    /// The node object changed, but not as [`Change::Reshaped`] says; or a pod was nominated to the node, or is no
+    /// longer.
     Node(NodeId),
-    /// A pod on this node says something else about itself of which no more hangs than who goes first.
+    /// A pod on this node changed in a field that decides only which victims go first.
     Pods(NodeId),
-    /// A node came, went, or has other labels or taints: what counts pods by place counts those on it elsewhere.
+    /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
     Reshaped(NodeId),
-    /// What plug-ins look at of an object of this kind, which is neither a pod nor a node.
+    /// An object that is neither a pod nor a node changed in fields that plug-ins read.
     Object(Kind, Key),
 }
 
-/// The newest changes. Who has missed more than are kept starts anew.
+/// The newest changes. A reader that has missed more than are kept starts anew.
 #[derive(Debug, Default)]
 pub struct Changes {
     next: u64,
     kept: VecDeque<Change>,
 }
 
-/// How many changes are kept.
 const KEPT: usize = 1 << 16;
 
 impl Changes {
@@ -41,12 +41,12 @@ impl Changes {
         self.next += 1;
     }
 
-    /// Where the next change will be.
+    /// The number of the next change.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The changes from `at` on; `None` when some of them are no longer kept.
+    /// The changes from number `at` on; `None`: some of them are no longer kept.
     pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &Change>> {
         let missed = usize::try_from(self.next.checked_sub(at)?).ok()?;
         (missed <= self.kept.len()).then(|| self.kept.range(self.kept.len() - missed..))

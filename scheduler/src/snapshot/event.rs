@@ -1,11 +1,11 @@
-//! What happened to an object, for those who wait for a place, and its name in metrics.
+//! What happened to an object, as waiting pods are told of it, and its name in metrics.
 
 use crate::object::node::Node;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, device, volume};
 use std::sync::Arc;
 
-/// What an object was and is. Who waits for a place may be told by it that there is one now.
+/// An object's change. It may make waiting pods schedulable.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub kind: Kind,
@@ -13,7 +13,7 @@ pub struct Event {
     pub seen: Seen,
 }
 
-/// The object before and after; of most kinds only whether it was there before and is now.
+/// The object before and after; of most kinds only whether it existed before and exists now.
 #[derive(Debug, Clone)]
 pub enum Seen {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
@@ -28,12 +28,12 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// What happened to the object, unless there was nothing and is nothing.
+    /// The event of this change; `None`: the object is absent before and after.
     pub(super) fn event(self, kind: Kind, key: &Key) -> Option<Event> {
         (self.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen: self })
     }
 
-    /// Whether the object was there before, and whether it is now.
+    /// Whether the object existed before, and whether it exists now.
     pub fn presence(&self) -> (bool, bool) {
         fn both<T>(one: &Option<T>, other: &Option<T>) -> (bool, bool) {
             (one.is_some(), other.is_some())
@@ -52,11 +52,12 @@ impl Seen {
     }
 }
 
-/// The names of what happens to objects of a kind that are told of as a whole: that one comes, changes, and goes.
+/// The metric names of a kind's events: for an added, a changed and a deleted object.
 type Labels = [&'static str; 3];
 
 impl Event {
-    /// Whether it is about no pod, or about one that has a place on a node, had one, or was to have one.
+    /// Whether the event is about an object that is no pod, or about a pod that is or was on a node or nominated to
+    /// one.
     pub fn is_about_places(&self) -> bool {
         let has_place = |pod: &Arc<Pod>| pod.node_name.is_some() || pod.nominated.is_some();
         match &self.seen {
@@ -65,7 +66,7 @@ impl Event {
         }
     }
 
-    /// The event's name, as metrics tell it. `None`: nobody waits for anything like it.
+    /// The event's name in metrics. `None`: no waiting pod reacts to such events.
     pub fn label(&self) -> Option<&'static str> {
         match &self.seen {
             Seen::Pod(before, after) => pod_label(before.as_deref(), after.as_deref()),
@@ -116,7 +117,7 @@ fn labels(kind: Kind) -> Option<Labels> {
             "resource.k8s.io/ResourceSliceUpdate",
             "resource.k8s.io/ResourceSliceDelete",
         ],
-        // Rules say something about the devices of slices.
+        // A rule taints devices of slices, so it counts as a change of slices.
         Kind::DeviceTaintRule => ["resource.k8s.io/ResourceSliceUpdate"; 3],
         Kind::DeviceClass =>
             ["resource.k8s.io/DeviceClassAdd", "resource.k8s.io/DeviceClassUpdate", "resource.k8s.io/DeviceClassDelete"],
@@ -126,7 +127,7 @@ fn labels(kind: Kind) -> Option<Labels> {
     })
 }
 
-/// The first of the things that changed about a node that make it another one for pods.
+/// The name of the first change of a node that matters to pods.
 fn node_label(before: &Node, after: &Node) -> Option<&'static str> {
     let changes = [
         (before.unschedulable && !after.unschedulable, "NodeUpdateNodeTaint"),

@@ -1,4 +1,4 @@
-//! Which classes of devices extended resources stand for, and the claims that were made for pods which ask for such.
+//! The DeviceClasses of extended resources, and the claims that were made for pods with such resources.
 
 use super::Snapshot;
 use crate::object::device::{Claim, Class};
@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
 pub(super) struct Extended {
-    /// The classes that name each resource, those first that count: the newest, and of several the first by name.
+    /// The classes that name each resource. The first of a set is used: the newest, and among equally old ones the
+    /// first by name.
     classes: BTreeMap<Text, BTreeSet<(Reverse<i128>, Text)>>,
     /// The claim that was made for each pod, by the pod's uid.
     claims: HashMap<Text, Key>,
@@ -45,8 +46,7 @@ impl Extended {
 }
 
 impl Snapshot {
-    /// The class of the devices that an extended resource stands for: none, unless the feature gate DRAExtendedResource
-    /// is on.
+    /// The DeviceClass of an extended resource; `None` without the feature gate DRAExtendedResource.
     pub fn class_for(&self, resource: &str) -> Option<Text> {
         if !self.extended_resources || !may_be_devices(resource) {
             return None;

@@ -1,5 +1,6 @@
-//! What decisions rest on: nodes with their pods, and everything else that plug-ins look at, with the indexes that they
-//! need. It is fed one object at a time ([`Snapshot::apply`]), in process from the log or from lists and watches.
+//! Everything that decisions rest on: nodes with their pods, and all other objects that plug-ins read, with the indexes
+//! that they need. It is fed one object at a time ([`Snapshot::apply`]), from the log in the same process or from lists
+//! and watches.
 
 mod apply;
 pub mod assume;
@@ -33,10 +34,10 @@ use std::sync::{Arc, Mutex};
 
 pub use event::{Event, Seen};
 
-/// Objects by key, those of one namespace beside each other.
+/// Objects by key; those of one namespace are neighbours.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
 
-/// Pods, those that matter more before others.
+/// Pods, higher priority first.
 type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
 
 #[derive(Debug, Default)]
@@ -44,32 +45,32 @@ pub struct Snapshot {
     pool: Pool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
-    /// The templates that the last pods came with, the shared ones equal to them, and their numbers.
+    /// The templates of the last pods, the shared templates equal to them, and the numbers of these.
     last_templates: VecDeque<(Arc<Template>, Arc<Template>, u64)>,
     sweep_templates_at: usize,
 
     nodes: Vec<Option<NodeInfo>>,
     free: Vec<NodeId>,
     by_name: HashMap<Text, NodeId>,
-    /// Pods that lie on nodes which are not known, by the node's name.
+    /// Pods bound to unknown nodes, by the node's name.
     homeless: HashMap<Text, Vec<Arc<Pod>>>,
     pods: HashMap<Key, Arc<Pod>>,
-    /// On how many nodes each label is.
+    /// For each label key, the number of nodes that have it.
     label_keys: HashMap<Text, usize>,
-    /// The values of those labels by which somebody counts pods.
+    /// Numbers for the values of those label keys that some plug-in counts pods by.
     numbers: Mutex<HashMap<Text, Numbers>>,
-    /// Pods on nodes that say something about other pods, with their nodes, by the namespace of those others; those that
-    /// may mean pods of any namespace under none.
+    /// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None`: any
+    /// namespace.
     with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
-    /// Pods that wait for a place, by the node that they are nominated to.
+    /// Waiting pods, by the node that they are nominated to.
     nominated: BTreeMap<Text, ByPriority>,
-    /// Where pods lie that were placed here, until their own events say so.
+    /// Pods that were decided here and whose own events do not show their node yet.
     assumed: HashMap<Key, assume::Assumed>,
-    /// The size of each image, and on how many nodes it is.
+    /// The size of each image, and the number of nodes that have it.
     images: HashMap<Text, (i64, i64)>,
     /// How many pods on known nodes use each volume claim.
     claim_users: HashMap<Key, usize>,
-    /// Who waits or lies in each gang.
+    /// The members of each gang, waiting and placed.
     gangs: BTreeMap<Gang, BTreeSet<Key>>,
 
     pub namespaces: Table<Labels>,
@@ -81,7 +82,7 @@ pub struct Snapshot {
     pub volume_claims: Table<volume::Claim>,
     pub storage_classes: Table<volume::Class>,
     pub csi_nodes: Table<volume::CsiNode>,
-    /// CSI drivers that want room to be checked before volumes are made.
+    /// Whether each CSI driver has its capacity checked before volumes are provisioned.
     pub csi_drivers: Table<bool>,
     pub capacities: Table<volume::Capacity>,
     pub attachments: Table<volume::Attachment>,
@@ -90,15 +91,15 @@ pub struct Snapshot {
     pub device_classes: Table<device::Class>,
     pub device_taint_rules: Table<TaintRule>,
     pub workloads: Table<Workload>,
-    /// Whether extended resources may be devices.
+    /// Whether extended resources may be satisfied by devices.
     pub extended_resources: bool,
     extended: Extended,
-    /// The slices of devices by their pools, and which devices claims have: they follow from the tables.
+    /// The ResourceSlices by their pools, and the devices that claims have: indexes of the tables above.
     pub(crate) device_pools: Pools,
     pub(crate) devices_taken: Taken,
-    /// For searches that must end in time.
+    /// The clock of searches that have a time limit.
     pub clock: Clock,
-    /// What searches for devices leave to the ones after them.
+    /// Results that a search for devices leaves to the searches after it.
     pub searches: Arc<Searches>,
 
     changes: Changes,
@@ -109,7 +110,7 @@ impl Snapshot {
         Snapshot::default()
     }
 
-    /// A snapshot of what is looked at with a configuration.
+    /// A snapshot with the indexes and gates that a configuration needs.
     pub fn with(configuration: &Configuration) -> Self {
         let mut snapshot = Snapshot::new();
         snapshot.extended_resources = configuration.extended_resources;
@@ -119,12 +120,12 @@ impl Snapshot {
         snapshot
     }
 
-    /// Reads the limits of those pods that are told from now on, too.
+    /// Reads the limits of pods, too, from the next pod on.
     pub fn read_limits(&mut self) {
         self.pool.reads_limits = true;
     }
 
-    /// The nodes, in an order that lasts as long as they do.
+    /// The nodes. Their order stays the same as long as they exist.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         self.nodes.iter().flatten()
     }
@@ -158,42 +159,42 @@ impl Snapshot {
         self.pods.len()
     }
 
-    /// How many pods were given a place and do not say so yet.
+    /// How many pods are assumed.
     pub fn assumed_count(&self) -> usize {
         self.assumed.len()
     }
 
-    /// The pods on nodes that may say something about pods of a namespace. What is said about pods of others costs
-    /// nothing here.
+    /// The bound pods whose affinity terms may select pods of this namespace. Pods whose terms select only other
+    /// namespaces cost nothing here.
     pub fn pods_with_affinity(&self, namespace: &Text) -> impl Iterator<Item = (NodeId, &Arc<Pod>)> {
         let places = [None, Some(namespace.clone())];
         let found = places.into_iter().filter_map(|place| self.with_affinity.get(&place)).flatten();
         found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
     }
 
-    /// Whether any node has a label of this name: those that none has make no places.
+    /// Whether any node has a label of this key: a key that no node has makes no topology domains.
     pub fn is_label_of_nodes(&self, key: &Text) -> bool {
         self.label_keys.contains_key(key)
     }
 
-    /// Pods that wait, nominated to this node: those that matter at least as much as this before others.
+    /// Waiting pods nominated to this node with at least this priority, higher priority first.
     pub fn nominated_to(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
         let pods = self.nominated.get(node).into_iter().flatten();
         pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority >= priority)
     }
 
-    /// Pods that wait, nominated to this node, which matter less than this.
+    /// Waiting pods nominated to this node with a lower priority, lowest first.
     pub fn nominated_below(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
         let pods = self.nominated.get(node).into_iter().flatten().rev();
         pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority < priority)
     }
 
-    /// The names of nodes to which pods that wait are nominated.
+    /// The names of nodes that waiting pods are nominated to.
     pub fn nominations(&self) -> impl Iterator<Item = &Text> {
         self.nominated.keys()
     }
 
-    /// The size of an image that is on some node, and on how many.
+    /// The size of an image that some node has, and the number of nodes that have it.
     pub fn image(&self, name: &str) -> Option<(i64, i64)> {
         self.images.get(name).copied()
     }
@@ -203,7 +204,7 @@ impl Snapshot {
         self.claim_users.get(claim).copied().unwrap_or(0)
     }
 
-    /// The labels of a namespace; none when it is not known.
+    /// The labels of a namespace; empty if the namespace is unknown.
     pub fn namespace_labels(&self, namespace: &Text) -> Arc<Labels> {
         let key = Key { namespace: "".into(), name: namespace.clone() };
         self.namespaces.get(&key).cloned().unwrap_or_default()
@@ -214,7 +215,7 @@ impl Snapshot {
         self.gangs.get(gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
-    /// How many times the slices of a pool of devices were looked through.
+    /// How often the slices of a device pool were scanned.
     pub fn pools_gathered(&self) -> u64 {
         self.device_pools.gathered()
     }

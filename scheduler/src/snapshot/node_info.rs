@@ -1,4 +1,4 @@
-//! A node with the pods on it and their sums.
+//! A node with its pods and the sums of their resources.
 
 use crate::object::Key;
 use crate::object::node::Node;
@@ -6,19 +6,19 @@ use crate::object::pod::Pod;
 use crate::object::resources::Resources;
 use std::sync::Arc;
 
-/// The number of a node in a snapshot. A node that goes leaves its number to one that comes.
+/// The number of a node in a snapshot. The number of a removed node is used again for a new one.
 pub type NodeId = usize;
 
-/// A node, what lies on it, and what that comes to.
+/// A node, its pods, and the sums of their resources.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
     pub id: NodeId,
     pub node: Arc<Node>,
-    /// In the order in which they came.
+    /// In the order in which the pods came.
     pub pods: Vec<Arc<Pod>>,
-    /// What the pods hold, as filters count it.
+    /// The sum of the pods' requests, as filters count them.
     pub held: Resources,
-    /// What the pods hold, as scores by allocation count it.
+    /// The sum of the pods' requests, as the scores by allocation count them.
     pub held_scored: Resources,
 }
 
@@ -45,8 +45,8 @@ impl NodeInfo {
         Some(pod)
     }
 
-    /// Anybody may make a pod that asks for more than fits into a number. When it goes, what others hold must not be
-    /// forgotten with it.
+    /// Sums anew. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
+    /// would lose the requests of the others.
     fn sum_up(&mut self) {
         (self.held, self.held_scored) = Default::default();
         for pod in &self.pods {

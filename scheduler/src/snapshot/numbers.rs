@@ -1,4 +1,4 @@
-//! Numbers for the values of a label, alike for all who count pods by place.
+//! Numbers for the values of a label, shared by all plug-ins that count pods by topology domain.
 
 use super::Snapshot;
 use super::node_info::NodeId;
@@ -6,11 +6,11 @@ use crate::object::Text;
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-/// No number: the node has no such label.
+/// The node does not have the label.
 pub const NONE: u32 = u32::MAX;
 
-/// The values that nodes have for one label, numbered. A value that the last node loses leaves its number to another
-/// one, and no node keeps its number while its value changes without being told of among the changes.
+/// The values that nodes have for one label, numbered. When the last node loses a value, its number is used again for
+/// another value. A node whose number changes meaning is always listed in the snapshot's changes.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     of_node: Vec<u32>,
@@ -29,7 +29,7 @@ impl Numbers {
         numbers
     }
 
-    /// A node has another value for the label.
+    /// A node's value for the label changed.
     pub fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
         if before == after {
             return;
@@ -66,17 +66,17 @@ impl Numbers {
 }
 
 impl Snapshot {
-    /// The number of the value that each node has for a label, by the node's number.
+    /// The number of each node's value for a label, by the node's number.
     pub fn label_numbers(&self, key: &Text) -> Vec<u32> {
         self.with_numbers(key, |numbers| numbers.of_node.clone()).unwrap_or_default()
     }
 
-    /// The number of the value that a node has for a label.
+    /// The number of a node's value for a label.
     pub fn label_number(&self, key: &Text, node: NodeId) -> u32 {
         self.with_numbers(key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
-    /// Shows the numbers for a label, which are made for the first who asks. `None`: no node has the label.
+    /// Calls `show` with the numbers for a label, which are made at the first call. `None`: no node has the label.
     fn with_numbers<T>(&self, key: &Text, show: impl FnOnce(&Numbers) -> T) -> Option<T> {
         if !self.is_label_of_nodes(key) {
             return None;

@@ -53,7 +53,7 @@ impl Cluster {
         self.apply(kind, key)
     }
 
-    /// Changes an object and lets the snapshot see it.
+    /// Changes an object and applies the change to the snapshot.
     pub fn change(&mut self, kind: &str, key: &Key, change: impl FnOnce(&mut Value)) -> Vec<Event> {
         if let Some(object) = self.objects.get_mut(&(kind.into(), key.clone())) {
             change(object);
@@ -64,12 +64,12 @@ impl Cluster {
     fn apply(&mut self, kind: &str, key: &Key) -> Vec<Event> {
         let object = self.objects.get(&(kind.to_owned(), key.clone()));
         let Some(kind) = Kind::named(kind) else { return Vec::new() };
-        // As a scheduler reads it, which need not be whole.
+        // Only the fields that the scheduler reads.
         let seen = object.map(|object| kind.glance().look(object.to_string().as_bytes()).document);
         self.snapshot.apply(kind, key, seen.as_ref()).into_iter().collect()
     }
 
-    /// Puts in the uids of objects that were made before.
+    /// Fills in the uids of objects that were created before.
     fn fill(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// What defaults and admission plug-ins make of a new pod.
+    /// Applies defaults and admission plug-ins to a new pod.
     fn admit(&self, pod: &mut Value) {
         let class = |kind: &str, name: &Value| {
             self.objects.get(&(kind.to_owned(), Key::cluster(name.as_str().unwrap_or("")))).cloned().unwrap_or_default()
@@ -147,7 +147,7 @@ fn complete_container(container: &mut Value, host_network: bool) {
     }
 }
 
-/// What is asked for the pod as a whole: where only limits are given, they are asked for too, unless containers ask.
+/// Pod-level requests: a pod-level limit is also the request, unless a container requests the resource.
 fn complete_whole(spec: &mut Value) {
     let limits: Map = spec["resources"]["limits"].as_object().cloned().unwrap_or_default();
     for (name, amount) in limits {

@@ -1,4 +1,4 @@
-//! Compares what was recorded with what is decided.
+//! Compares recorded decisions with those made here.
 
 use holdfast_scheduler::Outcome;
 use holdfast_scheduler::plan::{Nomination, Plan, Scores};
@@ -78,7 +78,7 @@ fn preemption(wanted: &Value, plan: &Plan, differences: &mut Differences) {
         return differences.unless("preemption", false, || "none was tried".into());
     };
     let candidates = got.candidates.iter().map(|one| {
-        // Among those that matter alike the order is anybody's.
+        // The order of pods of equal importance is not fixed.
         let mut victims: Vec<_> = one.victims.iter().map(|pod| pod.key.to_string()).collect();
         victims.sort();
         (one.node.to_string(), json!({"pdbViolations": one.violations, "victims": victims}))
@@ -105,7 +105,7 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({"plugin": refusal.plugin, "code": refusal.code.name(), "reasons": reasons})
 }
 
-/// Reasons come in any order.
+/// The order of reasons is not fixed.
 fn tidy(refusal: &Value) -> Value {
     let mut refusal = refusal.clone();
     if refusal.is_object() {
@@ -140,7 +140,7 @@ pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     }
 }
 
-/// What the place came with: how many devices each claim has, which volumes were chosen.
+/// The volumes and devices chosen with the node: how many devices each claim has, and which volumes.
 pub fn promise(wanted: &Value, promise: &Promise, differences: &mut Differences) {
     for (claim, allocation) in &promise.devices {
         let devices = wanted["resourceClaims"][claim.to_string()]["devices"].as_array().map_or(0, Vec::len);
@@ -160,7 +160,7 @@ pub fn promise(wanted: &Value, promise: &Promise, differences: &mut Differences)
     }
 }
 
-/// What a pod without a place is told, and who goes for it.
+/// The message for an unschedulable pod, and the victims.
 pub fn unschedulable(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let Outcome::Unschedulable(why) = &plan.outcome else { return };
     differences.unless("node", wanted["node"].is_null(), || format!("none, not {}", wanted["node"]));

@@ -1,5 +1,5 @@
-//! What Kubernetes' scheduler decided, scenario by scenario, and what is decided here: which nodes are refused and why,
-//! every score, the message, the victims.
+//! Compares the decisions of Kubernetes' scheduler, scenario by scenario, with those made here: which nodes are refused
+//! and why, every score, the message, the victims.
 //!
 //! `FACTS=name cargo test -p holdfast-scheduler --test facts` plays the scenarios whose names contain `name` and prints
 //! every difference.
@@ -65,7 +65,7 @@ struct Player {
     now: Time,
 }
 
-/// So much time passes between two steps that every back-off is over.
+/// The time between two steps, longer than every back-off.
 const STEP: Time = 20_000_000_000;
 
 impl Player {
@@ -117,7 +117,7 @@ impl Player {
         differences
     }
 
-    /// Does what a step says. The pod whose decision is waited for.
+    /// Carries out a step. Returns the pod whose decision is compared.
     fn step(&mut self, step: &Value) -> Option<Key> {
         self.now += STEP;
         match step["op"].as_str()? {
@@ -133,7 +133,8 @@ impl Player {
             "delete" => {
                 let kind = step["kind"].as_str()?;
                 let key = key_of(kind, step);
-                // Without a grace the object goes at once; otherwise somebody must end it, and nobody is there who would.
+                // A deletion with the default grace period (`"grace": null`) only sets a deletion timestamp, because no
+                // kubelet ends the pod. Any other deletion removes the object at once.
                 if step["grace"].is_null() && step.as_object()?.contains_key("grace") {
                     self.change(kind, &key, |object| {
                         object["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z".into();
@@ -170,7 +171,7 @@ impl Player {
         self.carry_out(key, &profile, plan, wanted, &cycles, differences);
     }
 
-    /// Takes pods from the queue until it is this one's turn. The others wait again.
+    /// Takes pods from the queue until this one comes. The others go back.
     fn is_next(&mut self, key: &Key) -> bool {
         self.now += STEP;
         let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
@@ -208,7 +209,7 @@ impl Player {
         match &plan.outcome {
             Outcome::Bind { node, promise } => {
                 compare::bound(wanted, &plan, differences);
-                // What follows was recorded with the node that Kubernetes took.
+                // The rest of the scenario was recorded with the node that Kubernetes chose.
                 let node = wanted["node"].as_str().unwrap_or(node);
                 let promise = promise.clone();
                 compare::promise(wanted, &promise, differences);
@@ -242,7 +243,7 @@ impl Player {
         }
     }
 
-    /// Does what the controller of volumes did: binds each claim to the volume that it was recorded with.
+    /// Acts as the volume controller: binds each claim to the recorded volume.
     fn bind_volumes(&mut self, wanted: &Value) {
         for (claim, recorded) in wanted["claims"].as_object().into_iter().flatten() {
             let (namespace, name) = claim.split_once('/').expect("a key");
@@ -258,7 +259,7 @@ impl Player {
         }
     }
 
-    /// Lets the victims go that were recorded, and asks again.
+    /// Deletes the recorded victims, and plans again.
     fn preempted(
         &mut self,
         key: &Key,

@@ -1,4 +1,4 @@
-//! Namespaces, accounts and what is kept for them.
+//! Namespaces, service accounts, Secrets, ConfigMaps and quotas.
 
 use crate::object::or_default;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// Without its data: who needs that reads it from the object.
+/// Without its data: a controller that needs the data reads the whole object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Secret {

@@ -1,4 +1,4 @@
-//! What changes the number of pods by what they use.
+//! HorizontalPodAutoscalers.
 
 use super::pod::Condition;
 use crate::Time;
@@ -33,7 +33,7 @@ pub struct AutoscalerSpec {
     pub behavior: Option<Behavior>,
 }
 
-/// Another object of the namespace.
+/// A reference to another object of the namespace.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef {
@@ -42,7 +42,7 @@ pub struct ObjectRef {
     pub name: String,
 }
 
-/// What is measured, and what it should be; one of the fields is there, as `type` says.
+/// A metric and its target; the field that `type` names is present.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metric {
@@ -105,7 +105,7 @@ pub struct Rules {
     pub tolerance: Option<String>,
 }
 
-/// At most so many pods, or so many percent, in so many seconds.
+/// A limit of change: so many pods, or so many percent, in so many seconds.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policy {

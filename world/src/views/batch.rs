@@ -1,4 +1,4 @@
-//! Jobs and what starts them by the clock.
+//! Jobs and CronJobs.
 
 use super::pod::Condition;
 use crate::object::or_default;
@@ -35,7 +35,7 @@ pub struct JobSpec {
     pub template: JobTemplate,
 }
 
-/// What of its pods a job looks at before they exist.
+/// The fields of a pod template that a Job needs before its pods exist.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct JobTemplate {
@@ -112,7 +112,7 @@ pub struct JobStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Pods that ended and are not in the counters yet, by uid.
+/// Pods that ended and are not counted yet, by uid.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Uncounted {
@@ -123,7 +123,7 @@ pub struct Uncounted {
 }
 
 impl Job {
-    /// The condition that says how it ended, if it has.
+    /// The condition that says how the Job ended; `None`: it has not.
     pub fn end(&self) -> Option<&Condition> {
         let ends = |condition: &&Condition| matches!(condition.kind.as_str(), "Complete" | "Failed");
         self.status.conditions.iter().filter(ends).find(|condition| condition.status == "True")
@@ -158,7 +158,7 @@ pub struct CronJobSpec {
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CronJobStatus {
-    /// References to objects, as they are written.
+    /// References to Jobs, as they are written.
     #[serde(deserialize_with = "or_default")]
     pub active: Vec<Value>,
     pub last_schedule_time: Option<Time>,

@@ -1,4 +1,4 @@
-//! How many pods may be disrupted at a time.
+//! PodDisruptionBudgets.
 
 use super::pod::Condition;
 use super::workloads::Amount;

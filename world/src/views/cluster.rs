@@ -1,4 +1,4 @@
-//! Leases, requests for certificates, ranges of service addresses, policies: what the cluster itself lives by.
+//! Leases, certificate signing requests, service CIDRs, IP addresses, admission policies, storage versions.
 
 use super::pod::Condition;
 use crate::Time;
@@ -80,7 +80,7 @@ pub struct RangeStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// An address that a Service holds, by its name.
+/// An address that a Service uses; the object's name is the address.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct IPAddress {}
@@ -121,7 +121,7 @@ pub struct StorageVersionStatus {
     pub storage_versions: Vec<ServerStorageVersion>,
 }
 
-/// What one API server says of how it stores a kind.
+/// How one API server stores a kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServerStorageVersion {

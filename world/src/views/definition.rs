@@ -1,4 +1,4 @@
-//! Definitions of custom kinds, as controllers look at them.
+//! CustomResourceDefinitions.
 
 use crate::object::or_default;
 use holdfast_value::Value;
@@ -51,14 +51,14 @@ pub struct Subresources {
 }
 
 impl Definition {
-    /// Whether objects of a version have a scale.
+    /// Whether objects of a version have the subresource `scale`.
     pub fn has_scale(&self, version: &str) -> bool {
         self.spec.versions.iter().any(|known| known.name == version && known.subresources.scale.is_some())
     }
 }
 
 impl DefinitionSpec {
-    /// A version in which objects are served: this one, or else the first.
+    /// A served version: this one if it is served, otherwise the first served one.
     pub fn served(&self, version: &str) -> Option<&str> {
         let served = || self.versions.iter().filter(|known| known.served).map(|known| known.name.as_str());
         served().find(|name| *name == version).or_else(|| served().next())

@@ -1,4 +1,4 @@
-//! Claims of devices, what they are made from, and the devices there are.
+//! ResourceClaims, their templates, ResourceSlices and DeviceTaintRules.
 
 use crate::Time;
 use crate::object::or_default;
@@ -45,7 +45,7 @@ pub struct AllocatedDevice {
     pub tolerations: Vec<super::pod::Toleration>,
 }
 
-/// Who uses a claim.
+/// A user of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Consumer {
@@ -55,7 +55,7 @@ pub struct Consumer {
     pub uid: String,
 }
 
-/// A template is read when a claim is made from it.
+/// The template is only read when a claim is made from it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaimTemplate {
@@ -95,7 +95,7 @@ pub struct TaintRuleSpec {
     pub taint: super::node::Taint,
 }
 
-/// Which devices: all that have what is said.
+/// Selects the devices that match all given fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceSelector {

@@ -1,4 +1,4 @@
-//! The views, a file a kind or a few that belong together.
+//! The views, a file for each kind or for a few related ones.
 
 pub mod account;
 pub mod autoscaler;

@@ -1,4 +1,4 @@
-//! Services, and the addresses behind them.
+//! Services, Endpoints and EndpointSlices.
 
 use crate::Selector;
 use crate::object::or_default;
@@ -37,7 +37,7 @@ pub struct ServicePort {
     pub protocol: String,
     pub app_protocol: Option<String>,
     pub port: i64,
-    /// A number, or the name of a port of a container.
+    /// A port number, or the name of a container's port.
     pub target_port: Value,
 }
 
@@ -46,7 +46,7 @@ impl Service {
         self.spec.cluster_ip == "None"
     }
 
-    /// Whether the addresses behind it are those of the pods that it selects.
+    /// Whether its endpoints are the addresses of the pods that it selects.
     pub fn selects_pods(&self) -> bool {
         self.spec.kind != "ExternalName" && !self.spec.selector.is_nothing()
     }
@@ -157,7 +157,7 @@ pub struct EndpointConditions {
     pub terminating: Option<bool>,
 }
 
-/// Who should send traffic here rather than elsewhere.
+/// Which zones and nodes should send traffic to this endpoint.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {

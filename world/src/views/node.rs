@@ -1,4 +1,4 @@
-//! Nodes, as controllers look at them.
+//! Nodes.
 
 use super::pod::Condition;
 use crate::object::or_default;

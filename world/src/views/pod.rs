@@ -1,4 +1,4 @@
-//! Pods, as controllers look at them.
+//! Pods.
 
 use crate::object::or_default;
 use crate::shared::alike;
@@ -37,26 +37,26 @@ pub struct PodSpec {
     pub tolerations: List<Toleration>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: List<PodClaim>,
-    /// The node that required affinity to a name asks for, as pods of DaemonSets have it.
+    /// The node that required affinity by name demands, as in pods of DaemonSets.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
 }
 
-/// A condition that others set before the pod is ready.
+/// A condition that another component sets before the pod is ready.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReadinessGate {
     pub condition_type: String,
 }
 
-/// A volume, and the claim that it is of.
+/// A volume, with its claim.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     pub name: String,
     pub persistent_volume_claim: Option<ClaimVolume>,
     pub secret: Option<SecretVolume>,
-    /// Its claim is made from a template in the pod.
+    /// The claim is made from a template in the pod.
     pub ephemeral: Option<EphemeralVolume>,
 }
 
@@ -81,7 +81,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether the pod puts up with a taint because of this.
+    /// Whether the toleration tolerates a taint.
     pub fn tolerates(&self, taint: &super::node::Taint) -> bool {
         let effect = self.effect.is_empty() || self.effect == taint.effect;
         let key = self.key.is_empty() && self.operator == "Exists" || self.key == taint.key;
@@ -94,7 +94,7 @@ impl Toleration {
     }
 }
 
-/// Devices that a pod claims: by the name of a claim, or of a template of one.
+/// A ResourceClaim of a pod: the name of a claim, or of a template.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaim {
@@ -103,7 +103,7 @@ pub struct PodClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made from a template; none where none is needed.
+/// The claim that was made from a template; `None`: none was needed.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
@@ -119,16 +119,16 @@ pub struct ExtendedClaimStatus {
 }
 
 impl super::Pod {
-    /// Whether it claims devices, by itself or by extended resources.
+    /// Whether it uses ResourceClaims, its own or one for extended resources.
     pub fn claims_devices(&self) -> bool {
         !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
     }
 
-    /// The claims that it uses, as far as it is said which they are.
+    /// The names of the claims that it uses, where they are known.
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
         let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
             true => HashMap::new(),
-            // Of two of one name the first counts.
+            // Of two statuses with the same name the first counts.
             false => {
                 let statuses = self.status.resource_claim_statuses.iter().rev();
                 statuses.map(|status| (&*status.name, status.resource_claim_name.as_deref())).collect()
@@ -165,7 +165,7 @@ pub struct Container {
     pub args: List<String>,
     #[serde(deserialize_with = "or_default")]
     pub ports: List<ContainerPort>,
-    /// `Always` for an init container that goes on beside the others.
+    /// `Always` for a sidecar.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
@@ -230,7 +230,7 @@ pub struct ContainerState {
     pub terminated: Option<Terminated>,
 }
 
-/// A container that runs; since when is not looked at.
+/// A running container; its start time is not read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct Running {}
 
@@ -273,7 +273,7 @@ impl Pod {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether any container of it may still do something, and nobody asked it to stop.
+    /// Whether it has not finished and is not being deleted.
     pub fn is_active(&self, meta: &Meta) -> bool {
         !self.is_finished() && !meta.is_deleting()
     }
@@ -282,17 +282,17 @@ impl Pod {
         Condition::is_true(&self.status.conditions, "Ready")
     }
 
-    /// Since when it is ready, if it is.
+    /// Since when it is ready; `None`: it is not.
     pub fn ready_since(&self) -> Option<Time> {
         Condition::find(&self.status.conditions, "Ready").filter(|_| self.is_ready())?.last_transition_time
     }
 
-    /// Whether it is ready, and was for so many seconds at `now`.
+    /// Whether it is ready at `now`, and has been for so many seconds.
     pub fn is_available(&self, min_ready_seconds: i64, now: Time) -> bool {
         self.is_ready() && (min_ready_seconds <= 0 || self.available_at(min_ready_seconds).is_some_and(|at| at <= now))
     }
 
-    /// When a pod that is ready becomes available, if it stays so.
+    /// When a ready pod becomes available, if it stays ready.
     pub fn available_at(&self, min_ready_seconds: i64) -> Option<Time> {
         Some(self.ready_since()?.plus_seconds(min_ready_seconds))
     }

@@ -1,4 +1,4 @@
-//! Volumes, their classes, and how nodes get at them.
+//! PersistentVolumes, storage classes, attachments and CSI drivers.
 
 use crate::Meta;
 use crate::object::or_default;
@@ -62,7 +62,7 @@ pub struct VolumeStatus {
 }
 
 impl PersistentVolume {
-    /// The name of its class; empty where it has none.
+    /// The name of its class; empty if it has none.
     pub fn class<'a>(&'a self, meta: &'a Meta) -> &'a str {
         meta.annotation("volume.beta.kubernetes.io/storage-class").unwrap_or(&self.spec.storage_class_name)
     }
@@ -82,7 +82,7 @@ pub struct StorageClass {
 crate::resource!(StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", cluster);
 
 impl StorageClass {
-    /// Whether volumes wait for the node on which a pod will use them.
+    /// Whether volumes are provisioned only for the node on which a pod will use them.
     pub fn waits_for_consumer(&self) -> bool {
         self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
     }
@@ -101,7 +101,7 @@ crate::resource!(
     cluster
 );
 
-/// That a volume is to be attached to a node, and whether it is.
+/// A volume to be attached to a node, and whether it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct VolumeAttachment {
@@ -139,7 +139,7 @@ pub struct AttachmentError {
     pub message: String,
 }
 
-/// What a driver of volumes asks of the cluster.
+/// The settings of a CSI driver.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CSIDriver {

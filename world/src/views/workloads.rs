@@ -1,6 +1,6 @@
-//! What keeps a number of pods going, and what is kept of its templates.
+//! ReplicaSets, ReplicationControllers, Deployments, StatefulSets, DaemonSets and ControllerRevisions.
 //!
-//! Templates are not in the views: who makes pods reads them from the object when it does.
+//! The pod templates are not in the views: a controller that makes pods reads the template from the whole object.
 
 use super::pod::Condition;
 use crate::Selector;
@@ -38,7 +38,7 @@ pub struct ReplicasSpec {
     pub template: TemplateLabels,
 }
 
-/// What is looked at of a pod template though no pod is made from it.
+/// The labels of a pod template.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TemplateLabels {
@@ -94,7 +94,7 @@ pub struct Strategy {
     pub rolling_update: Option<RollingUpdate>,
 }
 
-/// The fields of all kinds that roll out.
+/// The fields of all kinds that have rolling updates.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
@@ -145,7 +145,7 @@ pub struct Ordinals {
     pub start: i64,
 }
 
-/// What becomes of claims whose pod, or whose set, goes.
+/// What happens to the claims of a pod, or of the set, that is deleted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetentionPolicy {
@@ -189,7 +189,7 @@ pub struct DaemonSetStatus {
     pub collision_count: Option<i64>,
 }
 
-/// A template that a StatefulSet or a DaemonSet has, or had.
+/// A present or former template of a StatefulSet or a DaemonSet.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ControllerRevision {
@@ -199,7 +199,7 @@ pub struct ControllerRevision {
 
 crate::resource!(ControllerRevision, "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced);
 
-/// A number, or a share of another number.
+/// A number, or a percentage of another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Number(i64),
@@ -207,7 +207,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// What it comes to, of `total`; a share of a whole pod is rounded.
+    /// The amount for `total`; a fraction is rounded as asked.
     pub fn of(self, total: i64, round_up: bool) -> i64 {
         match self {
             Amount::Number(number) => number,
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// A label selector, or plain labels as a ReplicationController has them: only those are texts.
+/// A label selector, or plain labels as in a ReplicationController: only there are all values strings.
 fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let labels: Option<BTreeMap<String, String>> = holdfast_value::from_value(value.clone()).ok();

@@ -1,4 +1,4 @@
-//! What is to be done for one claim.
+//! The plan for one claim.
 
 use super::{
     BETA_DEFAULT_CLASS, BETA_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Binder, DEFAULT_CLASS, PROVISIONER,
@@ -30,7 +30,7 @@ impl Binder {
         }
     }
 
-    /// A claim that takes whatever fits.
+    /// Finds a volume for a claim that names none.
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let is_delayed = is_delayed(world, claim);
@@ -58,14 +58,14 @@ impl Binder {
     }
 }
 
-/// Whether a claim is bound no earlier than a pod that uses it has a node: then the scheduler chooses its volume among
-/// those that the node can use, or names the node for which one is to be made.
+/// Whether a claim is bound only after a pod that uses it has a node: the scheduler then chooses a volume that the node
+/// can use, or names the node for which one is to be provisioned.
 pub(super) fn is_delayed(world: &World, claim: Claim<'_>) -> bool {
     let class = claim.class(claim.meta()).and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
     class.is_some_and(|class| class.waits_for_consumer())
 }
 
-/// A claim of one volume, by its name.
+/// Binds a claim to the volume that it names.
 fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     let subject = Subject::from(claim);
     let Some(volume) = volume_of(world, &claim) else { return pending(claim, plan) };
@@ -89,7 +89,7 @@ fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     pending(claim, plan);
 }
 
-/// A claim that was bound once.
+/// Checks a claim that was bound once.
 fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     const LOST: &str = "ClaimLost";
     if claim.spec.volume_name.is_empty() {
@@ -112,7 +112,7 @@ fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     }
 }
 
-/// The next of the four writes that bind a volume and a claim; a write of the one needs no answer of the other's.
+/// The next of the four writes that bind a volume and a claim; each write can be sent without the answer to the others.
 fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();
@@ -151,7 +151,7 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
     Subject::from(claim).status(|status| {
         status.insert("phase", "Bound".into());
         status.insert("accessModes", document["spec"]["accessModes"].clone());
-        // Later it may differ from the volume's: a file system has not the size of what it stands on.
+        // Afterwards it may differ from the volume's: a file system is smaller than its device.
         if is_new {
             status.insert("capacity", document["spec"]["capacity"].clone());
             if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {
@@ -162,7 +162,7 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
 }
 
 fn pending(claim: Claim<'_>, plan: &mut Plan) {
-    // Where something else is to be written, the status follows the next time.
+    // If the plan has another write, the next plan writes the status.
     if plan.steps.is_empty() && claim.status.phase != "Pending" {
         plan.together(unbound_status(claim, "Pending").into_iter().collect());
     }
@@ -188,7 +188,7 @@ pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
-/// Of several default classes the newest counts, and of those the first by name.
+/// Of several default classes the newest is used, and of equally old ones the first by name.
 fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))

@@ -1,4 +1,4 @@
-//! Which volume fits a claim.
+//! Decides which volume fits a claim.
 
 use super::{FREE, OF_CLAIM};
 use holdfast_core::schema::amount::Amount;
@@ -8,7 +8,7 @@ use holdfast_world::{Seen, World};
 const STORAGE: &str = "storage";
 const FILESYSTEM: &str = "Filesystem";
 
-/// Whether a volume names a claim: by its name alone, or by its uid as well.
+/// Whether a volume's `claimRef` is this claim: by name alone, or by uid as well.
 pub fn is_bound_to(volume: &PersistentVolume, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     let meta = claim.meta();
     volume.spec.claim_ref.as_ref().is_some_and(|named| {
@@ -34,7 +34,7 @@ fn same_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     of_volume.as_deref().unwrap_or_default() == of_claim.as_deref().unwrap_or_default()
 }
 
-/// Why a claim cannot have the volume that it asks for by name.
+/// Why a claim cannot have the volume that it names.
 pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<String> {
     if volume.meta().is_deleting() {
         return Some(format!("the volume is marked for deletion {:?}", volume.meta().name));
@@ -58,8 +58,8 @@ fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeCl
     (!offers_modes(&volume, &claim)).then_some("incompatible accessMode")
 }
 
-/// The volume that is promised to a claim, or else the smallest that fits, of those with the fewest access modes.
-/// Where the scheduler chooses (`is_delayed`) only a promised one will do.
+/// The volume that is reserved for a claim, or else the smallest that fits, with the fewest access modes first. With
+/// `is_delayed` the scheduler chooses, so only a reserved one counts.
 pub fn best<'a>(
     world: &'a World,
     claim: Seen<'_, PersistentVolumeClaim>,
@@ -85,12 +85,12 @@ fn fits(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClai
         && !volume.meta().is_deleting()
 }
 
-/// Whether a volume is nobody's, and may be anybody's.
+/// Whether a volume is available to any claim.
 pub fn is_free(volume: &PersistentVolume) -> bool {
     volume.spec.claim_ref.is_none() && volume.status.phase == "Available"
 }
 
-/// Whether a claim that takes whatever fits could take a volume.
+/// Whether a claim that names no volume could take this one.
 pub fn could_take(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     is_free(&volume)
         && claim.spec.volume_name.is_empty()

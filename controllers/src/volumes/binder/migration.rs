@@ -1,5 +1,4 @@
-//! Plug-ins that were once a part of Kubernetes and whose volumes a CSI driver has taken over: whoever names the one
-//! means the other.
+//! Former in-tree volume plug-ins whose volumes a CSI driver serves now: the plug-in's name stands for the driver.
 
 use super::{BETA_PROVISIONER, MIGRATED_TO, PROVISIONED_BY, PROVISIONER, annotate, drop_annotation};
 use holdfast_value::Value;
@@ -16,21 +15,21 @@ const DRIVERS: [(&str, &str); 7] = [
     ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
 ];
 
-/// The driver that has taken over from a plug-in.
+/// The driver that replaces a plug-in.
 pub fn driver(plugin: &str) -> Option<&'static str> {
     DRIVERS.iter().find(|(known, _)| *known == plugin).map(|(_, driver)| *driver)
 }
 
-/// Whether the mark that tells drivers which volumes and claims they took over is not as it should be.
+/// Whether the annotation that names the driver of a migrated volume or claim is wrong.
 pub fn is_mismarked(meta: &Meta, of_claim: bool) -> bool {
     let names = if of_claim { &[PROVISIONER, BETA_PROVISIONER][..] } else { &[PROVISIONED_BY] };
-    // What was not provisioned says nothing of it.
+    // A volume that was not provisioned does not have the annotation.
     let provisioner = names.iter().find_map(|name| meta.annotation(name));
     provisioner
         .is_some_and(|provisioner| driver(provisioner) != meta.annotation(MIGRATED_TO).filter(|to| !to.is_empty()))
 }
 
-/// Sets the mark, or takes it away.
+/// Sets the annotation, or removes it.
 pub fn mark(document: &mut Value, provisioner: &str) {
     match driver(provisioner) {
         Some(driver) => annotate(document, MIGRATED_TO, driver),

@@ -1,7 +1,7 @@
-//! Binds claims to volumes, and has volumes that are no longer claimed reclaimed.
+//! Binds claims to volumes, and reclaims volumes whose claim is gone.
 //!
-//! A binding is four writes, each of which may be the last before a crash: the claim in the volume, the volume's phase,
-//! the volume in the claim, the claim's phase. Whatever stands already is completed.
+//! A binding takes four writes, and the process may end after any of them: the claim in the volume, the volume's phase,
+//! the volume in the claim, the claim's phase. A partial binding is completed.
 
 mod claim;
 mod matching;
@@ -32,11 +32,11 @@ const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
-/// Claims without a volume by their class; `*` stands for those that name none.
+/// Claims without a volume, by their class; `*` for claims without a class.
 const UNBOUND: &str = "unbound";
 /// Claims by the volume that they name.
 const NAMING: &str = "naming";
-/// Volumes by the claim that they are for.
+/// Volumes by the claim in their `claimRef`.
 const OF_CLAIM: &str = "of-claim";
 /// Volumes that any claim may take, by their class.
 const FREE: &str = "free";
@@ -44,11 +44,11 @@ const NO_CLASS: &str = "*";
 
 /// Plans a volume or a claim at a time: the keys of claims have a namespace.
 pub struct Binder {
-    /// How often what cannot be bound is told of again, and looked at.
+    /// How often an unbound claim is planned again, with another Event.
     period_seconds: i64,
     provisioning: bool,
     host_path: bool,
-    /// The volumes that claims were woken for, so that each wakes another claim.
+    /// The free volume that each claim was last planned for, so that each free volume wakes a different claim.
     offered: BTreeMap<Key, Key>,
 }
 
@@ -117,19 +117,19 @@ impl Controller for Binder {
             let sides = [change.before::<PersistentVolumeClaim>(), change.after()];
             let volumes = sides.iter().flatten().map(|claim| &claim.spec.volume_name);
             volumes.filter(|name| !name.is_empty()).for_each(|name| keys.add(Key::cluster(name)));
-            // A claim may go before it names the volume that was made for it.
+            // A claim may be deleted before it names the volume that was provisioned for it.
             let volumes = world.indexed::<PersistentVolume>(OF_CLAIM, &change.key.to_string());
             volumes.for_each(|volume| keys.add(volume.object.key()));
             let decided = change.after::<PersistentVolumeClaim>().is_none_or(|claim| !is_open(world, claim));
             if decided && let Some(offered) = self.offered.remove(&change.key) {
-                // It may have taken another.
+                // The claim may have taken another volume.
                 world.get::<PersistentVolume>(&offered).into_iter().for_each(|volume| self.offer(world, volume, keys));
             }
         } else if change.is_of::<PersistentVolume>() {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
-            // A claim may have named the volume before it was there.
+            // A claim may have named the volume before the volume existed.
             let naming = world.indexed::<PersistentVolumeClaim>(NAMING, &change.key.name);
             naming.for_each(|claim| keys.add(claim.object.key()));
             change.after::<PersistentVolume>().into_iter().for_each(|volume| self.offer(world, volume, keys));
@@ -159,7 +159,7 @@ impl Controller for Binder {
 }
 
 impl Binder {
-    /// Wakes one claim that could take a volume: no more than one will have it.
+    /// Wakes one claim that could take a volume: waking more would be useless, because only one can have it.
     fn offer(&mut self, world: &World, volume: Seen<'_, PersistentVolume>, keys: &mut Keys) {
         if !matching::is_free(&volume) {
             return;
@@ -181,13 +181,13 @@ impl Binder {
     }
 }
 
-/// Whether a claim takes what it is offered now.
+/// Whether a claim may be bound to a free volume now.
 fn is_open(world: &World, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
     !is_bound && !claim::is_delayed(world, claim)
 }
 
-/// Whether the annotations of a class say that it is for claims that name none.
+/// Whether the annotations of a class make it the default class.
 pub fn is_default_class(annotations: &Value) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| annotations[*name] == "true")
 }
@@ -196,7 +196,7 @@ fn wake(world: &World, class: &str, keys: &mut Keys) {
     world.indexed::<PersistentVolumeClaim>(UNBOUND, class).for_each(|claim| keys.add(claim.object.key()));
 }
 
-/// Brings a volume's phase to what it is; `None` where it is said already.
+/// Sets a volume's phase; `None`: it has this phase already.
 fn volume_phase(volume: Seen<'_, PersistentVolume>, phase: &str, message: &str) -> Option<Action> {
     if volume.status.phase == phase {
         return None;

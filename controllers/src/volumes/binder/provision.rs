@@ -1,4 +1,4 @@
-//! Making volumes for claims that find none.
+//! Provisions volumes for claims that find none.
 
 use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
 use crate::subject::{Subject, part};
@@ -6,15 +6,15 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
 
-/// The provisioner of folders on nodes; there is no other that is not somebody else's.
+/// The provisioner of folders on nodes, the only one built in.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
-/// What provisioners are called that ought to be the controller's own.
+/// The prefix of the names of in-tree provisioners.
 pub(super) const OWN: &str = "kubernetes.io/";
-/// Where folders are made: nothing else is ever deleted.
+/// Where folders are provisioned. Folders elsewhere are never deleted.
 pub(super) const FOLDERS: &str = "/tmp/";
-/// Keeps a volume until what it stands for is deleted.
+/// The finalizer that keeps a volume until its storage is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
-/// The same of provisioners elsewhere.
+/// The corresponding finalizer of external provisioners.
 pub(super) const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
 type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
@@ -36,7 +36,7 @@ impl Binder {
             let message = format!("no volume plugin matched name: {provisioner}");
             return plan.notes.push(subject.warning("ProvisioningFailed", message));
         }
-        // Whoever makes the volume knows by this that it is asked for.
+        // The annotation asks the external provisioner to provision the volume.
         let named = driver.unwrap_or(provisioner);
         if claim.meta().annotation(PROVISIONER) != Some(named) {
             let mut document = claim.object.document();
@@ -73,7 +73,7 @@ impl Binder {
         plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).told(note));
     }
 
-    /// Why no folder is made for a claim.
+    /// Why no folder is provisioned for a claim.
     fn no_folder(&self, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Option<String> {
         let options = &class.view.mount_options;
         if !part(claim.object, &["spec", "dataSource"]).is_null() {
@@ -91,7 +91,7 @@ impl Binder {
     }
 }
 
-/// A folder on whichever node its pod runs, promised to the claim.
+/// A volume that is a folder on whichever node its pod runs, reserved for the claim.
 fn folder(name: &str, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");

@@ -1,4 +1,4 @@
-//! What is to be done for one volume.
+//! The plan for one volume.
 
 use super::provision::{EXTERNAL_FINALIZER, FINALIZER, FOLDERS, HOST_PATH, OWN};
 use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, migration, volume_phase};
@@ -18,7 +18,7 @@ impl Binder {
         }
         let named = volume.spec.claim_ref.as_ref().filter(|named| !named.uid.is_empty());
         let Some(named) = named else {
-            // Nobody's, or kept for a claim that is yet to come.
+            // The volume is free, or reserved for a claim that does not exist yet.
             return plan.together(volume_phase(volume, "Available", "").into_iter().collect());
         };
         let claim = claim_key(&volume).and_then(|key| world.get::<PersistentVolumeClaim>(&key));
@@ -27,7 +27,7 @@ impl Binder {
             if matching::modes_differ(&volume, &claim) {
                 tell_of_modes(volume, claim, plan);
             }
-            // The rest of the binding is the claim's.
+            // The claim's plan does the rest of the binding.
         } else if claim.spec.volume_name == volume.meta().name {
             plan.together(volume_phase(volume, "Bound", "").into_iter().collect());
         } else if volume.meta().annotation(PROVISIONED_BY).is_some()
@@ -40,8 +40,8 @@ impl Binder {
     }
 }
 
-/// A provisioned volume as it is to be marked: with the driver that has taken over from the plug-in that made it, and
-/// with the finalizer that keeps it until what it stands for is deleted; `None` where it is so.
+/// The document of a provisioned volume with the annotation of the driver that replaces its plug-in, and with the
+/// finalizer that keeps it until its storage is deleted; `None`: nothing changes.
 fn marked(volume: Volume<'_>) -> Option<Value> {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY)?;
@@ -49,7 +49,7 @@ fn marked(volume: Volume<'_>) -> Option<Value> {
     let is_deleted_here = is_here && volume.spec.persistent_volume_reclaim_policy == "Delete";
     let lacks = is_deleted_here && !meta.has_finalizer(FINALIZER) && !meta.is_deleting();
     let is_held = !is_deleted_here && provisioner.starts_with(OWN) && meta.has_finalizer(FINALIZER);
-    // The finalizer of those who delete volumes elsewhere.
+    // The finalizer of external provisioners.
     let is_held_elsewhere = is_here && meta.has_finalizer(EXTERNAL_FINALIZER);
     if !lacks && !is_held && !is_held_elsewhere && !migration::is_mismarked(meta, false) {
         return None;
@@ -73,7 +73,8 @@ fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, pla
     plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
-/// The claim is bound elsewhere: the volume is free again, or kept by its name for whom it was kept before.
+/// The claim is bound to another volume: frees this one, or reserves it by name for the claim that it was reserved for
+/// before.
 fn unbind(volume: Volume<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {
@@ -99,13 +100,13 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
     }
 }
 
-/// Deletes a folder by deleting the volume: nodes are simulated, so there is nothing behind it. What others made they
-/// delete themselves.
+/// Deletes a folder's volume: nodes are simulated, so there is no real folder. External provisioners delete their
+/// volumes themselves.
 fn delete(volume: Volume<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
     let is_anothers = migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
-    // A driver deletes its volumes itself, those too that nobody provisioned.
+    // A driver deletes its volumes itself, even if they were not provisioned.
     if volume.spec.csi.is_some() || !provisioner.is_empty() && is_anothers {
         return;
     }
@@ -128,7 +129,7 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
         if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        // With the next look the finalizer would be back.
+        // A later plan would add the finalizer again, so the volume is deleted in this one.
         plan.then(Subject::from(volume).update(document));
     }
     if !meta.is_deleting() {

@@ -1,4 +1,4 @@
-//! Finds devices for claims on a node: request by request, device by device, taking back what leads nowhere.
+//! Finds devices for claims on a node: a backtracking search, request by request and device by device.
 
 use super::effort::{Effort, Over, Spent};
 use super::expression::Expression;
@@ -20,58 +20,58 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What an expression may cost to count as one try.
+/// The cost of an expression that counts as one try.
 const COST_OF_A_TRY: u64 = 2;
-/// What it takes to show a device to an expression, in tries.
+/// The cost of handing a device to an expression, in tries.
 const SHOWN: u64 = 4;
-/// How long a source may be to count as one try when it is compiled.
+/// The length of a source whose compilation counts as one try.
 const SOURCE_OF_A_TRY: usize = 16;
 
-/// What is known before a node is looked at.
+/// The allocator of a pod: everything that is known before a node is looked at.
 #[derive(Debug)]
 pub struct Allocator {
     claims: Vec<Arc<Claim>>,
-    /// For each claim, request and alternative, what devices must be like.
+    /// For each claim, request and alternative, the selectors of devices.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
-    /// Taints that administrators put on devices.
+    /// Taints from DeviceTaintRules.
     rules: HashMap<Selected, Vec<Taint>>,
     effort: Effort,
     searches: Arc<Searches>,
     known: Mutex<Known>,
 }
 
-/// What devices must be like.
+/// A condition on devices.
 #[derive(Debug, Clone)]
 struct Selector {
     expression: Arc<Expression>,
-    /// Whether the class says so: its expressions are those of whoever runs the cluster, and nobody pays for them.
+    /// Whether it comes from the class: administrators write classes, so their expressions cost the namespace nothing.
     of_class: bool,
 }
 
-/// What is found out once for all nodes.
+/// What is kept from node to node.
 #[derive(Debug, Default)]
 struct Known {
-    /// What came of nodes that were searched for long, as they were then.
+    /// The outcomes of nodes with long searches, with the node's state at that time.
     searched: HashMap<Text, (Arc<Node>, Outcome)>,
     spent: Spent,
 }
 
-/// An allocation for each claim, or `None` where there is not enough.
+/// An allocation for each claim; `None`: there are not enough devices.
 type Outcome = Result<Option<Vec<Allocation>>, Fault>;
 
-/// More tries than this on a node are not made twice for one pod.
+/// A search of a node with more tries than this is not repeated for the same pod.
 const LONG: u64 = 64;
 
-/// Why nothing can be said about a node.
+/// Why the search of a node failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The search took too long.
     Late,
-    /// Searches for the pods of the namespace have taken too much lately.
+    /// Searches for pods of the namespace have used up its budget.
     Spent,
-    /// Nothing was found, and there is a pool that contradicts itself.
+    /// No devices were found, and a pool is invalid.
     Invalid,
-    /// The claim or its class is at fault: that is no better on any other node.
+    /// The claim or its class is invalid, on every node alike.
     Error(String),
 }
 
@@ -84,18 +84,18 @@ impl From<Over> for Fault {
     }
 }
 
-/// Why devices cannot be sought at all.
+/// Why devices cannot be searched for on any node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
-    /// A class is missing, or an expression is none.
+    /// A class is missing, or an expression does not compile.
     Wrong(String),
-    /// Searches for the pods of the namespace have taken too much lately.
+    /// Searches for pods of the namespace have used up its budget.
     Spent,
 }
 
 impl Allocator {
-    /// For claims that have no devices yet. Fails where a class is missing or an expression is none.
-    /// `timeout` is how long the search may take; nought: as long as it takes.
+    /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
+    /// `timeout`: how long the search of a node may take; 0: no limit.
     pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, Unusable> {
         let searches = snapshot.searches.clone();
         let namespace = claims.first().map(|claim| claim.key.namespace.clone()).unwrap_or_else(|| "".into());
@@ -141,7 +141,7 @@ impl Allocator {
         Ok(Allocator { claims, selectors, rules, effort, searches, known })
     }
 
-    /// An allocation for each claim on a node; `None` where there is not enough.
+    /// An allocation for each claim on a node; `None`: there are not enough devices.
     pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> Outcome {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
@@ -181,7 +181,7 @@ impl Allocator {
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
-    /// Whether a device has a taint that is not tolerated: one that its driver tells of, or an administrator.
+    /// Whether a device has a taint that is not tolerated, from its driver or from a DeviceTaintRule.
     fn is_tainted(&self, candidate: Candidate<'_>, id: &Id, tolerations: &[Toleration]) -> bool {
         let by_rule = || {
             let (driver, pool, device) = id;
@@ -198,7 +198,7 @@ impl Allocator {
         untolerated(&candidate.device.taints, tolerations).is_some() || (!self.rules.is_empty() && by_rule())
     }
 
-    /// How much the alternatives that were found are liked: eight for a first choice, one less for each after.
+    /// The score of the chosen alternatives: eight for a first choice, one less for each later one.
     pub fn liking(&self, allocations: &[Allocation]) -> i64 {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
@@ -214,12 +214,12 @@ impl Allocator {
     }
 }
 
-/// What is said where the class of a request is missing.
+/// The message if the class of a request is missing.
 pub fn no_class(request: &Request, ask: &Ask) -> String {
     format!("request {}: device class {} does not exist", result_name(request, ask), ask.class)
 }
 
-/// The devices that can be used on a node, in the order of their pools and slices.
+/// The devices that can be used on a node, in the order of pools and slices.
 fn candidates<'a>(node: &Node, pools: &[Near<'a>]) -> Vec<Candidate<'a>> {
     let mut candidates = Vec::new();
     for near in pools.iter().filter(|near| near.flaw.is_none()) {
@@ -240,7 +240,7 @@ struct Candidate<'a> {
     pool: &'a Pool,
     slice: &'a Arc<Slice>,
     device: &'a Device,
-    /// Its number in the slice.
+    /// The device's index in the slice.
     number: usize,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Candidate<'a> {
         self.slice.place_of(self.device)
     }
 
-    /// What tells its pool from others, as long as the snapshot is what it is.
+    /// Identifies the pool while the snapshot does not change: its address.
     fn pool_number(&self) -> usize {
         std::ptr::from_ref(self.pool).addr()
     }
@@ -260,7 +260,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// A device for a request.
+/// A device chosen for a request.
 #[derive(Clone)]
 struct Pick {
     candidate: usize,
@@ -272,28 +272,28 @@ struct Pick {
 struct Search<'a> {
     allocator: &'a Allocator,
     candidates: Vec<Candidate<'a>>,
-    /// What claims have.
+    /// The devices that claims have.
     in_use: &'a Taken,
-    /// What was chosen beside that.
+    /// The devices chosen in this search.
     taken: Taken,
-    /// What both consume of the counters of pools, by the pool's number.
+    /// What both consume of the counters of pools, by [`Candidate::pool_number`].
     consumed: HashMap<usize, Consumed>,
     chosen: Vec<Vec<Pick>>,
-    /// The devices that are meant where all are asked for.
+    /// The matching devices of each request for all devices.
     all: HashMap<Which, Vec<usize>>,
     known: &'a mut Known,
 }
 
-/// Why a device is not for a request.
+/// Why a device cannot be chosen for a request.
 enum No {
-    /// It is in use, or keeps pods away, or has not what is asked for.
+    /// It is in use, is tainted, or lacks what is requested.
     Unfit,
-    /// It does not go with those that were chosen.
+    /// It violates a constraint with the devices chosen so far.
     Apart,
 }
 
 impl Search<'_> {
-    /// Finds out how many devices claims ask for. Fails where that can never be: it is the claim's fault then.
+    /// Checks how many devices the claims request. Fails if a claim can never be satisfied because of its own number.
     fn count_devices(&mut self, pools: &[Near]) -> Result<(), Fault> {
         let allocator = self.allocator;
         for (number, claim) in allocator.claims.iter().enumerate() {
@@ -318,7 +318,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Finds the devices that are meant by all.
+    /// Finds the devices of a request for all matching devices.
     fn count_all(&mut self, place: Which, pools: &[Near]) -> Result<usize, Fault> {
         let allocator = self.allocator;
         let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
@@ -344,7 +344,7 @@ impl Search<'_> {
         Ok(count)
     }
 
-    /// What is wrong with a request.
+    /// The error of a request.
     fn fault(&self, place: Which, why: &str) -> Fault {
         let claim = &self.allocator.claims[place.claim].key;
         Fault::Error(format!("claim {claim}, request {}: {why}", self.ask(place).1.name))
@@ -371,7 +371,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// So many more devices, from a candidate on.
+    /// Chooses `more` devices for a request, from candidate `from` on, and then those of the requests behind it.
     fn some(&mut self, place: Which, more: usize, from: usize) -> Result<bool, Fault> {
         if more == 0 {
             return self.request(place.claim, place.request + 1);
@@ -381,13 +381,13 @@ impl Search<'_> {
         }
         for candidate in from..self.candidates.len() {
             self.try_one()?;
-            // Who is not free is not asked whether it would do.
+            // Whether the device is free is cheaper to check than the selectors.
             if self.is_used(place, candidate) || !self.selected(place, candidate)? {
                 continue;
             }
             let Ok(pick) = self.pick(place, candidate) else { continue };
             self.take(place, pick);
-            // Devices are shared by requests: within one request each is another one.
+            // A shared device may serve several requests, but within one request all devices differ.
             if self.some(place, more - 1, candidate + 1)? {
                 return Ok(true);
             }
@@ -396,7 +396,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Every device that is meant, or none.
+    /// Chooses every matching device, or none.
     fn all(&mut self, place: Which) -> Result<bool, Fault> {
         let before = self.chosen[place.claim].len();
         let all = self.all.get(&place).cloned().unwrap_or_default();
@@ -434,7 +434,7 @@ impl Search<'_> {
         Ok(self.known.spent.may_try(&self.allocator.effort)?)
     }
 
-    /// Whether a device is what the request asks for.
+    /// Whether a device satisfies the selectors of a request.
     fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, Fault> {
         let allocator = self.allocator;
         let expressions = &allocator.searches.expressions;
@@ -444,7 +444,8 @@ impl Search<'_> {
             let holds = match expressions.remembered(expression, slice, device) {
                 Some(holds) => holds,
                 None => {
-                    // What an expression costs is known when it was evaluated: when all is spent, none is.
+                    // An expression's cost is known only after its evaluation, so there must be something left in the
+                    // budget before.
                     if !of_class {
                         self.known.spent.may_pay()?;
                     }
@@ -453,7 +454,7 @@ impl Search<'_> {
                         self.known.spent.owe(SHOWN + cost / COST_OF_A_TRY);
                     }
                     holds.map_err(|error| {
-                        // Those of the class come first.
+                        // The selectors of the class come first.
                         let of_class = selectors.iter().take_while(|one| one.of_class).count();
                         let (whose, number) = match index.checked_sub(of_class) {
                             None => (format!("class {}", self.ask(place).1.class), index),
@@ -470,19 +471,19 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Whether a device that nobody shares has been given, or chosen. Who looks at devices that others use does not mind
-    /// that, but nobody gets one twice for a claim.
+    /// Whether an unshared device is allocated or chosen already. Admin access ignores other users of the device, but a
+    /// claim gets a device only once.
     fn is_used(&self, place: Which, index: usize) -> bool {
         let candidate = self.candidates[index];
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
         match self.ask(place).1.admin {
             true => !candidate.device.shared && among(&self.chosen[place.claim..=place.claim]),
-            // What was chosen to be looked at is in use as well.
+            // A device that was chosen with admin access counts as used as well.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }
 
-    /// The device for the request, if it is free and goes with what is chosen already.
+    /// The device for the request, if it is free and satisfies the constraints with the devices chosen so far.
     fn pick(&mut self, place: Which, index: usize) -> Result<Pick, No> {
         let candidate = self.candidates[index];
         self.learn_consumed(candidate);
@@ -513,7 +514,7 @@ impl Search<'_> {
         Ok(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
     }
 
-    /// Whether somebody has a device for himself: another claim, or one of these.
+    /// Whether one claim has the whole device: an earlier claim, or one of these.
     fn is_whole(&self, id: &Id) -> bool {
         self.in_use.is_whole(id) || self.taken.is_whole(id)
     }
@@ -529,7 +530,7 @@ impl Search<'_> {
         self.has_room(candidate, id, consumed) && self.counters_suffice(candidate)
     }
 
-    /// Whether a device that is shared has so much left.
+    /// Whether a shared device has so much capacity left.
     fn has_room(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
@@ -540,7 +541,7 @@ impl Search<'_> {
         consumed.iter().all(fits)
     }
 
-    /// Whether the counters that devices of the pool share have enough left for one more.
+    /// Whether the shared counters of the pool have enough left for one more device.
     fn counters_suffice(&self, candidate: Candidate<'_>) -> bool {
         let consumed = self.consumed.get(&candidate.pool_number());
         candidate.device.consumes.iter().all(|(set, wanted)| {
@@ -553,8 +554,8 @@ impl Search<'_> {
         })
     }
 
-    /// Finds out what the devices of a pool that claims have consume of its counters, once a device is looked at that
-    /// consumes some.
+    /// Sums what allocated devices consume of a pool's counters, the first time that a device with counters is looked
+    /// at.
     fn learn_consumed(&mut self, candidate: Candidate<'_>) {
         let number = candidate.pool_number();
         if candidate.device.consumes.is_empty() || self.consumed.contains_key(&number) {
@@ -572,7 +573,7 @@ impl Search<'_> {
         self.consumed.insert(number, consumed);
     }
 
-    /// Whether a device's attribute goes with those of the devices that were chosen under a constraint.
+    /// Whether a device satisfies a constraint together with the devices chosen so far.
     fn goes_with(&self, constraint: &Constraint, claim: usize, candidate: Candidate<'_>) -> bool {
         let Some(own) = attribute(candidate, &constraint.attribute) else { return false };
         let requests = &self.allocator.claims[claim].requests;
@@ -622,7 +623,7 @@ fn consume(consumed: &mut Consumed, device: &Device, times: i128) {
     }
 }
 
-/// Which alternative of which request of which claim.
+/// The indexes of a claim, of its request, and of that request's alternative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Which {
     claim: usize,
@@ -648,8 +649,8 @@ fn whole(capacity: &Capacity) -> i128 {
     quantity::whole(&capacity.value).unwrap_or(0)
 }
 
-/// What a request takes of a device that is shared: nothing of one that is not; `None` where the device has not what is
-/// asked for, or not in such parts.
+/// The capacity that a request consumes of a shared device; nothing of an unshared one. `None`: the device lacks the
+/// capacity, or does not give it out in such parts.
 fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
     let there = |asked: &Text| device.capacity.values().find(|one| one.name == *asked);
     if !ask.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= whole(one))) {
@@ -665,7 +666,7 @@ fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
     consumed.collect()
 }
 
-/// The part of a capacity that a request gets: the smallest in which it can be had; `None`: there is none.
+/// The part of a capacity that a request gets: the smallest that the policy allows; `None`: there is none.
 fn part(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
     let all = whole(capacity);
     let Some(policy) = &capacity.policy else { return Some(all) };
@@ -681,7 +682,7 @@ fn part(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
     most.is_none_or(|most| amount <= most).then_some(amount)
 }
 
-/// What is written into the claim. Devices that are bound to a node bind the claim to it.
+/// The allocation to be written into the claim. A device with `bindsToNode` restricts the claim to the node.
 fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Allocation {
     let binds = picks.iter().any(|pick| pick.result.binding.to_node);
     let nodes = if binds {
@@ -697,7 +698,7 @@ fn this_node(node: &Node) -> NodeSelector {
     NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
-/// The nodes on which devices in all of these places can be used; `None`: on every node.
+/// The nodes on which the devices in all of these places can be used; `None`: every node.
 fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a Place>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
     for place in places {

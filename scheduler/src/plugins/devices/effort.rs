@@ -1,9 +1,8 @@
-//! How much searches for devices may do, and for how long.
+//! Limits the work and the time of searches for devices.
 //!
-//! Effort is counted in tries: of a device for a request, and of an expression's cost. To look at the devices of a node
-//! is free as long as none that was chosen is given back. What goes beyond is paid from the purse of the pod's namespace,
-//! which fills up again with time: whoever has searches without end pays with their own waiting, and not with that of
-//! others.
+//! Work is counted in tries: one for a device that is tried for a request, and some for the cost of an expression.
+//! Trying the devices of a node is free until the search first backtracks. Tries after that are paid from the purse of
+//! the pod's namespace, which refills with time. A namespace with endless searches so delays its own pods only.
 
 use crate::clock::Clock;
 use crate::object::Text;
@@ -11,25 +10,25 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Tries after which a node is given up: a search that goes back and forth never ends by itself.
+/// A node is given up after so many tries: a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
-/// After so many tries it is asked how late it is.
+/// The clock is read once in so many tries.
 const LOOK_EVERY: u64 = 512;
-/// What is in a full purse.
+/// The content of a full purse, in tries.
 pub(super) const FULL: u64 = 500_000;
-/// How much comes back into a purse in a millisecond.
+/// How many tries come back into a purse in a millisecond.
 const REFILL: u64 = 100;
-/// Full purses are thrown away when there are so many.
+/// Full purses are dropped when there are so many entries.
 const SWEEP_AT: usize = 1024;
 
-/// What each namespace has spent.
+/// What each namespace has spent, and when that was last updated.
 #[derive(Debug, Default)]
 pub(super) struct Purses {
     spent: Mutex<HashMap<Text, (u64, Duration)>>,
 }
 
 impl Purses {
-    /// What a namespace has left. By a clock that stands still every search has a full purse.
+    /// What a namespace has left. With a clock that stands still every search begins with a full purse.
     fn left(&self, namespace: &Text, clock: Clock) -> u64 {
         let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = spent.get(namespace).map_or(0, |spent| owed(*spent, clock.now()));
@@ -55,37 +54,37 @@ fn owed((spent, since): (u64, Duration), now: Duration) -> u64 {
     spent.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX))
 }
 
-/// What the searches for the devices of one pod may take.
+/// The limits of the searches for the devices of one pod.
 #[derive(Debug)]
 pub(super) struct Effort {
     clock: Clock,
-    /// For one node; nought: as long as it takes.
+    /// For one node; 0: no limit.
     timeout: Duration,
     namespace: Text,
 }
 
-/// Why a search ends.
+/// Why a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
-    /// This node takes too long.
+    /// The search of this node took too long.
     Late,
-    /// Nothing is left in the purse.
+    /// The purse is empty.
     Spent,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// On this node.
+    /// Tries on this node.
     here: u64,
-    /// Whether a device that was chosen on this node was given back: from then on others are tried in its place.
+    /// Whether the search of this node has backtracked: from then on tries are paid for.
     is_back: bool,
-    /// What is to be paid for this node.
+    /// Tries to be paid for this node.
     owed: u64,
-    /// What was paid while the clock stands still.
+    /// Tries that were paid while the clock stands still.
     paid: u64,
-    /// What was in the purse when this node's turn came.
+    /// What was in the purse at the start of this node.
     left: u64,
-    /// The number of tries at which it is asked how late it is.
+    /// The number of tries at which the clock is read next.
     look_at: u64,
     began: Duration,
 }
@@ -103,7 +102,7 @@ impl Spent {
         (self.began, self.look_at) = (effort.clock.now(), 0);
     }
 
-    /// Pays for what was done on a node; says how much was tried there.
+    /// Pays for the work on a node; returns the number of tries there.
     pub fn settle(&mut self, effort: &Effort, purses: &Purses) -> u64 {
         let owed = std::mem::take(&mut self.owed);
         purses.pay(&effort.namespace, effort.clock, owed);
@@ -114,7 +113,7 @@ impl Spent {
         self.here
     }
 
-    /// Whether one more device may be tried.
+    /// Counts one try; fails if a limit is exceeded.
     pub fn may_try(&mut self, effort: &Effort) -> Result<(), Over> {
         self.here += 1;
         if self.is_back {
@@ -132,17 +131,17 @@ impl Spent {
         if took <= effort.timeout { Ok(()) } else { Err(Over::Late) }
     }
 
-    /// A device that was chosen is given back.
+    /// The search backtracks.
     pub fn gave_back(&mut self) {
         self.is_back = true;
     }
 
-    /// Whether anything is left that something could be paid with whose cost is not known before.
+    /// Whether anything is left in the purse, for work whose cost is known only afterwards.
     pub fn may_pay(&self) -> Result<(), Over> {
         if self.owed < self.left { Ok(()) } else { Err(Over::Spent) }
     }
 
-    /// Notes what something has cost.
+    /// Records the cost of such work.
     pub fn owe(&mut self, tries: u64) {
         self.owed = self.owed.saturating_add(tries);
     }
@@ -157,7 +156,7 @@ mod tests {
         Effort::new(clock, timeout, namespace.into())
     }
 
-    /// How many tries there are on one node until it is over.
+    /// How many tries one node gets until a limit ends them.
     fn tries(spent: &mut Spent, effort: &Effort, purses: &Purses) -> (u64, Option<Over>) {
         spent.next_node(effort, purses);
         spent.gave_back();

@@ -1,4 +1,4 @@
-//! Expressions over devices, and what is remembered of them.
+//! CEL expressions that select devices, compiled and with their results cached.
 
 use crate::object::Text;
 use crate::object::device::{Attribute, Device, Slice};
@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// What one expression may cost for one device.
+/// The cost limit of one evaluation.
 const COST: u64 = 1_000_000;
 
-/// How long the sources of remembered expressions are together at most.
+/// The bound of the total length of the sources of cached expressions.
 const SOURCES_MAX: usize = 1 << 20;
 
-/// The expressions that were compiled, as long as they are of use.
+/// The compiled expressions that were used recently.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
     known: Mutex<Known>,
@@ -24,15 +24,15 @@ pub(super) struct Expressions {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Each with the turn in which it was asked for last.
+    /// Each expression, with the turn in which it was last used.
     by_source: HashMap<Text, (Arc<Expression>, u64)>,
     turn: u64,
-    /// How long the sources are together.
+    /// The total length of the sources.
     length: usize,
 }
 
 impl Expressions {
-    /// The expression with this source, and whether it was known.
+    /// The expression with this source, and whether it was cached.
     pub fn get(&self, source: &Text) -> Result<(Arc<Expression>, bool), String> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.turn += 1;
@@ -50,15 +50,15 @@ impl Expressions {
         Ok((expression, false))
     }
 
-    /// Whether an expression holds for a device of a slice, if that is remembered.
+    /// The cached result of an expression for a device of a slice.
     pub fn remembered(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
         let verdicts = expression.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, verdicts) = verdicts.by_slice.get(&Arc::as_ptr(slice).addr())?;
         *verdicts.get(device)?
     }
 
-    /// Whether an expression holds for a device of a slice, and what it cost to find out. That it does or does not is
-    /// remembered as long as the slice is what it is.
+    /// Evaluates an expression for a device of a slice; returns the result and its cost. The result is cached as long
+    /// as the slice does not change.
     pub fn evaluate(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> (Result<bool, String>, u64) {
         self.evaluated.fetch_add(1, Ordering::Relaxed);
         let (holds, cost) = expression.holds(&slice.driver, &slice.devices[device]);
@@ -69,19 +69,19 @@ impl Expressions {
         (holds, cost)
     }
 
-    /// Whether an expression holds for a device of a slice, whatever it costs; `None` where it fails.
+    /// As [`Expressions::evaluate`], from the cache if possible and without the cost; `None`: the evaluation failed.
     pub fn holds(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
         self.remembered(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
     }
 
-    /// How many times any expression was evaluated for a device.
+    /// How often expressions were evaluated for devices.
     pub fn evaluated(&self) -> u64 {
         self.evaluated.load(Ordering::Relaxed)
     }
 }
 
 impl Known {
-    /// Forgets those that were not asked for for the longest time.
+    /// Drops the expressions that were not used for the longest time.
     fn forget_half(&mut self) {
         let mut turns: Vec<u64> = self.by_source.values().map(|(_, used)| *used).collect();
         turns.sort_unstable();
@@ -95,15 +95,15 @@ impl Known {
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
-    /// What might be the domain of an attribute: looking into a domain that a device does not know is no error.
+    /// Strings that may be the domain of an attribute: indexing a domain that a device does not have is no error.
     domains: Vec<Text>,
     verdicts: Mutex<Verdicts>,
 }
 
-/// For which devices an expression holds.
+/// The results of an expression by device.
 #[derive(Debug, Default)]
 struct Verdicts {
-    /// By where the slice is in memory. Its `Weak` keeps any other from being there.
+    /// By the slice's address. The `Weak` keeps the memory from being used for another slice.
     by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
     sweep_at: usize,
 }
@@ -128,7 +128,7 @@ impl Expression {
         Ok(Expression { program, domains: looked_up(source), verdicts: Mutex::default() })
     }
 
-    /// Whether the expression holds for a device of a driver, and what it cost to find out.
+    /// The expression's result for a device of a driver, and its cost.
     fn holds(&self, driver: &str, device: &Device) -> (Result<bool, String>, u64) {
         let mut budget = Budget::new(COST);
         let holds = self.evaluate(driver, device, &mut budget);
@@ -187,14 +187,14 @@ fn function(source: &str) -> Option<Program> {
     cel::compile(source, &Environment::kubernetes().variable("text", Type::String)).ok()
 }
 
-/// What a function of expressions makes of a text.
+/// Applies a function of CEL to a string.
 fn run<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Value<'a>, String> {
     let program = program.as_ref().ok_or("no such function")?;
     program.eval(&[Value::text(text)], &mut Budget::new(COST)).map_err(|error| error.to_string())
 }
 
-/// The plain strings in an expression by which something is looked up: `['name']`. Others may be asked for, and then it
-/// matters whether a device knows them.
+/// The string literals in an expression that are used as an index: `['name']`. For other domains CEL can only ask
+/// whether a device has them, and there a missing domain must stay missing.
 fn looked_up(source: &str) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut rest = source;

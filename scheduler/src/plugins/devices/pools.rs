@@ -1,7 +1,7 @@
-//! The pools that drivers publish devices in: which of their slices are there, where, and what is wrong with them.
+//! The device pools that drivers publish: which of their slices exist, for which nodes, and what is wrong with them.
 //!
-//! A snapshot keeps them. A slice that comes or goes costs what its own pool does, once somebody looks at that, and who
-//! looks at a node sees the pools of that node and of none other.
+//! A snapshot keeps the pools. A changed slice costs the work of its own pool, when that pool is next looked at.
+//! Looking at a node reads the pools of that node only.
 
 use crate::object::device::{Counters, Device, Place, Slice};
 use crate::object::node::Node;
@@ -10,28 +10,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A driver, and what it calls the pool.
+/// A driver and its name for the pool.
 type Name = (Text, Text);
 
 #[derive(Debug, Default)]
 pub struct Pools {
     published: HashMap<Name, Published>,
-    /// The pools that have slices for one node alone, by that node, and, under none, those that have others. Each with
-    /// how many such slices it has.
+    /// For each node, the pools with slices for that node alone; under `None`, the pools with other slices. Each with
+    /// the number of such slices.
     by_node: HashMap<Option<Text>, BTreeMap<Name, usize>>,
     gathered: AtomicU64,
 }
 
-/// What a driver published of one pool.
+/// The slices of one pool.
 #[derive(Debug, Default)]
 struct Published {
     slices: BTreeMap<Key, Arc<Slice>>,
-    /// What they come to, once somebody asked.
+    /// The pool made from the slices, once it was asked for.
     pool: OnceLock<Pool>,
 }
 
 impl Pools {
-    /// Learns what a slice was and what it is now.
+    /// Applies the change of a slice.
     pub fn slice_changed(&mut self, key: &Key, before: Option<&Arc<Slice>>, after: Option<&Arc<Slice>>) {
         if let Some(before) = before {
             let name = name_of(before);
@@ -53,7 +53,7 @@ impl Pools {
         }
     }
 
-    /// The pools that have something for a node, by name; those last whose devices are not ready at once.
+    /// The pools with slices for a node, by name; pools whose devices have binding conditions come last.
     pub fn near(&self, node: &Node) -> Vec<Near<'_>> {
         let places = [Some(node.name.clone()), None];
         let names = places.iter().filter_map(|place| self.by_node.get(place)).flat_map(BTreeMap::keys);
@@ -79,7 +79,7 @@ impl Pools {
         })
     }
 
-    /// How many times the slices of a pool were looked through: each pool once for each of its versions.
+    /// How often the slices of a pool were scanned: once for each version of a pool that was asked for.
     pub fn gathered(&self) -> u64 {
         self.gathered.load(Ordering::Relaxed)
     }
@@ -87,7 +87,7 @@ impl Pools {
 
 #[cfg(test)]
 impl PartialEq for Pools {
-    /// What slices come to follows from them.
+    /// The gathered pools follow from the slices, so only these are compared.
     fn eq(&self, other: &Pools) -> bool {
         let slices = |pools: &Pools| -> HashMap<_, _> {
             pools.published.iter().map(|(name, published)| (name.clone(), published.slices.clone())).collect()
@@ -100,7 +100,7 @@ fn name_of(slice: &Slice) -> Name {
     (slice.driver.clone(), slice.pool.clone())
 }
 
-/// The node that alone has the devices of a slice, if there is one.
+/// The only node of a slice's devices; `None`: the slice is not for one node alone.
 fn node_of(slice: &Slice) -> Option<Text> {
     match &slice.place {
         Place::Node(name) => Some(name.clone()),
@@ -126,24 +126,25 @@ pub struct Pool {
     pub driver: Text,
     pub name: Text,
     pub slices: Vec<Arc<Slice>>,
-    /// The numbers of the slices of each node, and of those that are not for one node alone.
+    /// The indexes of the slices for each node, and of those that are not for one node alone.
     by_node: HashMap<Text, Vec<usize>>,
     elsewhere: Vec<usize>,
-    /// What its devices consume something of, by set.
+    /// The shared counters that devices consume, by set.
     pub counters: HashMap<Text, Counters>,
-    /// Whether two devices have one name. They may be those of nodes that have nothing to do with each other.
+    /// Whether two devices have the same name. They may be on different nodes, where that does no harm.
     has_name_twice: bool,
-    /// Whether what its devices consume is not what it has.
+    /// Whether devices consume counters that the pool does not have.
     is_muddled: bool,
 }
 
 impl Pool {
     fn new(driver: &Text, name: &Text, slices: Vec<Arc<Slice>>) -> Self {
         let devices = || slices.iter().flat_map(|slice| &slice.devices);
-        // Within one slice no name is there twice.
+        // Within one slice names are unique.
         let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
         let sets = || slices.iter().flat_map(|slice| &slice.counters);
-        // A driver chooses how many slices, sets and devices there are.
+        // A driver decides how many slices, sets and devices there are, so the counters are put into a map rather than
+        // searched for each device.
         let counters: HashMap<Text, Counters> = sets().cloned().collect();
         let known = |device: &Device| {
             let has = |(set, consumed): &(Text, Counters)| {
@@ -164,14 +165,14 @@ impl Pool {
         Pool { driver, name, slices, by_node, elsewhere, counters, has_name_twice, is_muddled }
     }
 
-    /// What a node has of it; `None`: nothing.
+    /// The part of the pool that is for a node; `None`: nothing.
     fn near(&self, node: &Node) -> Option<Near<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.place {
             Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
             _ => slice.place.includes(&node.name, &node.labels),
         };
-        // Counters are those of the whole pool.
+        // Counters belong to the whole pool.
         let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);
         let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().filter(counts).collect();
         numbers.sort_unstable();
@@ -186,10 +187,10 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
     names.any(|name| !seen.insert(name))
 }
 
-/// A pool as a node has it.
+/// The part of a pool that is for a node.
 pub struct Near<'a> {
     pub pool: &'a Pool,
-    /// The numbers of its slices that have something for the node.
+    /// The indexes of its slices for the node.
     numbers: Vec<usize>,
     pub flaw: Option<Flaw>,
 }
@@ -200,7 +201,7 @@ impl<'a> Near<'a> {
         self.numbers.iter().map(move |number| &slices[*number])
     }
 
-    /// What keeps the devices of the pool from being given on the node.
+    /// What keeps the pool's devices from being allocated on the node.
     fn find_flaw(&self) -> Option<Flaw> {
         let wanted = self.slices().next()?.count;
         let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
@@ -214,7 +215,7 @@ impl<'a> Near<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Not all of its slices are there.
+    /// Some of its slices are missing.
     Incomplete,
     /// It contradicts itself.
     Invalid,
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
     use holdfast_value::{Value, json};
 
-    /// What the node `n` has of the only pool.
+    /// The node `n`'s part of the only pool.
     fn seen(pools: &Pools) -> String {
         let node = json!({"metadata": {"name": "n"}});
         let node = Node::decode(&mut Default::default(), "n".into(), &node);
@@ -252,10 +253,10 @@ mod tests {
             (vec![slice("n", 1, 1, &["a"]), slice("n", 2, 1, &["b"])], "b"),
             (vec![slice("n", 1, 1, &["a"]), slice("m", 2, 1, &["b"])], ""),
             (vec![slice("n", 1, 2, &["a"])], "Incomplete"),
-            // All that there are, or all that are for the node.
+            // The count matches all slices, or all slices for the node.
             (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["b"])], "a"),
             (vec![slice("n", 1, 1, &["a"]), slice("m", 1, 1, &["b"])], "a"),
-            // What is called alike on nodes that have nothing to do with each other is not taken for one another.
+            // Equal names on different nodes are no conflict.
             (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["a"])], "a"),
             (vec![slice("n", 1, 2, &["a"]), slice("n", 1, 2, &["a"])], "Invalid"),
         ] {

@@ -1,4 +1,4 @@
-//! What searches for devices leave to the ones after them: what they found out, and what their namespaces have spent.
+//! What searches for devices leave to later searches: cached expressions, and what namespaces have spent.
 
 use super::effort::Purses;
 use super::expression::Expressions;
@@ -12,13 +12,13 @@ pub struct Searches {
 }
 
 impl Searches {
-    /// How many times any expression was evaluated for a device: each once for each version of a slice, while it is of
-    /// use.
+    /// How often expressions were evaluated for devices: once for each expression and version of a slice, while both
+    /// are cached.
     pub fn evaluated(&self) -> u64 {
         self.expressions.evaluated()
     }
 
-    /// How many times any device was tried for a request.
+    /// How often devices were tried for requests.
     pub fn tried(&self) -> u64 {
         self.tried.load(Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
-//! Extended resources as devices: one claim for all that a pod asks for of them on a node that does not have them itself.
+//! Extended resources as devices: one claim for all extended resources that a pod requests and a node does not have
+//! itself.
 //!
-//! Nodes differ in what they have themselves, so the claim differs from node to node. It is made when the pod has its
-//! place; until then it is known to nobody but the scheduler.
+//! Nodes differ in the resources that they have themselves, so the claim differs from node to node. It is created when
+//! a node is chosen for the pod; until then only the scheduler knows it.
 
 use super::allocate::{Allocator, Unusable};
 use crate::object::device::{Claim, Request};
@@ -15,18 +16,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How a claim is called in what people read before it has a name.
+/// The name of the claim in messages before it has one.
 const NAMELESS: &str = "<extended-resources>";
-/// As many characters of a generated name are of what it was made from.
+/// How many characters of a generated name come from its base.
 const BASE_MAX: usize = 58;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 
-/// How devices are found for a pod, by which of its extended resources a node does not have itself.
+/// The allocators for a pod, by which of its extended resources a node lacks.
 #[derive(Debug)]
 pub struct Variants {
     claims: Vec<Arc<Claim>>,
-    /// Those that classes stand for.
+    /// The extended resources with a class, and the class.
     resources: Vec<(Text, Text)>,
     timeout: Duration,
     known: Mutex<BTreeMap<Vec<bool>, Arc<Variant>>>,
@@ -38,7 +39,7 @@ pub struct Variant {
     pub special: Option<Special>,
 }
 
-/// A claim that is yet to be made.
+/// The parts of a claim that is yet to be created.
 #[derive(Debug)]
 pub struct Special {
     requests: Vec<Request>,
@@ -46,7 +47,7 @@ pub struct Special {
 }
 
 impl Variants {
-    /// For claims that have no devices yet, and the pod's extended resources.
+    /// `claims`: the claims without devices. The pod's extended resources are added.
     pub fn new(cycle: Cycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, Unusable> {
         let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
@@ -57,7 +58,7 @@ impl Variants {
         Ok(variants)
     }
 
-    /// How devices are found on a node.
+    /// The allocator for a node.
     pub fn of(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, Unusable> {
         let missing: Vec<bool> =
             self.resources.iter().map(|(resource, _)| node.node.allocatable.get(resource) == 0).collect();
@@ -103,21 +104,21 @@ impl Special {
         }
     }
 
-    /// The claim that is to be made for a pod.
+    /// The claim to be created for a pod.
     pub fn made(&self, cycle: Cycle<'_>) -> Made {
         let name = format!("{}{}", base_of(&cycle.pod.key.name), suffix(cycle)).into();
         Made { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
     }
 }
 
-/// What the name of a pod's claim begins with.
+/// The beginning of the name of a pod's claim.
 pub fn base_of(pod: &str) -> String {
     let mut base = format!("{pod}-extended-resources-");
     base.truncate(BASE_MAX);
     base
 }
 
-/// The end of a name, another one for each pod and attempt.
+/// The end of a name, different for each pod and attempt.
 fn suffix(cycle: Cycle<'_>) -> String {
     let mut hasher = DefaultHasher::new();
     (&cycle.pod.uid, &cycle.pod.key, cycle.snapshot.changes().next()).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! How many devices of a class there are on a node: what extended resources are scored by that devices stand for.
+//! Counts the devices of a class on a node, to score extended resources that devices satisfy.
 
 use super::expression::Expression;
 use crate::object::node::Node;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 /// A class whose devices are counted.
 #[derive(Debug)]
 pub struct Stock {
-    /// What its devices must be like.
+    /// The conditions on its devices.
     selectors: Vec<Arc<Expression>>,
 }
 
 impl Stock {
-    /// `None` where there is no such class, or an expression of it is none: then nothing of it is anywhere.
+    /// `None`: the class does not exist, or one of its expressions does not compile; no node has such devices then.
     pub fn new(snapshot: &Snapshot, class: &Text) -> Option<Stock> {
         let class = snapshot.device_classes.get(&Key::cluster(class))?;
         let compile = |source: &Text| Some(snapshot.searches.expressions.get(source).ok()?.0);
         Some(Stock { selectors: class.selectors.iter().map(compile).collect::<Option<_>>()? })
     }
 
-    /// How many devices of the class a node has, and how many of them are in use: also of pools with a flaw, and however
-    /// little of a device that several share. `None` where an expression fails for one of them.
+    /// How many devices of the class a node has, and how many of them are in use. Pools with a flaw count too, and a
+    /// shared device is in use if any part of it is. `None`: an expression failed for a device.
     pub fn count(&self, snapshot: &Snapshot, node: &Node) -> Option<(i64, i64)> {
         let (mut there, mut in_use) = (0, 0);
         for slice in snapshot.device_pools.near(node).iter().flat_map(|near| near.slices()) {

@@ -1,4 +1,4 @@
-//! Which devices are in use, and how much is taken of those that several share.
+//! Which devices are in use, and how much of shared devices is.
 
 use crate::object::Text;
 use crate::object::device::{Allocated, Allocation};
@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 /// A driver, a pool and a device.
 pub type Id = (Text, Text, Text);
 
-/// What is in use. A snapshot keeps what claims have, and a search what it has chosen beside that.
+/// Devices in use. The snapshot keeps those of claims; a search keeps those it has chosen.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct Taken {
-    /// Devices that nobody shares, each with how many have it: claims may contradict each other.
+    /// Unshared devices, each with the number of claims that have it: claims may contradict each other.
     whole: HashMap<Id, usize>,
     shared: HashMap<Id, Shares>,
 }
 
-/// What is taken of a device that several share.
+/// What is in use of a shared device.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 struct Shares {
@@ -25,9 +25,9 @@ struct Shares {
 }
 
 impl Taken {
-    /// Learns what devices a claim had and has now.
+    /// Applies the change of a claim's devices.
     pub fn claim_changed(&mut self, before: Option<&Allocation>, after: Option<&Allocation>) {
-        // Who only looks at devices takes nothing of them.
+        // Admin access uses up nothing.
         fn taken(allocation: Option<&Allocation>) -> impl Iterator<Item = &Allocated> {
             allocation.into_iter().flat_map(|one| &one.devices).filter(|device| !device.admin)
         }
@@ -73,17 +73,17 @@ impl Taken {
         }
     }
 
-    /// Whether somebody has the device for himself.
+    /// Whether a claim has the whole device.
     pub fn is_whole(&self, id: &Id) -> bool {
         self.whole.contains_key(id)
     }
 
-    /// Whether somebody has a share of the device.
+    /// Whether a claim has a share of the device.
     pub fn is_shared(&self, id: &Id) -> bool {
         self.shared.contains_key(id)
     }
 
-    /// How much is taken of what a device that is shared has.
+    /// How much of a capacity of a shared device is in use.
     pub fn amount(&self, id: &Id, capacity: &Text) -> i128 {
         self.shared.get(id).and_then(|shares| shares.amounts.get(capacity)).copied().unwrap_or(0)
     }

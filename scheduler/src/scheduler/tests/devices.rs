@@ -1,4 +1,4 @@
-//! Devices that are made ready after they were given, and devices that several claims share.
+//! Devices with binding conditions, and devices that several claims share.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn uses(name: &str) -> Value {
     spec
 }
 
-/// A scheduler that knows of one device and has given it to a pod, which is written down.
+/// A scheduler with one device that is allocated to a pod, and written.
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
@@ -89,7 +89,7 @@ fn devices_that_are_not_ready_in_time_are_given_back() {
     let told = scene.take("FailedScheduling");
     assert_eq!(body(&told)["note"], "running PreBind plugin \"DynamicResources\": claim c binding timeout");
     scene.take(r#"resourceclaims.resource.k8s.io/c/status {"metadata":{"uid":"c-uid"},"status":{"allocation":null"#);
-    // Once they are free, others are looked for.
+    // Once the devices are free, the pod looks for others.
     scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), json!({})));
     scene.now += 20 * SECONDS;
     scene.turn();
@@ -152,14 +152,14 @@ fn a_request_for_a_capacity_is_for_devices_that_have_it() {
     }
 }
 
-/// Asks for so many of an extended resource.
+/// A pod spec that requests `count` of an extended resource.
 fn asks_for(resource: &str, count: &str) -> Value {
     json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", resource: count}}}]})
 }
 
 const GPU: &str = "example.com/gpu";
 
-/// A scheduler that finds devices for extended resources, with a class and two devices on one of two nodes.
+/// A scheduler with the gate for extended resources, a class, and two devices on one of two nodes.
 fn extended() -> Scene {
     let mut configuration = Configuration::default();
     configuration.take_gates(|name| name != "GangScheduling");
@@ -203,7 +203,7 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     let request = json!([{"name": "container-0-request-1", "exactly": exactly}]);
     assert_eq!(body(&order)["spec"]["devices"]["requests"], request);
     assert!(!scene.shown().iter().any(|order| order.contains("pods/p/")), "nothing is written before it is seen");
-    // What is promised is nobody else's.
+    // Promised devices are not given to another pod.
     scene.pod("q", asks_for(GPU, "1"));
     scene.turn();
     let told = scene.take("FailedScheduling");
@@ -291,7 +291,7 @@ fn a_claim_of_an_attempt_that_failed_goes_before_the_next() {
     scene.take(&format!("delete resourceclaims.resource.k8s.io/{}", key.name));
     scene.take(r#""$deleteFromPrimitiveList/finalizers":["resource.kubernetes.io/delete-protection"]"#);
     scene.orders.clear();
-    // As long as it is there, the pod has no place.
+    // While the claim exists, the pod is unschedulable.
     scene.now += 20 * SECONDS;
     scene.turn();
     let told = scene.take("FailedScheduling");
@@ -356,13 +356,13 @@ fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
     }
 }
 
-/// A part of a pool of a driver, on the node `n`.
+/// A slice of a driver's pool, on the node `n`.
 fn part(pool: &str, parts: u32, devices: Value) -> Value {
     json!({"spec": {"driver": "d.example", "nodeName": "n",
         "pool": {"name": pool, "generation": 1, "resourceSliceCount": parts}, "devices": devices}})
 }
 
-/// A pod with these claims where there are these parts of pools: `c0`, `c1` and so on.
+/// A pod with these claims, `c0`, `c1` and so on, and a node with these slices.
 fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
@@ -392,7 +392,7 @@ fn exactly(ask: Value) -> Value {
 }
 
 impl Scene {
-    /// The devices that the first claim gets.
+    /// The devices allocated to the first claim.
     fn devices(&mut self) -> Vec<String> {
         self.done("patch pods/p/status");
         let order = self.take("patch resourceclaims.resource.k8s.io/c0/status");
@@ -408,7 +408,7 @@ impl Scene {
 
 const NONE_LEFT: &str = "0/1 nodes are available: 1 cannot allocate all claims.";
 
-/// The message of a filter that fails for something in the first claim.
+/// The message of a filter that fails because of the first claim.
 fn fails(why: &str) -> String {
     format!("running \"DynamicResources\" filter plugin: claim default/c0{why}")
 }
@@ -531,7 +531,8 @@ fn nothing_is_given_of_pools_that_are_not_whole() {
     with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
 }
 
-/// A device of 40 that may be given as a whole or in parts: beside what others have, and what was chosen before.
+/// A device of 40Gi that may be allocated whole or in partitions, which share its counters with earlier allocations and
+/// earlier choices.
 #[test]
 fn parts_of_a_device_share_what_it_has() {
     let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});

@@ -1,9 +1,9 @@
-//! When Events are written, beside what is ordered for pods.
+//! When Events are written relative to orders for pods.
 
 use super::super::event::WAITING_BYTES_MAX;
 use super::*;
 
-/// A scheduler that has bound pods, one of which was answered for: the others are on their way.
+/// A scheduler that has bound pods, one of which is answered; the others are under way.
 fn busy(pods: usize) -> Scene {
     let mut scene = Scene::new();
     for number in 0..pods.div_ceil(10) {
@@ -91,7 +91,7 @@ fn no_more_events_wait_than_there_is_room_for() {
     }
     let waiting = scene.scheduler.events.waiting.len();
     assert!((10_000..40_000).contains(&waiting), "{waiting}");
-    // The short ones that came first make less room.
+    // The short ones that came first free less memory.
     assert!((3..12).contains(&events(scene.turn())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
     scene.scheduler.tell_failure(&pod, 0, "no", scene.now);

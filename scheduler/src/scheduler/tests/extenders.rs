@@ -1,4 +1,4 @@
-//! Servers that have a say in where pods go.
+//! Extenders.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn extenders_refuse_score_and_bind() {
     let asked = scene.answer("extender 0 filter", left);
     let Ask::Extender { body: asked, .. } = &asked.ask else { panic!() };
     assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
-    // Who may fail is not missed.
+    // The failure of an ignorable extender is ignored.
     scene.answer("extender 1 filter", Answer::Failed("down".into()));
     scene.answer("extender 0 score", Answer::Done(json!([{"Host": "c", "Score": 10}])));
     let bind = scene.answer("extender 1 bind", Answer::Done(json!({"Error": "not mine"})));
@@ -53,7 +53,7 @@ fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
     scene.done("create pods/free/binding");
     let asked = |scene: &Scene| scene.shown().iter().filter(|order| order.starts_with("extender")).count();
     assert_eq!(asked(&scene), 1, "one after the other");
-    // One that goes while it waits is not asked about.
+    // A pod that is deleted while it waits in line is not asked about.
     scene.see(Kind::Pod, Key::new("default", "b"), Value::Null);
     let order = scene.take("extender 0 filter");
     scene.scheduler.answer(order.number, Answer::Done(json!({"nodeNames": ["n"]})), scene.now);
@@ -68,7 +68,7 @@ fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
     scene.take("FailedScheduling");
 }
 
-/// A scheduler that asks one extender about nodes by name.
+/// A scheduler with one extender that is sent node names.
 fn asking(more: Value) -> Scene {
     let mut extender = json!({"urlPrefix": "http://e", "filterVerb": "filter", "nodeCacheCapable": true});
     for (field, value) in more.as_object().unwrap() {
@@ -83,7 +83,7 @@ fn urgent() -> Value {
     spec
 }
 
-/// What an extender says that leaves these nodes, and fails others.
+/// The answer of an extender that leaves `nodes` and fails `failed`.
 fn leaves(nodes: &[&str], failed: &[&str]) -> Answer {
     let failed: holdfast_value::Map = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
     Answer::Done(json!({"nodeNames": nodes, "failedNodes": failed}))
@@ -115,7 +115,8 @@ fn a_node_that_a_pod_is_nominated_to_is_asked_about_alone_and_then_all_are() {
         let bound = scene.done("create pods/p/binding");
         assert_eq!(body(&bound)["target"]["name"], "b");
     }
-    // With the first answer it may as well be over, and what was said of the node then is told if nothing else is.
+    // The consultation may also end with the first answer; the refusal from when the node was asked about alone is then
+    // used, if there is no newer one.
     let mut scene = asking(json!({}));
     scene.node("a", "4");
     scene.node("b", "4");
@@ -164,7 +165,7 @@ fn nodes_that_are_left_out_without_a_word_are_hoped_for_with_every_event() {
         scene.now += 20 * SECONDS;
         scene.turn();
         assert!(scene.shown().iter().all(|order| !order.starts_with("extender")), "it waits for an event");
-        // What nobody waits for is no event.
+        // An event that no plug-in waits for wakes no pod.
         scene.see(Kind::Namespace, Key::cluster("n"), json!({}));
         scene.turn();
         assert!(scene.shown().iter().all(|order| !order.starts_with("extender")));

@@ -1,8 +1,9 @@
-//! Pods that lie somewhere all together, or not at all.
+//! Gangs: pods that are scheduled all together, or not at all.
 
 use super::*;
 
-/// A scheduler of gangs, with a workload whose group `g` has two pods at least, and `single` is none.
+/// A scheduler with the gang plug-in, and a workload whose group `g` needs at least two pods; its group `single` is no
+/// gang.
 fn gangs() -> Scene {
     let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
         "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
@@ -95,14 +96,14 @@ fn a_member_that_holds_a_place_has_the_others_tried_at_once() {
     scene.pod("two", member("g", ""));
     scene.turn();
     scene.write_statuses();
-    // The first one holds the only place; the second one is among those for whom there is none.
+    // The first pod has the only node reserved; the second is unschedulable.
     assert_eq!(scene.scheduler.lengths().unschedulable, 1);
     scene.pod("three", member("g", ""));
     scene.turn();
     assert_eq!(scene.scheduler.lengths().unschedulable, 2);
     scene.now += 300 * SECONDS;
     scene.turn();
-    // As it lets go of the place, another one gets it, and has both others tried, whatever they wait for.
+    // When the first gives up the node, another pod gets it and makes both others active, whatever they wait for.
     let shown = scene.shown();
     let tried =
         |order: &&String| order.starts_with("create events.events.k8s.io/one") && order.contains("Insufficient cpu");
@@ -122,7 +123,7 @@ fn without_its_workload_a_member_gets_no_place() {
     scene.now += 20 * SECONDS;
     scene.turn();
     assert!(!is_bound(&scene, "one") && !is_bound(&scene, "two"), "{:#?}", scene.shown());
-    // Nothing changes about pods that may not be tried.
+    // The status of gated pods is not written.
     assert_eq!(scene.scheduler.lengths().gated, 2);
     assert!(scene.shown().iter().all(|order| !order.contains("/status")), "{:#?}", scene.shown());
 }

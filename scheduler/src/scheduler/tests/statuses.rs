@@ -1,8 +1,8 @@
-//! When the status of a pod is written for which others go.
+//! When the status of a pod with victims is written.
 
 use super::*;
 
-/// A scheduler with many orders that nobody has answered, and a pod that matters more than the one that has its node.
+/// A scheduler with many unanswered orders, and a pod of higher priority than the pod on the only node that it fits.
 fn busy() -> Scene {
     let mut scene = Scene::new();
     for number in 0..4 {
@@ -20,7 +20,7 @@ fn busy() -> Scene {
     scene
 }
 
-/// The pod that matters more, with this status.
+/// The pod of higher priority, with this status.
 fn urgent(scene: &mut Scene, status: Value) {
     let mut spec = asks("20");
     spec["priority"] = 10.into();
@@ -29,7 +29,7 @@ fn urgent(scene: &mut Scene, status: Value) {
     scene.see(Kind::Pod, Key::new("default", "urgent"), pod);
 }
 
-/// What is written to the status of the pod that matters more.
+/// The writes of the status of the pod of higher priority.
 fn written(scene: &Scene) -> Vec<String> {
     scene.shown().into_iter().filter(|order| order.starts_with("patch pods/urgent/status")).collect()
 }
@@ -79,7 +79,7 @@ fn a_pod_that_somebody_else_bound_or_deleted_is_not_told_what_is_past() {
 #[test]
 fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
     let mut scene = busy();
-    // An event of the pod that does not know of it either changes nothing.
+    // An event of the pod that shows neither changes nothing.
     urgent(&mut scene, json!({"phase": "Pending"}));
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
@@ -99,7 +99,7 @@ fn a_status_waits_for_two_seconds_at_most() {
     let order = scene.take("patch pods/urgent/status");
     assert_eq!(body(&order)["status"]["nominatedNodeName"], "full");
     assert_eq!(body(&order)["status"]["conditions"][0]["reason"], "Unschedulable");
-    // Only now is the pod not to be bound before that is answered.
+    // From now on the pod must not be bound before the write is answered.
     victim_goes(&mut scene);
     scene.now += SECONDS;
     scene.turn();

@@ -1,4 +1,4 @@
-//! Volumes that pods bring with them, and where they can be.
+//! Inline volumes of pods, and the nodes where they can be used.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn brings(volume: Value) -> Value {
     spec
 }
 
-/// A pod that brings a volume to a node, of whose driver so many volumes may be there, and a pod with a disk is.
+/// A pod with an inline volume, and a node with a limit of volumes for a driver and a pod with a disk on it.
 fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
