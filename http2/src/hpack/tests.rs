@@ -151,16 +151,16 @@ fn answers_that_push_each_other_out() {
 fn blocks_that_are_broken() {
     let mut decoder = Decoder::new(100);
     for block in [
-        "80", // index 0
-        "be", // an index beyond the table
-        "ff80808000", // one far beyond it
-        "7f", // a truncated integer
-        "4001", // a truncated name
-        "400161", // no value
+        "80",             // index 0
+        "be",             // an index beyond the table
+        "ff80808000",     // one far beyond it
+        "7f",             // a truncated integer
+        "4001",           // a truncated name
+        "400161",         // no value
         "40016105616263", // a truncated value
         "4081ff0161",     // eight bits of padding
         "3f46",           // a table of 101 bytes
-        "8220", // a table size after a field
+        "8220",           // a table size after a field
         "ffffffffffffffff7f",
     ] {
         assert!(decode(&mut decoder, &unhex(block)).is_err(), "{block}");
