@@ -23,7 +23,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 pub struct Queue {
     inputs: Arc<Sender<Input>>,
-    /// The receiving end where the writer has a thread; it outlives the writer, so that callers can empty the queue.
+    /// The receiving end; it outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The writer where callers run it; `None` inside once it has ended.

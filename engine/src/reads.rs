@@ -3,7 +3,7 @@
 //! A read may wait for a disk. On a worker of the runtime it would hold up every request of that worker. So each read
 //! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
 //! reads are served in turns between users, and one user has only a few under way, however many it asks for. Short
-//! reads wait only for other short reads; long ones run on threads of low priority.
+//! reads wait only for other short reads; a user's long reads run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
 use holdfast_background::aside;

@@ -28,7 +28,7 @@ const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
 /// How often the disk is looked at again after it had little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
-/// When the disk is short of room, one step lets this fraction of history go, and at least so many versions.
+/// When the disk is short of room, one step lets one in `SHORT_STEPS` versions go, and at least `SHORT_STEP_EVENTS`.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
 /// The versions that go in one step when it is not known how many must.

@@ -17,15 +17,15 @@ use std::time::Duration;
 const NAME: &str = "reserve";
 /// Below this much free room most writes are refused: data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// On a small disk the limit is this fraction of it.
+/// On a small disk the limit is the disk's size divided by this.
 const MARK_PART: u64 = 8;
-/// The reserve takes at most this fraction of the free room when it is made.
+/// The reserve takes at most the free room divided by this when it is made.
 const RESERVE_PART: u64 = 4;
 /// But at least this much, where a start finds less free room: room may become free later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
 /// The reserve shrinks by a multiple of this.
 const STEP_BYTES: u64 = 1 << 20;
-/// This fraction of the reserve is only for opening the log after a crash, without which the server cannot start.
+/// The reserve divided by this is only for opening the log after a crash, without which the server cannot start.
 const LAST_PART: u64 = 4;
 /// What each write takes beside its bytes, for the file system's own data.
 const WRITE_BYTES: u64 = 4096;
