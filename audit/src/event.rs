@@ -1,4 +1,4 @@
-//! One event, as `audit.k8s.io/v1` has it. The order of fields is Kubernetes': people search the files as text.
+//! One event of `audit.k8s.io/v1`. The order of fields is Kubernetes', because people search the files as text.
 
 use holdfast_core::authz::User;
 use holdfast_core::object::encode::string;
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-/// How much is told of a request.
+/// How much of a request is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
     None,
@@ -21,11 +21,11 @@ pub enum Level {
     RequestResponse,
 }
 
-/// How far a request has come.
+/// The stage of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// The answer has begun, and its end is not near: watches alone have this stage.
+    /// The response has begun and lasts: only long-running requests have this stage.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -62,7 +62,7 @@ macro_rules! field {
     };
 }
 
-/// What a line without objects mostly has.
+/// The usual size of a line without objects.
 const LINE_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -89,11 +89,11 @@ pub struct Event {
     pub(crate) known: Known,
 }
 
-/// What all lines of a request say alike, written once.
+/// The part that all lines of a request share, written once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseStatus {
     pub code: u16,
@@ -124,7 +124,7 @@ impl ResponseStatus {
     }
 }
 
-/// By which verb somebody acts in another's name.
+/// The verb that allowed the impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impersonation {
     pub constraint: &'static str,
@@ -157,8 +157,7 @@ impl ObjectReference {
     }
 }
 
-/// An object of JSON that is being written. Names of fields, and the words that the server itself puts in, are known to
-/// need no escapes.
+/// A JSON object that is being written. Field names, and words of the server itself, need no escaping.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
@@ -170,14 +169,14 @@ impl<'a> Fields<'a> {
         Fields { out, first: true }
     }
 
-    /// Where the value of a field goes.
+    /// The buffer for the value of a field.
     fn field(&mut self, field: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.extend_from_slice(field.as_bytes());
         self.out
     }
 
-    /// The same for a name that others have chosen.
+    /// The same for a name that needs escaping.
     fn named(&mut self, name: &str) -> &mut Vec<u8> {
         self.comma();
         string(self.out, name);
@@ -216,7 +215,7 @@ impl<'a> Fields<'a> {
 
     fn value(&mut self, field: &str, value: &Value) {
         let out = self.field(field);
-        // Nothing that was parsed fails to serialize, and a Vec takes it all.
+        // A parsed value always serializes, and a Vec takes it all.
         _ = serde_json::to_writer(out, value);
     }
 
@@ -236,7 +235,7 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b']');
 }
 
-/// A user, as events tell it.
+/// A user in an event.
 fn write_user(out: &mut Vec<u8>, user: &User) {
     let mut fields = Fields::begin(out);
     fields.text_if_any(field!("username"), &user.name);
@@ -253,7 +252,7 @@ fn write_user(out: &mut Vec<u8>, user: &User) {
 }
 
 impl Event {
-    /// One line of JSON, with its end.
+    /// One line of JSON, with its newline.
     pub fn json_line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(LINE_BYTES);
         self.write_json(&mut line);
@@ -261,7 +260,7 @@ impl Event {
         line
     }
 
-    /// As JSON. Every request is told twice, and by derived code this would take three times as long.
+    /// Written by hand: every request has two events, and derived code would take three times as long.
     fn write_json(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
         fields.word(field!("kind"), self.kind);
@@ -304,7 +303,7 @@ impl Event {
         fields.end();
     }
 
-    /// What is asked for, by whom and from where: the fields of an object of JSON that has no end.
+    /// The fields about the request, its user and its origin: a JSON object without its closing brace.
     fn write_request(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
         fields.text(field!("requestURI"), &self.request_uri);
@@ -326,10 +325,10 @@ impl Event {
         fields.text_if_any(field!("userAgent"), &self.user_agent);
     }
 
-    /// One line of text, as Kubernetes wrote it before it wrote JSON.
+    /// One line in the legacy text format, which Kubernetes wrote before JSON.
     pub fn legacy_line(&self) -> String {
         let or = |text: &str, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text.to_owned() };
-        // A list is quoted one by one, and the whole of it as well.
+        // Each group is quoted, and the whole list is quoted again.
         let listed = |groups: &[String]| groups.iter().map(|group| quoted(group)).collect::<Vec<_>>().join(",");
         let groups = match &self.user {
             user if user.name.is_empty() || user.groups.is_empty() => "<none>".to_owned(),
@@ -363,7 +362,7 @@ impl Event {
 
 #[cfg(test)]
 impl Event {
-    /// Of a request of which hardly anything is known.
+    /// An event of a request about which hardly anything is known.
     pub(crate) fn nothing() -> Event {
         Event {
             kind: "Event",

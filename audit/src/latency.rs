@@ -1,22 +1,22 @@
-//! What slow requests spent their time on, as their events tell it.
+//! Where slow requests spent their time, as annotations of their events.
 
 use std::time::Duration;
 
-/// A request that took longer tells what it spent its time on.
+/// Requests slower than this are annotated.
 pub(crate) const SLOW: Duration = Duration::from_millis(500);
 
-/// What requests spend time on.
+/// Where a request spends time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
     Authentication,
     Authorization,
-    /// Waiting for its turn.
+    /// Waiting for a seat in flow control.
     Queue,
-    /// One after the other.
+    /// The sum of calls one after another.
     MutatingWebhooks,
-    /// All at once: the slowest of them.
+    /// The slowest of concurrent calls.
     ValidatingWebhooks,
-    /// Until what it writes is durable.
+    /// Until the write is durable.
     Storage,
 }
 
@@ -30,7 +30,7 @@ impl Spent {
         Spent::Storage,
     ];
 
-    /// As Kubernetes names it.
+    /// Kubernetes' name.
     fn as_str(self) -> &'static str {
         match self {
             Spent::Authentication => "authentication",
@@ -43,7 +43,7 @@ impl Spent {
     }
 }
 
-/// How much of each one request has spent.
+/// The time that one request spent on each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies([Duration; Spent::ALL.len()]);
 
@@ -52,7 +52,7 @@ impl Latencies {
         self.0[on as usize] += time;
     }
 
-    /// Key and value of what it has spent any time on, and of all together.
+    /// An annotation for each time above zero, and for the total.
     pub fn annotations(&self, total: Duration) -> impl Iterator<Item = (String, String)> {
         let parts = Spent::ALL.into_iter().map(|on| (on.as_str(), self.0[on as usize]));
         let told = parts.filter(|(_, time)| !time.is_zero()).chain([("total", total)]);
@@ -63,7 +63,7 @@ impl Latencies {
 /// A duration as Go prints it.
 fn go_duration(time: Duration) -> String {
     let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
-    // Of a number with so many digits behind its point, those that say something.
+    // A number with this many decimal places, without trailing zeros.
     let number = |whole: u64, part: u32, digits: usize| {
         format!("{whole}.{part:0digits$}").trim_end_matches('0').trim_end_matches('.').to_owned()
     };

@@ -1,7 +1,7 @@
-//! The audit trail: who asked for what, when, and how it ended.
+//! The audit log: which user requested what, when, and how it ended.
 //!
-//! A [`Policy`] says how much of a request is told, if anything. An [`Auditor`] holds the policy and the backends that
-//! events go to; [`Trail`] is one request on its way, and tells each stage as it is reached.
+//! A [`Policy`] says how much of a request is recorded, if anything. An [`Auditor`] has the policy and the backends
+//! that store events. A [`Trail`] accompanies one request, and records each stage as it is reached.
 
 pub mod backend;
 mod event;

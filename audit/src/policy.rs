@@ -1,4 +1,4 @@
-//! Which requests are told of, and how much: the first rule that a request matches says it.
+//! Which requests are recorded, and how much of them: the first rule that matches decides.
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;
@@ -46,12 +46,12 @@ struct Resources {
     resource_names: Vec<String>,
 }
 
-/// A list, or nothing where it is null.
+/// A list; null is an empty one.
 fn list<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What rules look at.
+/// The request as rules see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub user: &'a User,
@@ -65,7 +65,7 @@ pub enum Asked<'a> {
     Path(&'a str),
 }
 
-/// What a policy says of a request.
+/// What a policy says about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub level: Level,
@@ -82,8 +82,8 @@ impl Ruling {
 }
 
 impl Policy {
-    /// Reads a policy file. What is wrong with it is told all at once; unknown fields are passed over and told of in the
-    /// second part of the result.
+    /// Parses a policy file. All errors are returned at once; unknown fields are ignored and returned as warnings in
+    /// the second part of the result.
     pub fn read(text: &str) -> Result<(Policy, Vec<String>), Vec<String>> {
         let document: Value =
             serde_yaml_ng::from_str(text).map_err(|error| vec![format!("failed decoding: {error}")])?;

@@ -1,4 +1,4 @@
-//! One request on its way, and what is told of it at each stage.
+//! The trail of one request, which records an event at each stage.
 
 use crate::event::{Impersonation, Known, ResponseStatus};
 use crate::latency::{Latencies, SLOW};
@@ -15,75 +15,75 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An agent's name is told up to this length.
+/// A user agent is recorded up to this length.
 const AGENT_BYTES_MAX: usize = 1024;
 
-/// Tells of requests what the policy says, to every backend.
+/// Records requests as the policy demands, to every backend.
 pub struct Auditor {
     policy: Policy,
     backends: Vec<Backend>,
     counts: Counts,
 }
 
-/// What has been told so far.
+/// Counts of events and requests.
 #[derive(Debug, Default)]
 pub struct Counts {
     events: AtomicU64,
     rejected: AtomicU64,
-    /// Requests, by the level that the policy has for them.
+    /// Requests by the level that the policy gave them.
     levels: [AtomicU64; 4],
 }
 
-/// What is known of a request when it comes.
+/// What is known of a request when it arrives.
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub id: String,
     pub verb: &'static str,
-    /// Whoever has proved to be it, before impersonation.
+    /// The authenticated user, before impersonation.
     pub user: Arc<User>,
     pub received: Timestamp,
     pub uri: String,
     pub source_ips: Vec<IpAddr>,
     pub agent: String,
     pub object: Option<ObjectReference>,
-    /// How long it took to find out whose the request is.
+    /// How long authentication took.
     pub authentication: Duration,
     pub deadline: Option<Deadline>,
-    /// Whether its answer begins long before it ends: a watch, a log that is followed.
+    /// Whether the request is a long-running one: a watch, a log that is followed.
     pub lasts: bool,
 }
 
-/// When a request is cut off, and what its client is told then.
+/// When a request is cut off, and the response that its client then gets.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     pub at: Instant,
     pub ended: fn() -> Ended,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Ended {
     pub code: u16,
     /// The `Status` that the client got, if it got one.
     pub status: Option<Value>,
-    /// What the client got.
+    /// The document that the client got.
     pub object: Option<Value>,
 }
 
-/// An event that had to be stored before the request goes on could not be.
+/// An event that must be stored before the request continues could not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotStored;
 
-/// A request of which is told. One that is dropped before it has ended was cut off.
+/// A request that is recorded. If it is dropped before it has ended, the request was cut off.
 pub struct Trail {
     auditor: Arc<Auditor>,
     ruling: Ruling,
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
-    /// Whether it goes on behind the beginning of its answer.
+    /// Whether the request is a long-running one.
     lasts: bool,
-    /// Finds the object's name, where nothing else tells it.
+    /// Finds the object's name, if nothing else gives it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
     /// Finds the uid and the version that the request names.
     reference: Option<Box<dyn FnOnce() -> (String, String) + Send + Sync>>,
@@ -102,7 +102,7 @@ impl Auditor {
         Arc::new(Auditor { policy, backends, counts: Counts::default() })
     }
 
-    /// Tells that a request has come; `None`: nothing is told of it.
+    /// Records that a request has arrived; `None` if the policy omits it.
     pub async fn begin(
         self: &Arc<Self>,
         ruling: Ruling,
@@ -111,14 +111,14 @@ impl Auditor {
         let Some(mut trail) = self.trail(ruling, begun) else { return Ok(None) };
         if trail.tell(Stage::RequestReceived).await.is_err() {
             self.counts.rejected.fetch_add(1, Ordering::Relaxed);
-            // What never began needs no end.
+            // A request that was refused here has no end to record.
             trail.state = State::Ended;
             return Err(NotStored);
         }
         Ok(Some(trail))
     }
 
-    /// Tells of a request whose user nobody knows: it is over at once.
+    /// Records a request that could not be authenticated: it is over at once.
     pub async fn turn_away(
         self: &Arc<Self>,
         ruling: Ruling,
@@ -133,7 +133,7 @@ impl Auditor {
         _ = trail.tell(Stage::ResponseStarted).await;
     }
 
-    /// What the policy says of a request.
+    /// What the policy says about a request.
     pub fn judge(&self, subject: Subject<'_>) -> Ruling {
         self.policy.judge(subject)
     }
@@ -181,12 +181,12 @@ impl Auditor {
         Some(Trail { auditor, ruling, event, latencies, deadline, lasts, name, reference, state })
     }
 
-    /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
+    /// Waits until all recorded events are written, at most for `patience`: the others are lost.
     pub async fn close(&self, patience: Duration) {
         join_all(self.backends.iter().map(|backend| backend.close(patience))).await;
     }
 
-    /// The counters, in Prometheus' text form.
+    /// The counters in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         let mut counter = |name: &str, help: &str, values: &[(String, u64)]| {
@@ -224,7 +224,7 @@ impl Auditor {
         text
     }
 
-    /// Hands an event to every backend. Fails when one that must not miss any has missed it.
+    /// Gives an event to every backend. Fails if a strict one could not store it.
     async fn tell(&self, event: &Event, may_wait: bool) -> Result<(), NotStored> {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
         let mut outcome = Ok(());
@@ -238,30 +238,29 @@ impl Auditor {
 }
 
 impl Trail {
-    /// Whether what the client sent is told.
+    /// Whether the client's object is recorded.
     pub fn wants_request(&self) -> bool {
         self.ruling.level >= Level::Request
     }
 
-    /// Whether what the client gets is told.
+    /// Whether the response is recorded.
     pub fn wants_response(&self) -> bool {
         self.ruling.level >= Level::RequestResponse
     }
 
-    /// The user in whose name the request is made, and by which verb that is allowed, where it is more than the general
-    /// one.
+    /// Sets the user that is acted as, and the verb that allowed it, if it is a constrained one.
     pub fn impersonates(&mut self, user: &Arc<User>, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(user.clone());
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
         self.event.known = Known::default();
     }
 
-    /// Says something of the request, unless the key has been used.
+    /// Adds an annotation, unless the key exists.
     pub fn annotate(&mut self, key: &str, value: &str) {
         self.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
 
-    /// The same of all that events of this level may have.
+    /// Adds all annotations that this level allows.
     pub fn annotate_all(&mut self, annotations: &Annotations) {
         for (key, annotation) in annotations.iter() {
             if !annotation.shows_object || self.wants_request() {
@@ -270,20 +269,20 @@ impl Trail {
         }
     }
 
-    /// The request has spent so much time on this.
+    /// Adds time that the request spent on this.
     pub fn spent(&mut self, on: Spent, time: Duration) {
         self.latencies.add(on, time);
     }
 
-    /// What the client sent.
+    /// Records the client's object.
     pub fn request(&mut self, object: Value) {
         if self.wants_request() {
             self.event.request_object = Some(Arc::new(self.shown(object)));
         }
     }
 
-    /// The name of the object, which the request did not have or the server has made. Most requests have it, and nobody
-    /// looks for it then.
+    /// Sets the object's name, if it is not in the path or the server has made it. For most requests it is known, and
+    /// `name` is not called.
     pub fn names(&mut self, name: impl FnOnce() -> String) {
         if let Some(object) = &mut self.event.object_ref
             && object.name.is_empty()
@@ -292,12 +291,12 @@ impl Trail {
         }
     }
 
-    /// How to find the name in what the client sent. The answer mostly tells it for less.
+    /// Sets a function that finds the name in the client's object. The reply usually has the name at less cost.
     pub fn names_at_last(&mut self, name: impl FnOnce() -> String + Send + Sync + 'static) {
         self.name = Some(Box::new(name));
     }
 
-    /// The object that the request names in its body, by uid and version.
+    /// Sets the uid and the version of the object that the request's body names.
     pub fn refers(&mut self, uid: &str, version: &str) {
         if let Some(object) = &mut self.event.object_ref {
             uid.clone_into(&mut object.uid);
@@ -305,12 +304,12 @@ impl Trail {
         }
     }
 
-    /// How to find them in what the client sent, which nobody reads for a stage that is not told.
+    /// Sets a function that finds these in the client's object, which is called only if a stage is recorded.
     pub fn refers_at_last(&mut self, reference: impl FnOnce() -> (String, String) + Send + Sync + 'static) {
         self.reference = Some(Box::new(reference));
     }
 
-    /// The answer has begun, and goes on until the trail is dropped.
+    /// Records that a response has begun that lasts until the trail is dropped.
     pub async fn start(&mut self, ended: Ended) {
         self.answer(ended);
         self.state = State::Started;
@@ -323,7 +322,7 @@ impl Trail {
         _ = self.tell(Stage::ResponseComplete).await;
     }
 
-    /// The server has failed in the middle of it.
+    /// Records that the server has panicked.
     pub async fn panic(mut self, ended: Ended) {
         self.answer(ended);
         self.state = State::Ended;
@@ -349,7 +348,7 @@ impl Trail {
             return Ok(());
         }
         self.reach(stage);
-        // The line that tells of its end is written before its answer begins, and takes this one along.
+        // The line for the request's end is written before its response begins, and the same write includes this one.
         let ends_before_answer = || {
             let ends = [Stage::ResponseComplete, Stage::Panic];
             !self.lasts && ends.into_iter().all(|stage| self.ruling.tells(stage))
@@ -358,7 +357,7 @@ impl Trail {
         self.auditor.tell(&self.event, may_wait).await
     }
 
-    /// Has the event say that the request has come so far.
+    /// Sets the event's stage, and what is known by then.
     fn reach(&mut self, stage: Stage) {
         if let Some(name) = self.name.take() {
             self.names(name);
@@ -378,7 +377,7 @@ impl Trail {
         }
     }
 
-    /// What is told of a stage without waiting for it, if it is told at all.
+    /// The event of a stage, for storing later; `None` if the stage is omitted.
     fn told(&mut self, stage: Stage) -> Option<Event> {
         if !self.ruling.tells(stage) {
             return None;
@@ -405,13 +404,13 @@ impl Drop for Trail {
                     }
                 };
                 self.answer(ended);
-                // Who counts what lasts counts beginnings and ends, of which there must be as many.
+                // The events of a long-running request must have as many beginnings as ends, since both are counted.
                 begun = if self.lasts { self.told(Stage::ResponseStarted) } else { None };
             }
         }
         let ended = self.told(Stage::ResponseComplete);
         let auditor = self.auditor.clone();
-        // A runtime that has gone takes its connections with it, and their events.
+        // A runtime that has ended has no more connections, and their events are lost.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for event in begun.into_iter().chain(ended) {
@@ -422,7 +421,7 @@ impl Drop for Trail {
     }
 }
 
-/// Takes managed fields out of an object, and out of the objects of a list or a table.
+/// Removes managed fields from an object, and from the objects in a list or a table.
 fn omit_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -479,7 +478,7 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
     }
 
-    /// What lines say alike is written once, unless it changes.
+    /// The shared part of lines is written once, unless it changes.
     #[tokio::test]
     async fn in_whose_name_somebody_acts_is_told_when_it_is_known() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -513,7 +512,7 @@ mod tests {
         }
     }
 
-    /// Both ends of what lasts are told, though nobody waited for its answer.
+    /// Both ends of a long-running request are recorded, even if its client did not wait for the response.
     #[tokio::test]
     async fn what_is_cut_off_has_come_to_its_end() {
         let folder = tempfile::tempdir().expect("a folder");

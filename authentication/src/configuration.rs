@@ -1,4 +1,4 @@
-//! Which issuers there are: by the options of one issuer, or by a file that is followed while the server runs.
+//! The configured issuers: from the options for one issuer, or from a file that is followed while the server runs.
 
 use crate::metrics::Metrics;
 use crate::oidc::claims::{Expression, Mapping, Rules, Source};
@@ -18,42 +18,42 @@ use std::time::{Duration, Instant};
 
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long new issuers have to tell about themselves before the file counts.
+/// How long discovery of new issuers may take before the file is rejected.
 const HEALTHY_MAX: Duration = Duration::from_secs(60);
 const ISSUERS_MAX: usize = 64;
 
-/// Algorithms that signatures of issuers may have: those of Kubernetes but ES512, which nothing here can verify.
+/// The accepted signature algorithms: Kubernetes' without ES512, which the libraries here cannot verify.
 pub const ALGORITHMS: [&str; 8] = ["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512"];
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// What an AuthenticationConfiguration says.
+/// A parsed AuthenticationConfiguration.
 #[derive(Debug)]
 pub struct Configuration {
     pub issuers: Vec<Settings>,
     pub anonymous: Option<Anonymous>,
 }
 
-/// Who need not say who they are.
+/// Whether requests without credentials are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anonymous {
     pub enabled: bool,
-    /// The only paths that may be asked for so; all where there are none.
+    /// The only paths on which they are; empty for all.
     pub paths: Vec<String>,
 }
 
-/// What the server that reads the file is.
+/// What the configuration depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
-    /// Who issues tokens of service accounts is no issuer of others.
+    /// The issuers of service account tokens, which must not be configured as issuers.
     pub own_issuers: Vec<String>,
-    /// How issuers are reached that say by which way; nothing where none may say it.
+    /// How issuers that name an egress are reached; `None` if no issuer may name one.
     pub egress: Option<Egress>,
 }
 
 impl Configuration {
-    /// Reads a document in YAML or JSON; all that is wrong with it comes at once.
+    /// Parses a document in YAML or JSON; all errors are returned at once.
     pub fn read(text: &str, server: &Server) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
@@ -136,7 +136,7 @@ fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
     Some(Settings { audiences: audiences(&issuer), url, discovery_url, authority, algorithms, mapping, rules, dialer })
 }
 
-/// By which way the issuer is reached.
+/// How connections to the issuer are made.
 fn dialer(issuer: &Reader<'_>, server: &Server) -> Dialer {
     let egress = issuer.text("egressSelectorType").unwrap_or("");
     if egress.is_empty() {
@@ -204,7 +204,8 @@ fn audiences(issuer: &Reader<'_>) -> Vec<String> {
     audiences
 }
 
-/// The mapping; whether its user name rests on an e-mail address, and whether it looks whether that is verified.
+/// The mapping; whether its user name comes from an e-mail address, and whether an expression checks that the address
+/// is verified.
 fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
     let nobody = Source::Claim { name: String::new(), prefix: String::new() };
     let empty = |username| Mapping { username, groups: None, uid: None, extra: Vec::new() };
@@ -229,7 +230,7 @@ fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
     (Mapping { username: username.unwrap_or(nobody), groups, uid, extra }, uses_email, verifies)
 }
 
-/// Whether a path stands in an expression, and not only the beginning of a longer name.
+/// Whether an expression contains this path, not only as the beginning of a longer name.
 fn mentions(text: &str, path: &str) -> bool {
     text.match_indices(path).any(|(at, _)| {
         let next = text[at + path.len()..].chars().next();
@@ -325,7 +326,7 @@ fn check_key(one: &Reader<'_>, key: &str) {
     one.invalid("key", format!("{key:?}"), why);
 }
 
-/// The rules, and whether one of them looks whether an e-mail address is verified.
+/// The rules, and whether one of them checks that an e-mail address is verified.
 fn rules(one: &Reader<'_>) -> (Rules, bool) {
     let mut rules = Rules::default();
     let mut checks_email = false;
@@ -395,7 +396,7 @@ pub struct Issuers {
 }
 
 impl Issuers {
-    /// Begins to ask them about themselves.
+    /// Starts discovery of all issuers.
     pub fn start(all: Vec<Settings>, metrics: Metrics) -> Arc<Issuers> {
         let all: Vec<Arc<Issuer>> = all.into_iter().map(Issuer::new).collect();
         all.iter().for_each(Issuer::discover);
@@ -407,7 +408,7 @@ impl Issuers {
         for issuer in all.iter() {
             let began = Instant::now();
             let judged = issuer.review(token, audiences).await;
-            // Tokens of others are nothing to it.
+            // Tokens of other issuers are not counted.
             if !matches!(judged, Ok(None)) {
                 self.metrics.judged(issuer.url(), judged.is_ok(), began.elapsed());
                 return judged;
@@ -416,7 +417,7 @@ impl Issuers {
         Ok(None)
     }
 
-    /// Follows the file that names them. What cannot be used changes nothing.
+    /// Follows the configuration file. An invalid configuration changes nothing.
     pub async fn follow(
         self: Arc<Self>,
         file: PathBuf,
@@ -432,7 +433,7 @@ impl Issuers {
                     text = now;
                     self.take(&text, &anonymous, &server).await
                 }
-                // It is read again once it can be.
+                // With an empty text the file is read as soon as it can be.
                 Err(error) => {
                     text.clear();
                     Err(error.to_string())

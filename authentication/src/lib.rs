@@ -1,7 +1,7 @@
-//! Tokens that others answer for: a webhook is asked about them, or an issuer's keys prove them.
+//! Tokens that are verified elsewhere: by a webhook, or by the keys of an issuer.
 //!
-//! [`Others`] is asked when nobody in the server itself knows a token. [`oidc`] has the issuers, [`webhook`] the one that
-//! is asked, [`configuration`] reads the file that names issuers, and follows it, [`metrics`] counts.
+//! [`Others`] is asked when the server itself does not know a token. [`oidc`] has the issuers and [`webhook`] the
+//! webhook; [`configuration`] parses the file with the issuers and follows it, [`metrics`] counts.
 
 pub mod configuration;
 pub mod metrics;

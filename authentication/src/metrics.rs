@@ -1,4 +1,4 @@
-//! What is counted of tokens that others answer for, under Kubernetes' names.
+//! Metrics of tokens that are verified elsewhere, under Kubernetes' names.
 
 use holdfast_tls::trouble::Trouble;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The label that names the server.
+/// The label with the hash of the server's id.
 const SERVER: &str = "apiserver_id_hash";
 
 type Seconds = Gauge<f64, AtomicU64>;
@@ -33,7 +33,7 @@ struct Hash {
     hash: String,
 }
 
-/// Cloning gives the same counters.
+/// Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
     requests: Family<Status, Counter>,
@@ -44,7 +44,7 @@ pub struct Metrics {
     reloads: Family<Status, Counter>,
     reloaded_at: Family<Status, Seconds>,
     configurations: Family<Hash, Gauge>,
-    /// Why the file as it is does not count.
+    /// Why the file's present content is not used, if so.
     pub trouble: Trouble,
 }
 
@@ -70,7 +70,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// `server` tells the metrics of this server's configuration from those of others: the hash of its id.
+    /// `server` is the hash of this server's id, as a label of its configuration's metrics.
     pub fn register(&self, registry: &mut Registry, server: String) {
         let cache = registry.sub_registry_with_prefix("authentication_token_cache");
         cache.register("request", "Tokens looked up", self.requests.clone());
@@ -88,14 +88,14 @@ impl Metrics {
         file.register("last_config_info", "The digest of what counts", self.configurations.clone());
     }
 
-    /// A token was looked up: it was remembered, or somebody was asked.
+    /// Counts a look-up of a token: from the cache, or by asking a verifier.
     pub(crate) fn looked_up(&self, remembered: bool, time: Duration) {
         let status = Status { status: if remembered { "hit" } else { "miss" } };
         self.requests.get_or_create(&status).inc();
         self.request_durations.get_or_create(&status).observe(time.as_secs_f64());
     }
 
-    /// Somebody is asked, for as long as the result lives.
+    /// Counts a token being verified, for as long as the result lives.
     pub(crate) fn asking(&self) -> Asking {
         let in_flight = self.in_flight.get_or_create(&Status { status: "in_flight" }).clone();
         in_flight.inc();
@@ -106,14 +106,14 @@ impl Metrics {
         self.fetches.get_or_create(&Status { status: if answered { "ok" } else { "error" } }).inc();
     }
 
-    /// A token of an issuer was judged.
+    /// Counts the verification of an issuer's token.
     pub(crate) fn judged(&self, issuer: &str, good: bool, time: Duration) {
         let result = if good { "success" } else { "failure" };
         let labels = Judged { result, jwt_issuer_hash: digest(issuer) };
         self.jwt_latencies.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// The file was read again.
+    /// Counts a reload of the file.
     pub(crate) fn reloaded(&self, outcome: &Result<(), String>) {
         self.trouble.note(outcome);
         let status = Status { status: if outcome.is_ok() { "success" } else { "failure" } };
@@ -122,14 +122,14 @@ impl Metrics {
         self.reloaded_at.get_or_create(&status).set(now.as_secs_f64());
     }
 
-    /// This is what counts from now on.
+    /// Sets the hash of the current configuration's text.
     pub fn configured(&self, text: &str) {
         self.configurations.clear();
         self.configurations.get_or_create(&Hash { hash: digest(text) }).set(1);
     }
 }
 
-/// A question that somebody was asked, on its way.
+/// A token being verified.
 pub(crate) struct Asking(Gauge);
 
 impl Drop for Asking {

@@ -1,4 +1,4 @@
-//! All who know tokens, asked one after the other.
+//! All verifiers of tokens outside the server, asked one after another.
 
 use crate::metrics::Metrics;
 use futures_util::future::BoxFuture;
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long it is good whose a token is. That it is nobody's is not kept: the next moment it may be somebody's.
+/// How long a verified token is cached. An unknown token is not cached, since it may become valid at any moment.
 const KNOWN: Duration = Duration::from_secs(10);
 
-/// Those who know tokens, in the order in which they are asked.
+/// The verifiers in the order in which they are asked.
 pub struct Others {
     all: Vec<Arc<dyn Elsewhere>>,
     known: Cache<[u8; 32], Reviewed>,
@@ -40,7 +40,7 @@ impl Others {
 
     async fn find(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let _asking = self.metrics.asking();
-        // Who errs does not keep the next one from knowing it.
+        // A verifier's error does not keep the next one from verifying the token.
         let mut errors = Vec::new();
         for one in &self.all {
             match one.review(token, audiences).await {
@@ -67,7 +67,7 @@ impl Elsewhere for Others {
     }
 }
 
-/// One that knows no audiences: what it takes is meant for this server, whose own audiences these are.
+/// A verifier without audiences: its tokens are for this server, whose audiences these are.
 pub struct Agnostic {
     pub inner: Arc<dyn Elsewhere>,
     pub own: Vec<String>,
@@ -94,7 +94,7 @@ impl Elsewhere for Agnostic {
     }
 }
 
-/// A token for audiences, so that memory holds no tokens.
+/// The cache key of a token and its audiences: a digest, so that the cache contains no tokens.
 pub(crate) fn key(token: &str, audiences: &[String]) -> [u8; 32] {
     let mut digest = Sha256::new();
     for text in [token].into_iter().chain(audiences.iter().map(String::as_str)) {
@@ -110,7 +110,7 @@ mod tests {
     use holdfast_core::authz::User;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Knows one token, and counts how often it was asked.
+    /// Knows one token, and counts the calls.
     #[derive(Default)]
     struct One {
         asked: AtomicUsize,

@@ -1,4 +1,4 @@
-//! A server that is asked about tokens, as `--authentication-token-webhook-config-file` names it.
+//! The token webhook of `--authentication-token-webhook-config-file`.
 
 use crate::others::key;
 use anyhow::{Result, anyhow};
@@ -16,13 +16,13 @@ use tokio::sync::Semaphore;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How long the first wait is before it is asked again.
+/// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// How many tokens it is asked about at a time. The others wait, no longer than for an answer: strangers decide how many
-/// there are.
+/// The most tokens under review at a time. Others wait, no longer than for an answer: any client can send unknown
+/// tokens.
 const ASKED_MAX: usize = 256;
 
-/// How long an API server's answer is good.
+/// How long an answer of an API server is cached.
 const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -60,13 +60,13 @@ pub struct Webhook {
     posting: Posting,
     version: Version,
     cache_time: Duration,
-    /// Whom tokens are for of which the webhook does not say whom they are for.
+    /// The audiences of tokens for which the webhook names none.
     audiences: Vec<String>,
     answers: Answers,
     room: Semaphore,
 }
 
-/// What was answered lately. Strangers make as many tokens that are nobody's as they like: these count as one user's.
+/// Recent answers. Any client can make unknown tokens, so these together count as one user's.
 #[derive(Default)]
 struct Answers(Cache<[u8; 32], Option<Reviewed>>);
 
@@ -82,7 +82,7 @@ impl Answers {
 }
 
 impl Webhook {
-    /// The server that the current context of a kubeconfig names. `audiences` are those of the API.
+    /// The webhook is the server in the current context of a kubeconfig. `audiences` are those of the API.
     pub fn new(
         kubeconfig: &Path,
         version: Version,
@@ -93,7 +93,7 @@ impl Webhook {
         Webhook::at(kubeconfig, "", version, cache_time, dialer, audiences)
     }
 
-    /// Another API server, asked as servers beside it ask it about tokens.
+    /// Another API server as the webhook, as its components ask it about tokens.
     pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
         Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
     }
@@ -118,7 +118,7 @@ impl Webhook {
         }
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
-        // Somebody else may have asked meanwhile.
+        // Another request may have asked meanwhile.
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
@@ -138,7 +138,7 @@ impl Webhook {
         Ok(answer)
     }
 
-    /// Asks, and again where the server may answer then.
+    /// Posts a review, and retries if the server may answer later.
     async fn post(&self, review: &Value) -> Result<Value, String> {
         let (query, body) = (format!("timeout={}s", ANSWER_MAX.as_secs()), review.to_string().into());
         let answer = self.posting.post_again(&query, &body, ANSWER_MAX, WAIT).await.map_err(|fault| {
@@ -149,8 +149,8 @@ impl Webhook {
     }
 }
 
-/// What an answer says of a token that was asked about for these audiences. Who says nothing of audiences means `own`:
-/// such a token is no proof to anybody else.
+/// The result of a review for these audiences. A webhook that returns no audiences means `own`: such a token proves
+/// nothing to other audiences.
 fn understand(status: &Value, asked: &[String], own: &[String]) -> Result<Option<Reviewed>, String> {
     if status["authenticated"] != true {
         return match status["error"].as_str().filter(|error| !error.is_empty()) {
@@ -197,7 +197,7 @@ mod tests {
         assert!(matches!(answers.get(&good), Some(Some(jane)) if jane.user.name == "jane"));
     }
 
-    /// Nobody waits for a server that is not there.
+    /// A connection that is refused is not retried.
     #[tokio::test]
     async fn a_server_that_refuses_connections_is_asked_once() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Answers of a webhook that are good for a while.
+//! A cache of a webhook's answers.
 
 use holdfast_core::authz::webhook::{Opinion, Question};
 use sha2::{Digest, Sha256};
@@ -6,21 +6,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many answers are kept.
+/// The most answers that are kept.
 const ANSWERS_MAX: usize = 8192;
-/// How many of them may be about one user: nobody can have the answers about all others forgotten.
+/// The most of them about one user, so that no user can displace the answers about all others.
 const OF_USER_MAX: usize = ANSWERS_MAX / 8;
 
 type Key = [u8; 32];
 
-/// The answers that were used last.
+/// The most recently used answers.
 #[derive(Default)]
 pub struct Answers(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
     answers: HashMap<Key, Answer>,
-    /// By when they were used last.
+    /// Keys by the number of their last use.
     by_use: BTreeMap<u64, Key>,
     of_users: HashMap<String, BTreeSet<u64>>,
     uses: u64,
@@ -50,7 +50,7 @@ impl Answers {
         Some(opinion)
     }
 
-    /// Keeps an answer for so long.
+    /// Keeps an answer for `time`.
     pub fn put(&self, question: &Question, opinion: Opinion, now: Instant, time: Duration) {
         let Some(until) = now.checked_add(time).filter(|_| !time.is_zero() && question.may_be_kept) else { return };
         let (mut kept, key) = (self.lock(), key(question));

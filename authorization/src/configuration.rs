@@ -1,4 +1,4 @@
-//! An AuthorizationConfiguration: which authorizers there are, in which order, and how webhooks are asked.
+//! The AuthorizationConfiguration: the authorizers, their order, and the settings of webhooks.
 
 use crate::webhook::{Connection, Version};
 use holdfast_core::authz::chain::Mode;
@@ -18,10 +18,10 @@ const CONDITIONS_MAX: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const OTHER_TIME: Duration = Duration::from_secs(30);
-/// As errors name them.
+/// The types in error messages.
 const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 
-/// What a file says.
+/// A parsed AuthorizationConfiguration.
 #[derive(Debug)]
 pub struct Configuration {
     pub authorizers: Vec<Authorizer>,
@@ -43,7 +43,7 @@ impl Authorizer {
 }
 
 impl Configuration {
-    /// Reads a document in YAML or JSON; all that is wrong with it comes at once.
+    /// Parses a document in YAML or JSON; all errors are returned at once.
     pub fn read(text: &str) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
@@ -87,7 +87,7 @@ fn authorizer(one: &Reader<'_>, seen: &mut Seen) -> Option<Authorizer> {
         } else {
             not_supported(one, "type", kind, &TYPES);
         }
-        // What else stands there is not told of: nobody knows what it is about.
+        // Further fields are not checked, since they depend on the type.
         webhook.map(Reader::lenient);
         return None;
     };
@@ -197,7 +197,7 @@ fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Dura
     time
 }
 
-/// How long answers are kept; not at all where that is switched off.
+/// How long answers are cached; zero if the switch is off.
 fn kept(own: &Reader<'_>, field: &str, switch: &str, default: Duration) -> Option<Duration> {
     let time = time(own, field, Some(default));
     if own.bool(switch).unwrap_or(true) { time } else { time.map(|_| Duration::ZERO) }

@@ -1,4 +1,4 @@
-//! Files, and what is wrong with them.
+//! Configurations, and their errors.
 
 use super::*;
 use holdfast_core::authz::chain::Way;
@@ -49,7 +49,7 @@ fn a_file_names_authorizers_in_their_order() {
         own["matchConditions"] = json!([{"expression": "has(request.resourceAttributes)"}]);
     }));
     assert_eq!(told, Ok(vec!["a.example.com V1Beta1 2s 60s 0ns NoOpinion 1".into()]));
-    // A webhook is nothing that a chain could ask without being reached.
+    // A chain without webhook authorizers has no webhooks to call.
     let (chain, webhooks) = crate::chain(vec![Authorizer::Of(Mode::Rbac)], None, &Dialer::Direct).expect("a chain");
     assert!(chain.has(Mode::Rbac) && webhooks.is_empty());
     assert!(crate::chain(vec![Authorizer::Of(Mode::Abac)], None, &Dialer::Direct).is_err());

@@ -1,4 +1,4 @@
-//! Has the chain become what the file says, while the server runs.
+//! Follows the AuthorizationConfiguration file while the server runs, and updates the authorizer chain.
 
 use crate::configuration::Configuration;
 use crate::webhook::Webhooks;
@@ -13,20 +13,20 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// A file, and what it has a say in.
+/// A file, and what its content changes.
 pub struct Followed {
     pub file: PathBuf,
-    /// What stands in it now.
+    /// The text that was last applied.
     pub text: String,
-    /// The lines of the policy file, which is not followed.
+    /// The policies of the ABAC file, which is not followed.
     pub policies: Option<Arc<Policies>>,
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
-    /// How webhooks are reached.
+    /// How connections to webhooks are made.
     pub dialer: Dialer,
 }
 
-/// Follows the file for as long as it runs. A file that cannot be is told of once, and what was goes on.
+/// Follows the file for ever. An invalid file is reported once and changes nothing.
 pub async fn follow(mut followed: Followed) {
     let metrics = &followed.webhooks.metrics;
     metrics.configured(&followed.text);
@@ -65,13 +65,13 @@ impl Followed {
         self.check_modes(&configuration.authorizers)?;
         let (chain, webhooks) = chain(configuration.authorizers, self.policies.as_ref(), &self.dialer)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-        // Who is in either chain can be asked at every moment.
+        // Webhooks are replaced before the chain, so that a webhook in the chain can always be asked.
         self.webhooks.replace(webhooks);
         self.chain.replace(chain);
         Ok(())
     }
 
-    /// What keeps an index or a file of its own cannot come or go while the server runs.
+    /// Refuses to add or remove authorizers that have an index or a file of their own, as Kubernetes does.
     fn check_modes(&self, wanted: &[Authorizer]) -> Result<(), String> {
         let now = self.chain.now();
         let lasting = [Mode::Abac, Mode::Node, Mode::Rbac];

@@ -1,8 +1,8 @@
-//! The authorizers that options and files name, and the webhooks among them.
+//! The authorizers that options and files configure, and the webhooks among them.
 //!
-//! [`configuration`] reads an AuthorizationConfiguration, all faults at once; [`Webhooks`] asks the servers that it or
-//! options name, and keeps their answers for a while; [`follow`] has the chain become what the file says while the
-//! server runs. What a chain decides is the core's.
+//! [`configuration`] parses an AuthorizationConfiguration and returns all errors at once. [`Webhooks`] calls the
+//! configured servers, and caches their answers. [`follow`] updates the chain from the file while the server runs. The
+//! core decides by the chain.
 
 mod answers;
 pub mod configuration;
@@ -19,17 +19,17 @@ use holdfast_core::authz::chain::{Chain, Mode, Way};
 use holdfast_outbound::Dialer;
 use std::sync::Arc;
 
-/// Why there is no chain.
+/// Why the chain could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
     #[error("authorization-mode ABAC's authorization policy file not passed")]
     NoPolicies,
-    /// One that cannot be asked.
+    /// A webhook that cannot be called.
     #[error("{0}")]
     Webhook(String),
 }
 
-/// A chain of what is configured, and the webhooks that it asks, by way of a proxy where there is one.
+/// The chain of the configured authorizers, and their webhooks, which are reached through `dialer`.
 pub fn chain(
     authorizers: Vec<Authorizer>,
     policies: Option<&Arc<Policies>>,

@@ -1,4 +1,4 @@
-//! What is counted of webhooks, and of the file that names them.
+//! Metrics of webhooks, and of the file that configures them.
 
 use holdfast_tls::trouble::Trouble;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The label that names the server.
+/// The label with the hash of the server's id.
 const SERVER: &str = "apiserver_id_hash";
 
-/// What became of a question.
+/// The result of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Success,
     Failed,
-    /// The same, and others decide.
+    /// The webhook failed, and other authorizers decide.
     FailedOpen,
 }
 
@@ -47,12 +47,12 @@ pub struct Metrics {
     reloads: Family<Read, Counter>,
     last_reload: Family<Read, Gauge<f64, AtomicU64>>,
     last_configuration: Family<Info, Gauge>,
-    /// Why the file as it is does not count.
+    /// Why the file's present content is not used, if so.
     pub(crate) trouble: Trouble,
 }
 
 impl Metrics {
-    /// `server` tells the metrics of this server's configuration from those of others: the hash of its id.
+    /// `server` is the hash of this server's id, as a label of its configuration's metrics.
     pub fn new(server: String) -> Metrics {
         let mut registry = Registry::default();
         let evaluations = Family::<Asked, Counter>::default();
@@ -99,7 +99,7 @@ impl Metrics {
         }
     }
 
-    /// That the file was read again, and whether it counts.
+    /// Counts a reload of the file, and whether it succeeded.
     pub fn reloaded(&self, outcome: &Result<(), String>) {
         self.trouble.note(outcome);
         let labels = Read { status: if outcome.is_ok() { "success" } else { "failure" } };
@@ -108,14 +108,14 @@ impl Metrics {
         self.last_reload.get_or_create(&labels).set(now.as_secs_f64());
     }
 
-    /// The text that counts from now on.
+    /// Sets the hash of the current configuration's text.
     pub fn configured(&self, text: &str) {
         let hash = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         self.last_configuration.clear();
         self.last_configuration.get_or_create(&Info { hash: format!("sha256:{hash}") }).set(1);
     }
 
-    /// The exposition text, without its end.
+    /// The exposition text without the final line.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -1,4 +1,4 @@
-//! Servers that are asked what users may do.
+//! Authorization webhooks: servers that answer what users may do.
 
 use crate::answers::Answers;
 use crate::metrics::{Metrics, Outcome};
@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the first wait is before a server is asked again.
+/// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// How often it is told in the log that a server does not answer.
+/// How often a webhook's failure is logged.
 const TOLD_EACH: Duration = Duration::from_secs(1);
 
 /// The version of a SubjectAccessReview.
@@ -42,27 +42,27 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// How a webhook is reached and asked.
+/// How a webhook is reached and called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     pub kubeconfig: PathBuf,
-    /// Behind the URL that it names.
+    /// The path after the URL in the kubeconfig.
     pub path: &'static str,
     pub version: Version,
     pub timeout: Duration,
-    /// How long an answer is good that allows, and any other; zero for not at all.
+    /// How long an allowing answer is cached, and any other; zero for not at all.
     pub allowed_time: Duration,
     pub other_time: Duration,
     pub on_failure: OnFailure,
 }
 
-/// One server that is asked.
+/// One webhook.
 pub struct Webhook {
     name: String,
     posting: Posting,
     connection: Connection,
     answers: Answers,
-    /// When its last failure was told.
+    /// When its last failure was logged.
     told: Mutex<Option<Instant>>,
 }
 
@@ -101,7 +101,7 @@ impl Webhook {
         answer
     }
 
-    /// Tells of a failure, once in a while: there may be one for each request.
+    /// Logs a failure, at most once per [`TOLD_EACH`]: every request may have one.
     fn tell(&self, why: &str) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= TOLD_EACH) {
@@ -136,7 +136,7 @@ impl Webhook {
     }
 }
 
-/// What an answer says. What it is an answer to nobody says: the connection tells.
+/// The opinion in an answer. The answer does not say to which question it belongs: the connection does.
 fn understand(body: &[u8]) -> Answer {
     let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is no JSON: {error}"))?;
     if review["kind"] != "SubjectAccessReview" || !review["status"].is_object() {
@@ -152,7 +152,7 @@ fn understand(body: &[u8]) -> Answer {
     Ok(Opinion { allowed: flag("allowed")?, denied: flag("denied")?, reason })
 }
 
-/// A duration as Go writes it.
+/// A duration as Go prints it.
 fn shown(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}s", duration.as_secs()),
@@ -168,19 +168,19 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// `server` is the hash of this server's id, by which metrics name it.
+    /// `server` is the hash of this server's id, a label in metrics.
     pub fn new(webhooks: Vec<Webhook>, server: String) -> Arc<Webhooks> {
         let all = Arc::new(Webhooks { all: ArcSwap::default(), metrics: Metrics::new(server) });
         all.replace(webhooks);
         all
     }
 
-    /// Why the file that names them does not count as it is.
+    /// Why the file with the webhooks is not used as it is, if so.
     pub fn trouble(&self) -> Trouble {
         self.metrics.trouble.clone()
     }
 
-    /// These are asked from now on, and nothing counts that others have answered before.
+    /// Replaces the webhooks. Cached answers of the old ones no longer count.
     pub fn replace(&self, webhooks: Vec<Webhook>) {
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.name.clone(), Arc::new(webhook)));
         self.all.store(Arc::new(webhooks.collect()));

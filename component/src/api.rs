@@ -1,4 +1,4 @@
-//! What a component asks of an API server, beside its work.
+//! The requests of a component to an API server, beside its work.
 
 use crate::connect;
 use crate::metrics::Metrics;
@@ -13,16 +13,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest answer that is read.
+/// The largest response that is read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How long an answer may take, unless somebody is more patient.
+/// How long a response may take by default.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Why there is no answer that could be used.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// None where no answer came at all.
+    /// `None` if there was no response.
     pub code: Option<u16>,
     pub message: String,
 }
@@ -33,21 +33,21 @@ impl ApiError {
     }
 }
 
-/// Where an API server is, and who asks.
+/// The address of an API server, and the client's identity.
 #[derive(Debug, Clone, Default)]
 pub struct Place<'a> {
     pub kubeconfig: Option<&'a Path>,
-    /// The server's URL, whatever the kubeconfig says.
+    /// The server's URL, which overrides the kubeconfig's.
     pub master: Option<&'a str>,
-    /// The program, as it names itself to servers.
+    /// The program's user agent.
     pub agent: &'a str,
-    /// Instead of the credentials of the kubeconfig.
+    /// Used instead of the credentials in the kubeconfig.
     pub token: Option<&'a str>,
     pub rate: Option<Rate>,
 }
 
 impl Place<'_> {
-    /// What the kubeconfig says; without one, the account of the pod that this is.
+    /// The kubeconfig; without one, the service account of this pod.
     pub async fn config(&self) -> Result<kube::Config> {
         let master = self.master.filter(|master| !master.is_empty());
         let master = master.map(|url| url.parse().with_context(|| format!("--master={url}"))).transpose()?;
@@ -92,20 +92,20 @@ impl Api {
         Ok(Api::new(connect::builder(config).context("make a client")?.with_layer(&watched).build()))
     }
 
-    /// The same for requests that last: each has a connection of its own, so that no number of them keeps others from
-    /// the streams that a server allows on one.
+    /// Like [`Api::connect`] for long-running requests: each has a connection of its own, so that they do not use up
+    /// the streams that a server allows on one connection.
     pub async fn connect_to_watch(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
         let config = place.config().await?;
         let watched = place.watched(&config, metrics);
         Ok(Api::new(ClientBuilder::try_from(config).context("make a client")?.with_layer(&watched).build()))
     }
 
-    /// A client that is there already: one of a server in the same process, too.
+    /// From an existing client, which may be one of a server in this process.
     pub fn new(client: kube::Client) -> Api {
         Api { client, answer_max: ANSWER_MAX }
     }
 
-    /// The same, and an answer may take so long.
+    /// The same client with another time limit for responses.
     pub fn patient(self, answer_max: Duration) -> Api {
         Api { answer_max, ..self }
     }
@@ -118,7 +118,7 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
-    /// A body as it is.
+    /// The body of a response as text.
     pub async fn text(&self, path: &str) -> Result<String, ApiError> {
         let answered = tokio::time::timeout(self.answer_max, self.send(&Method::GET, path, None)).await;
         let (code, bytes) = answered.map_err(|_| ApiError::local("context deadline exceeded"))??;
@@ -165,7 +165,7 @@ impl Api {
     }
 }
 
-/// An error with what it came from.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

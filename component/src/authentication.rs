@@ -1,7 +1,7 @@
-//! Who asks a component: its own certificates first, and for tokens the API server.
+//! Authentication of a component's clients: by certificates, and for tokens by asking the API server.
 //!
-//! What a component's own options leave out about certificates and proxies stands in a ConfigMap that the API server
-//! publishes; [`follow`] keeps up with it.
+//! If a component's own options do not configure certificates and proxies, the ConfigMap that the API server publishes
+//! does; [`follow`] keeps up with it.
 
 use crate::api::{Api, ApiError};
 use crate::cache::Cache;
@@ -17,14 +17,14 @@ use sha2::{Digest, Sha256};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Where the API server says whom others may trust.
+/// The ConfigMap in which the API server publishes its client and proxy authorities.
 const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 /// How often it is read again.
 const TRUST_PERIOD: Duration = Duration::from_secs(10);
 
-/// Finds out who asks.
+/// Authenticates the users of requests.
 pub struct Authenticator {
-    /// Reviews tokens; without it, nobody has any.
+    /// Reviews tokens; without it, no token is accepted.
     pub api: Option<Arc<Api>>,
     pub cache_time: Duration,
     pub headers: Arc<ArcSwap<RequestHeaders>>,
@@ -37,7 +37,7 @@ impl Authenticator {
         Authenticator { api, cache_time, headers, reviews: Cache::default() }
     }
 
-    /// The user; none where a credential is there and wrong.
+    /// The user; `None` if a credential is invalid.
     pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Option<Arc<User>> {
         let mut peer = peer;
         while let Peer::FrontProxy(proxy) = peer {
@@ -82,7 +82,7 @@ impl Authenticator {
     }
 }
 
-/// The user that a review tells of.
+/// The user in a review's status.
 pub fn user_of(told: &Value) -> User {
     let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
     let mut user = User::new(text("username"), &[]);
@@ -97,7 +97,7 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What the API server says about whom to trust.
+/// The published client and proxy authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     client_authorities: Option<String>,
@@ -130,8 +130,8 @@ impl Trust {
     }
 }
 
-/// Asks the API server whom to trust, for what options do not say, and keeps up with it. Where it does not tell, that is
-/// tolerated or not.
+/// Reads the published authorities that the options do not configure, and keeps up with them. If they cannot be read,
+/// that is an error or is tolerated, as the options say.
 pub async fn look_up(
     api: Arc<Api>,
     wanted: Wanted,
@@ -153,7 +153,7 @@ pub async fn look_up(
     Ok(())
 }
 
-/// What of the published trust a component takes: that which its own options do not say.
+/// The parts of the published authorities that a component uses: those that its own options do not configure.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub client_authorities: bool,
@@ -184,7 +184,7 @@ impl Wanted {
     }
 }
 
-/// Keeps up with what the API server says, for as long as somebody serves with it.
+/// Keeps up with the published authorities, while a server uses them.
 async fn follow(
     api: Arc<Api>,
     wanted: Wanted,

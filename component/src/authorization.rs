@@ -1,4 +1,4 @@
-//! Who may ask a component for what: some paths are everybody's, about the others the API server is asked.
+//! Authorization of a component's clients: some paths are open to all, for the others the API server is asked.
 
 use crate::api::{Api, ApiError};
 use crate::cache::Cache;
@@ -9,12 +9,12 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answers to larger questions are not kept.
+/// The answers to larger questions are not cached.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
-/// Says who may ask for what.
+/// Decides which user may do what.
 pub struct Authorizer {
-    /// Whoever is asked; without it, only what is open to all is allowed.
+    /// The API server that is asked; without it, only open paths are allowed.
     pub api: Option<Arc<Api>>,
     pub open: Vec<OpenPath>,
     pub allowed_time: Duration,
@@ -32,11 +32,11 @@ struct Question {
     about: About,
 }
 
-/// What somebody wants to do something with.
+/// The thing that a request is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
-    /// A subresource of an object, as kubelets ask about that of their node.
+    /// A subresource of an object: kubelets ask about that of their node.
     Object {
         of: Known,
         name: String,
@@ -52,7 +52,7 @@ impl About {
         }
     }
 
-    /// As a review has it.
+    /// The attributes as a review has them.
     fn attributes(&self, verb: &str) -> (&'static str, Value) {
         match self {
             About::Path(path) => ("nonResourceAttributes", json!({"path": path, "verb": verb})),
@@ -85,7 +85,7 @@ impl Authorizer {
         Authorizer { api, open, allowed_time, refused_time, answers: Cache::default() }
     }
 
-    /// Whether `user` may do this; an error where nobody could tell.
+    /// Whether `user` may do this; an error if that could not be found out.
     pub async fn allows(&self, user: &User, verb: &str, path: &str) -> Result<bool, ApiError> {
         if self.open.iter().any(|open| open.covers(path)) {
             return Ok(true);
@@ -93,7 +93,7 @@ impl Authorizer {
         self.allows_with(user, verb, About::Path(path.to_owned())).await
     }
 
-    /// The same for whatever it is about.
+    /// Like [`Self::allows`] for other things than paths.
     pub async fn allows_with(&self, user: &User, verb: &str, about: About) -> Result<bool, ApiError> {
         if user.is_privileged() {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Answers that are good for a while.
+//! A cache of answers that are valid for a while.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -6,16 +6,16 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many answers are kept: strangers decide what is asked.
+/// The most answers that are kept, since clients decide what is asked.
 const ENTRIES_MAX: usize = 4096;
-/// How many of them may be about one user: nobody can have the answers about all others forgotten.
+/// The most of them about one user, so that no user can displace the answers about all others.
 const OF_USER_MAX: usize = ENTRIES_MAX / 8;
 
 pub struct Cache<K, V>(Mutex<Kept<K, V>>);
 
 struct Kept<K, V> {
     entries: HashMap<K, Entry<V>>,
-    /// Oldest first.
+    /// The oldest first.
     by_age: BTreeMap<u64, K>,
     /// The same for each user.
     of_users: HashMap<String, BTreeMap<u64, K>>,
@@ -45,7 +45,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         kept.entries.get(key).filter(|entry| now < entry.until).map(|entry| entry.value.clone())
     }
 
-    /// Keeps an answer about a user for so long. What is about nobody counts as one user's.
+    /// Keeps an answer about a user for `time`. Answers about no user count as one user's.
     pub fn put(&self, key: K, user: &str, value: V, now: Instant, time: Duration) {
         let Some(until) = now.checked_add(time).filter(|_| !time.is_zero()) else { return };
         let mut kept = self.lock();
@@ -108,7 +108,7 @@ mod tests {
         }
         assert_eq!((cache.get(&0, now), cache.get(&(2 * ENTRIES_MAX), now)), (Some('a'), Some('b')));
         assert_eq!((cache.get(&1, now), cache.lock().of_users["eve"].len()), (None, OF_USER_MAX));
-        // What is kept anew stands once.
+        // A key that is put again is counted once.
         cache.put(0, "jane", 'c', now, second);
         assert_eq!((cache.get(&0, now), cache.lock().of_users["jane"].len()), (Some('c'), 1));
     }

@@ -25,23 +25,23 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How fast a component may ask about tokens and rights.
+/// How fast a component may ask for reviews of tokens and access.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// What a command says of the component that it starts.
+/// What a command says about the component that it starts.
 pub struct Kind {
     /// `kube-scheduler` or another.
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
-    /// Whether it starts without knowing whom to trust, unless options say otherwise.
+    /// Whether it starts without the published authorities, unless options say otherwise.
     pub tolerates_lookup_failure: bool,
 }
 
-/// What the configuration of a component comes to, as far as it changes what is served.
+/// The parts of a component's configuration that change what is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     pub profiling: bool,
@@ -58,7 +58,7 @@ pub struct Component {
 }
 
 impl Kind {
-    /// The text that `--version` asks for, if it asks for any.
+    /// The text for `--version`, if the option is given.
     pub fn version_text(&self, args: &ComponentArgs) -> Option<String> {
         match args.version.as_deref()? {
             "true" => Some(format!("Kubernetes {}", self.version)),
@@ -69,7 +69,7 @@ impl Kind {
 }
 
 impl Component {
-    /// `flags` are the options with their values, as people may see them.
+    /// `flags` are the options with their values, to be shown to operators.
     pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, features: Features) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
         let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
@@ -130,8 +130,8 @@ impl Component {
         self.api_as(kubeconfig, "", None, rate).await
     }
 
-    /// The same for a part of the component that names itself by `what`, and has a token where it has credentials of
-    /// its own.
+    /// A client for a part of the component that adds `what` to the user agent, and has a token if it has credentials
+    /// of its own.
     pub async fn api_as(&self, kubeconfig: Option<&Path>, what: &str, token: Option<&str>, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
@@ -139,7 +139,7 @@ impl Component {
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
-    /// A client for what follows the cluster.
+    /// A client for watches.
     pub async fn api_to_watch(&self, kubeconfig: Option<&Path>, what: &str, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
@@ -159,7 +159,7 @@ impl Component {
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
-    /// Begins to serve. It goes on until the process ends.
+    /// Starts serving, until the process ends.
     pub async fn serve(&self, insecure: &[(IpAddr, u16)]) -> Result<()> {
         let serving = &self.args.serving;
         let mut bounds = Bounds::of_connections(1_000);
@@ -211,7 +211,7 @@ impl Component {
         })
     }
 
-    /// The pair of a component that is given none: in its folder, or in memory.
+    /// The certificate and key of a component that is given none: in its folder, or in memory.
     fn own_pair(&self, folder: Option<&Path>) -> Result<(Pem, Pem)> {
         let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
         addresses.extend(Some(self.args.serving.bind_address).filter(|address| !address.is_unspecified()));
@@ -257,7 +257,7 @@ impl Component {
         Ok(Guard { authenticator, authorizer })
     }
 
-    /// Asks the API server whom to trust, for what the options do not say.
+    /// Reads the published authorities that the options do not configure.
     async fn look_up_trust(&self, tls: &Arc<LiveTls>, authenticator: &Arc<Authenticator>) -> Result<()> {
         let args = &self.args.authentication;
         let wanted = Wanted {
@@ -278,8 +278,8 @@ impl Component {
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
-    /// Has `work` done, while this process leads where it has to, until the process is [told to end](Self::told_to_end);
-    /// then the work has `patience` to end by itself. An error means that the process must end at once.
+    /// Runs `work`, while this process leads if it has to, until the process is [told to end](Self::told_to_end); then
+    /// the work has `patience` to end by itself. An error means that the process must end at once.
     pub async fn work<T>(
         &self,
         settings: &ElectionSettings,
@@ -306,7 +306,7 @@ impl Component {
                 done = work => done.map(Some),
             };
         }
-        // A client of its own: the renewal of a lease waits for nothing else.
+        // A separate client, so that renewing the lease does not wait for other requests.
         let api = self.connect(kubeconfig, self.args.client.master.as_deref(), "/leader-election", rate).await?;
         let election = Election {
             api: Arc::new(api),
@@ -327,7 +327,7 @@ impl Component {
     }
 }
 
-/// What Go calls a kind of machine.
+/// Go's name of a machine architecture.
 fn go_name(machine: &str) -> &str {
     match machine {
         "x86_64" => "amd64",
@@ -339,7 +339,7 @@ fn go_name(machine: &str) -> &str {
 fn listen(address: IpAddr, port: u16, shared: bool) -> Result<TcpListener> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Connections of the process before this one may still be ending.
+        // Connections of an earlier process may still be closing.
         socket.set_reuseaddr(true)?;
         socket.set_reuseport(shared)?;
         socket.bind((address, port).into())?;

@@ -1,7 +1,9 @@
-//! The way to an API server: one connection, over HTTP/2 where the server speaks it, for all that a component asks.
+//! The connection to an API server: one connection, over HTTP/2 if the server supports it, for all requests of a
+//! component.
 //!
-//! `kube`'s own way is HTTP/1.1, which needs a connection for each request in progress and a call of the system for each
-//! request and answer. What it puts around a request (address, credentials, headers, tries) is the same here.
+//! `kube`'s own client uses HTTP/1.1, which needs a connection for each request in progress, and a system call for each
+//! request and each response. The layers around the connection (address, credentials, headers, retries) are `kube`'s
+//! here, too.
 
 use anyhow::{Context, Result, anyhow};
 use http::{Request, Response};
@@ -17,16 +19,16 @@ use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-/// How often it is asked whether the server is still there, and how long it may take to say so: as Go's client has it.
+/// How often the server is pinged, and how long it may take to answer: the values of Go's client.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
 
-/// What a client is built on.
+/// The service that a client is built on.
 pub type Stack = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// The way that a configuration describes.
+/// The client stack for a configuration.
 pub fn builder(config: kube::Config) -> Result<ClientBuilder<Stack>> {
-    // In kube's words, whatever proxy it is: none is spoken to here.
+    // kube's error message; no proxy of any kind is supported here.
     if let Some(proxy) = &config.proxy_url {
         return Err(anyhow!("proxy-url {proxy} is not supported"));
     }
@@ -49,7 +51,7 @@ pub fn builder(config: kube::Config) -> Result<ClientBuilder<Stack>> {
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
-/// A client over it.
+/// A client for a configuration.
 pub fn client(config: kube::Config) -> Result<kube::Client> {
     Ok(builder(config)?.build())
 }

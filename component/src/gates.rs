@@ -1,9 +1,9 @@
-//! `--feature-gates`: which gates there are, and what each does here.
+//! `--feature-gates`: the known gates, and what each does here.
 //!
-//! Both the gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their
-//! meaning and those of new ones have one. A gate that the server cannot turn takes only the value that the server has,
-//! and says why otherwise, rather than promise what does not happen. Gates that other components read are taken with any
-//! value, as one list serves all components. The names of whole stages turn what can be turned.
+//! The gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their meaning.
+//! A gate that the server cannot switch accepts only the value that the server has. With the other value it returns the
+//! reason, rather than accept it without effect. Gates that other components read accept any value, as one list serves
+//! all components. `AllAlpha` and `AllBeta` switch the gates that can be switched.
 
 mod table;
 
@@ -39,15 +39,15 @@ pub struct ApiGates {
     pub egress_of_issuers: bool,
     pub flagz: bool,
     pub statusz: bool,
-    /// Resources that are not offered, unless somebody asks for them: `GROUP/VERSION/RESOURCE`.
+    /// Resources that gates turn off unless they are asked for explicitly, as `GROUP/VERSION/RESOURCE`.
     pub kinds_off: Vec<&'static str>,
     /// Admission plug-ins that are off.
     pub plugins_off: Vec<&'static str>,
-    /// Gates that are off, of those that fields of objects hang on.
+    /// Gates that are off and on which fields of objects depend.
     pub fields_off: BTreeSet<&'static str>,
 }
 
-/// Gates of admission plug-ins, and the plug-ins.
+/// Gates of admission plug-ins, with the plug-ins.
 const PLUGINS: [(&str, &str); 3] = [
     ("DefaultIngressClass", "DefaultIngressClass"),
     ("MutatingAdmissionPolicy", "MutatingAdmissionPolicy"),
@@ -98,13 +98,13 @@ impl GateArgs {
         Gates::new(&self.feature_gates)
     }
 
-    /// The same for a component that stands for a minor release.
+    /// The gates with the defaults of the minor release that a component emulates.
     pub fn gates_of(&self, release: u32) -> Result<Gates, String> {
         Gates::of_release(&self.feature_gates, release)
     }
 }
 
-/// One use of the option: names that exist, with values.
+/// One use of the option: existing names with values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request(Vec<(&'static str, bool)>);
 
@@ -123,10 +123,10 @@ impl FromStr for Request {
     }
 }
 
-/// `NAME=BOOL`, of a gate that exists.
+/// Parses `NAME=BOOL`; the gate must exist.
 fn read(part: &str) -> Result<(&'static str, bool), String> {
     let (name, value) = part.split_once('=').unwrap_or((part, ""));
-    // Newer releases name the component whose gate it is.
+    // Newer releases put the component's name before the gate's.
     let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
     if !part.contains('=') {
         return Err(format!("missing bool value for {name}"));
@@ -142,7 +142,7 @@ fn read(part: &str) -> Result<(&'static str, bool), String> {
 pub struct Gates {
     release: u32,
     values: BTreeMap<&'static str, bool>,
-    /// What was asked of whole stages, and is not done.
+    /// What `AllAlpha` and `AllBeta` asked for and is not done.
     notes: Vec<String>,
 }
 
@@ -153,7 +153,7 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Later requests overrule earlier ones; a gate's own name overrules the name of its whole stage.
+    /// Later requests override earlier ones; a gate's own name overrides `AllAlpha` and `AllBeta`.
     pub fn new(requests: &[Request]) -> Result<Gates, String> {
         Gates::of_release(requests, NEWEST)
     }
@@ -165,7 +165,7 @@ impl Gates {
         Gates { release, values: values.collect(), notes: Vec::new() }
     }
 
-    /// The same with the defaults of a minor release; or all that is wrong.
+    /// Like [`Gates::new`] with the defaults of a minor release. The error has all that is wrong.
     pub fn of_release(requests: &[Request], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
@@ -180,8 +180,8 @@ impl Gates {
                 ));
                 continue;
             }
-            // What already is the gate's default is not a wish, or `AllAlpha=false` would ask for features to go away
-            // that have long since stopped to be alpha.
+            // Only gates whose default differs from the value are switched. Otherwise `AllAlpha=false` would switch
+            // features off that have long since left alpha.
             let is_unnamed =
                 |gate: &&Gate| gate.spec(release) == Some((*stage, !value)) && !asked.contains_key(gate.name);
             let (wanted, fixed): (Vec<&Gate>, Vec<&Gate>) =
@@ -205,12 +205,12 @@ impl Gates {
         if faults.is_empty() { Ok(gates) } else { Err(faults.join("; ")) }
     }
 
-    /// Whether a gate is on. One that does not exist is not.
+    /// Whether a gate is on; false for a gate that does not exist.
     pub fn enabled(&self, name: &str) -> bool {
         self.values.get(name).copied().unwrap_or(false)
     }
 
-    /// What was asked of whole stages, and is not done.
+    /// What `AllAlpha` and `AllBeta` asked for and is not done.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -224,7 +224,7 @@ impl Gates {
         kinds.flatten().copied().collect()
     }
 
-    /// Every gate of the release with its stage, and whether it is on.
+    /// Every gate of the release, with its stage and whether it is on.
     pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let stages = ALL_OF_STAGE.iter().map(|(name, stage)| (*name, stage.name()));
         let of_release = GATES.iter().filter_map(|gate| Some((gate.name, gate.spec(self.release)?.0.name())));
@@ -232,7 +232,7 @@ impl Gates {
     }
 }
 
-/// The known gates, a line each.
+/// The known gates, one on each line.
 pub fn help() -> String {
     let mut lines: Vec<String> = ALL_OF_STAGE
         .iter()
@@ -256,7 +256,7 @@ pub fn help() -> String {
     )
 }
 
-/// The known gates as rows of a table: name, what it was in 1.18 and is in 1.35, and what it does here.
+/// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and what it does here.
 pub fn rows() -> Vec<[String; 4]> {
     let shown = |spec: Spec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
@@ -301,7 +301,7 @@ impl Stage {
     }
 }
 
-/// How far a gate is in a release, and its default; nothing where the release has none.
+/// A gate's stage and default in a release; `None` if the release has no such gate.
 type Spec = Option<(Stage, bool)>;
 
 impl Gate {
@@ -317,7 +317,7 @@ impl Gate {
         }
     }
 
-    /// What the gate is in a release when nobody asks.
+    /// A gate's default in a release.
     fn value(&self, release: u32) -> bool {
         let is_on = |spec: Spec, gone: bool| spec.map_or(gone, |(_, on)| on);
         match self.effect {
@@ -327,7 +327,8 @@ impl Gate {
             Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            // Other components stand for their own release: of a gate that this one does not have, theirs counts.
+            // Other components may emulate another release: if this one does not have the gate, another release's
+            // default counts.
             Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
             Unseen => is_on(self.spec(release), self.now.is_none()),
         }
@@ -336,23 +337,25 @@ impl Gate {
 
 /// What a gate does in this server.
 enum Effect {
-    /// It turns this on and off. Since this minor release its default is that of 1.35, and on where 1.35 has no such gate.
+    /// It switches this on and off. From this minor release on its default is that of 1.35, or on if 1.35 has no such
+    /// gate; before it is that of 1.18.
     Switch(u32, &'static str),
-    /// The same for what the release after 1.35 has turned on, and is on here, too: clients of that one count on it.
+    /// Like `Switch`, for a feature that is on by default in the release after 1.35. It is on here, too, because
+    /// clients of that release rely on it.
     Ahead(&'static str),
-    /// It turns resources on and off, as `--runtime-config` does. They are on by default.
+    /// It switches resources on and off, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),
-    /// The server always behaves as if it were on, for this reason.
+    /// The server always behaves as if the gate were on, for this reason.
     Always(&'static str),
-    /// As if it were off.
+    /// The server always behaves as if the gate were off, for this reason.
     Never(&'static str),
-    /// Other components read it.
+    /// Other components read the gate.
     Elsewhere,
-    /// It is about how Kubernetes does something, and clients see the same either way.
+    /// The gate is about how Kubernetes implements something; clients see no difference.
     Unseen,
 }
 
-/// Gates that stand for all of a stage.
+/// The gates that stand for all gates of a stage.
 const ALL_OF_STAGE: &[(&str, Stage)] = &[("AllAlpha", Alpha), ("AllBeta", Beta)];
 
 #[cfg(test)]
@@ -383,7 +386,7 @@ mod tests {
         };
         let counts =
             |spec| [(Beta, true), (Beta, false), (Alpha, true), (Alpha, false)].map(|(s, d)| count(spec, s, d));
-        // With the gates that bear a vendor's name, without those of a whole stage.
+        // Including the gates with a vendor's name, without `AllAlpha` and `AllBeta`.
         assert_eq!(counts(|gate| gate.then), [37, 4, 1, 37]);
         assert_eq!(counts(|gate| gate.now), [72, 14, 0, 53]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
@@ -392,8 +395,8 @@ mod tests {
         assert!(GATES.iter().all(|gate| gate.then.is_some() || gate.now.is_some()), "each in one of the releases");
     }
 
-    /// Either a gate turns something that is named, or the value that the server does not have is refused, or there is
-    /// nothing that a client could see.
+    /// Each gate switches something named, or refuses the value that the server does not have, or makes no difference
+    /// that a client could see.
     #[test]
     fn every_gate_does_what_it_says() {
         let usual = ApiGates::from(&Gates::default());
@@ -457,7 +460,7 @@ mod tests {
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }
-        // What can be turned has the defaults of 1.18 there.
+        // Gates that can be switched have their default of 1.18 there.
         for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
             assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
         }
@@ -520,7 +523,7 @@ mod tests {
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
-    /// Whoever names what cannot be turned may turn the rest of a stage at once.
+    /// Naming the gates that cannot be switched allows switching the rest of a stage.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
         for release in [OLDEST, NEWEST] {

@@ -1,9 +1,9 @@
-//! `/healthz`, `/livez` and `/readyz`: checks by name, and what they come to.
+//! `/healthz`, `/livez` and `/readyz`: named checks, and their combined result.
 
 use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 
-/// Says why not, where something is not as it should be.
+/// Returns why something is not healthy.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Paths of health.
@@ -16,12 +16,12 @@ pub struct Health {
 
 struct Named {
     name: &'static str,
-    /// Of [`PATHS`].
+    /// Some of [`PATHS`].
     paths: &'static [&'static str],
     check: Check,
 }
 
-/// An answer: whether all is well, and the text that says so.
+/// A result: whether all checks passed, and the text of the response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub healthy: bool,
@@ -40,7 +40,7 @@ impl Health {
         checks.push(Named { name, paths, check: Arc::new(check) });
     }
 
-    /// The checks of a path; where there is none, `ping`, with which all is always well.
+    /// The checks of a path; without any, `ping`, which always passes.
     fn of(&self, path: &str) -> Vec<(&'static str, Check)> {
         let checks = self.checks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let own = checks.iter().filter(|named| named.paths.contains(&path));
@@ -48,14 +48,14 @@ impl Health {
         if own.is_empty() { vec![("ping", Arc::new(|| Ok(())))] } else { own }
     }
 
-    /// What each check of each path says: its name, the path, and whether all is well.
+    /// Each check of each path: its name, the path, and whether it passes.
     pub fn states(&self) -> Vec<(&'static str, &'static str, bool)> {
         let all = PATHS.into_iter().map(|path| (path, self.of(path)));
         all.flat_map(|(path, checks)| checks.into_iter().map(move |(name, check)| (name, path, check().is_ok())))
             .collect()
     }
 
-    /// The answer of one check of a path; none where there is no such check.
+    /// The result of one check of a path; `None` if there is no such check.
     pub fn one(&self, path: &str, name: &str) -> Option<Verdict> {
         let (_, check) = self.of(path).into_iter().find(|(own, _)| *own == name)?;
         Some(match check() {
@@ -64,7 +64,7 @@ impl Health {
         })
     }
 
-    /// The answer of all checks of a path.
+    /// The combined result of all checks of a path.
     pub fn all(&self, path: &str, verbose: bool, excluded: &[&str]) -> Verdict {
         let (mut text, mut failed) = (String::new(), false);
         let mut unknown: Vec<&str> = excluded.to_vec();

@@ -1,8 +1,8 @@
-//! What every component of a cluster has beside its work: leader election, secure serving with delegated
-//! authentication and authorization, health, metrics, logging, feature gates.
+//! What every Kubernetes component has beside its work: leader election, secure serving with delegated authentication
+//! and authorization, health, metrics, logging, feature gates.
 //!
-//! [`options`] has the flags, in groups that a command flattens into its own; [`Component`] is made of them, serves
-//! what components serve, and does the component's work while it leads.
+//! [`options`] has the flags in groups that a command flattens into its own. A [`Component`] is made from them, serves
+//! the standard endpoints, and does the component's work while it leads.
 
 pub mod api;
 pub mod authentication;

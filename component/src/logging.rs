@@ -1,11 +1,11 @@
-//! Log lines as the other parts of a cluster write them, under the options that they all share.
+//! Logging in klog's format, with the options that all Kubernetes components share.
 //!
 //! [`init`] sends the events of `tracing` and of `log` through one filter and one formatter to standard error or to
-//! files. Spans are not recorded: no line shows them, and so they cost nothing.
+//! files. Spans are not recorded, because no line shows them, and so they cost nothing.
 //!
-//! `-v` means for lines of this server: debug lines from 4, trace lines from 6. Libraries talk about every frame that
-//! passes, so theirs need 8 and 10. Information, warnings and errors always appear. `--vmodule` raises the level of
-//! single source files.
+//! The level of `-v` for lines of this server: debug lines from 4, trace lines from 6. Libraries log every frame, so
+//! their lines need 8 and 10. Information, warnings and errors always appear. `--vmodule` raises the level of single
+//! source files.
 
 mod choices;
 mod line;
@@ -91,7 +91,7 @@ pub struct LoggingArgs {
 }
 
 impl LoggingArgs {
-    /// How much of standard output is gathered, where lines other than errors go there.
+    /// The size of standard output's buffer, if lines other than errors go there.
     fn split(&self) -> Option<u64> {
         let (splits, bytes) = match self.logging_format {
             Format::Text => (self.log_text_split_stream, self.log_text_info_buffer_size),
@@ -101,7 +101,7 @@ impl LoggingArgs {
     }
 }
 
-/// Sends everything that the process logs from now on where `args` say. Once a process.
+/// Sends everything that the process logs from now on where `args` say. Called once in a process.
 pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     let (logger, guard) = build(args, Box::new(std::io::stderr()))?;
     log::set_boxed_logger(Box::new(logger.clone())).map_err(|error| error.to_string())?;
@@ -111,7 +111,7 @@ pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     Ok(guard)
 }
 
-/// What this process logs with.
+/// The logger of this process.
 static IN_USE: OnceLock<Logger> = OnceLock::new();
 
 /// Changes `-v` while the process runs.
@@ -124,7 +124,7 @@ pub fn set_verbosity(level: i32) {
 
 fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, LogGuard), String> {
     let sink = Arc::new(Mutex::new(Sink::open(args, stderr)?));
-    // Standard error is not buffered: only files, and what is gathered, need somebody who flushes them.
+    // Standard error is not buffered: only files and a buffered standard output need a thread that flushes them.
     let unbuffered = args.logtostderr && args.split().unwrap_or(0) == 0;
     let flusher = match unbuffered || args.log_flush_frequency.is_zero() {
         true => None,
@@ -139,7 +139,7 @@ fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, L
     Ok((logger, LogGuard { sink, flusher }))
 }
 
-/// Writes what is still buffered when dropped: keep it until the process ends.
+/// Flushes buffers when dropped: keep it until the process ends.
 #[must_use = "lines that are buffered get lost without it"]
 pub struct LogGuard {
     sink: Arc<Mutex<Sink>>,
@@ -167,7 +167,7 @@ fn flush_every(period: Duration, sink: Arc<Mutex<Sink>>) -> Result<(Sender<()>, 
     Ok((stop, thread.map_err(|error| format!("cannot start the thread that flushes log files: {error}"))?))
 }
 
-/// A panic while a line was written leaves nothing behind that the next line could not bear.
+/// A panic while a line was written leaves no state that the next line could not handle.
 fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -195,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Where a line comes from.
+/// The origin of a line.
 struct Origin<'a> {
     level: Level,
     target: &'a str,
@@ -204,12 +204,12 @@ struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// A line whose place nobody knows shows as `???:1`.
+    /// A line without a known place shows as `???:1`.
     fn new(level: Level, target: &'a str, file: Option<&'a str>, line: Option<u32>) -> Origin<'a> {
         Origin { level, target, file: file.unwrap_or("???"), line: line.unwrap_or(1) }
     }
 
-    /// The `-v` from which on such lines appear, or nothing when they always do.
+    /// The `-v` from which on such lines appear; `None` if they always do.
     fn verbosity(&self) -> Option<i32> {
         let own = self.target.starts_with("holdfast");
         match self.level {
@@ -237,7 +237,7 @@ impl Filter {
         self.verbosity() >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
     }
 
-    /// Has libraries that speak to `log` skip what does not appear.
+    /// Tells `log` the highest level, so that libraries skip lines that do not appear.
     fn limit_libraries(&self) {
         log::set_max_level(match self.most() {
             LevelFilter::TRACE => log::LevelFilter::Trace,
@@ -246,7 +246,7 @@ impl Filter {
         });
     }
 
-    /// What no line exceeds, so that the rest is skipped before its arguments are computed.
+    /// The highest level of any line, so that others are skipped before their arguments are computed.
     fn most(&self) -> LevelFilter {
         match self.modules.highest().max(self.verbosity()) {
             6.. => LevelFilter::TRACE,
@@ -261,7 +261,7 @@ fn origin_of(metadata: &Metadata<'static>) -> Origin<'static> {
 }
 
 impl Subscriber for Logger {
-    /// Decided once for each place in the source: what does not appear costs one load of an atomic from then on.
+    /// Decided once for each place in the source: from then on, a line that does not appear costs one atomic load.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.0.filter.shows(&origin_of(metadata)) && metadata.is_event() {
             true => Interest::always(),
@@ -284,7 +284,7 @@ impl Subscriber for Logger {
         self.0.write(&origin_of(event.metadata()), fields);
     }
 
-    /// Never asked for, as no span is enabled; all would share one number.
+    /// Never called, since no span is enabled.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }
@@ -295,7 +295,7 @@ impl Subscriber for Logger {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Libraries that speak to `log` instead of `tracing`; TLS is one.
+/// For libraries that use `log` instead of `tracing`; the TLS library is one.
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         self.0.filter.shows(&Origin::new(level_of(metadata.level()), metadata.target(), None, None))

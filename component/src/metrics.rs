@@ -1,4 +1,4 @@
-//! What a component counts, in Prometheus' form and under the names that Kubernetes' components have.
+//! A component's metrics, in Prometheus' form and under the names of Kubernetes' components.
 
 mod shown;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use prometheus_client;
 pub use shown::Shown;
 
-/// How the text is marked on the wire.
+/// The content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,7 +54,7 @@ struct CallLabels {
     verb: String,
 }
 
-/// A registry in which components put what they count.
+/// The registry of a component's metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
     shown: Shown,
@@ -92,19 +92,19 @@ impl Metrics {
         Metrics { registry: Mutex::new(registry), shown, leading, slow_renewals, answers, durations }
     }
 
-    /// Adds what a component counts; a counter's name gets `_total` by itself.
+    /// Registers a metric; a counter's name gets `_total` automatically.
     pub fn register<M: Metric + EncodeMetric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(name, help.trim_end_matches('.'), metric.clone());
         metric
     }
 
-    /// Has somebody put what they count into the registry.
+    /// Lets another part register metrics.
     pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What was built, which gates are on, and what the process takes.
+    /// Adds build information, feature gates and the process's statistics.
     pub fn describe(&self, version: &str, gates: &Gates) {
         self.with_registry(|registry| describe(registry, version, gates));
     }
@@ -117,7 +117,7 @@ impl Metrics {
         self.slow_renewals.get_or_create(&Named { name: lease.to_owned() }).inc();
     }
 
-    /// Counts an answer of the API server; without a code there was none.
+    /// Counts a response of the API server; `code` is `None` if there was none.
     pub fn answered(&self, host: &str, method: &str, code: Option<u16>, took: Duration) {
         let code = code.map_or_else(|| "<error>".into(), |code| code.to_string());
         let (host, method) = (host.to_owned(), method.to_owned());
@@ -134,7 +134,7 @@ impl Metrics {
     }
 }
 
-/// Puts into a registry what was built, which gates are on, and what the process takes.
+/// Adds build information, feature gates and the process's statistics to a registry.
 pub fn describe(registry: &mut Registry, version: &str, gates: &Gates) {
     let build = Family::<BuildLabels, Gauge>::default();
     let mut parts = version.trim_start_matches('v').split('.').map(str::to_owned);
@@ -155,7 +155,7 @@ pub fn describe(registry: &mut Registry, version: &str, gates: &Gates) {
     registry.register_collector(Box::new(ProcessCollector));
 }
 
-/// The text of `/metrics/slis`: whether each check of health is well.
+/// The text of `/metrics/slis`: whether each health check passes.
 pub fn render_health(health: &Health) -> String {
     let mut text = String::from(
         "# HELP kubernetes_healthcheck Whether a check of health is well\n# TYPE kubernetes_healthcheck gauge\n",

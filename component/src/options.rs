@@ -1,7 +1,7 @@
 //! The options that components share, in groups that a command flattens into its own.
 //!
-//! Each option works as it does in Kubernetes' components. Where the requirement spells one with a placeholder for a
-//! product's name (`coreconfig`), that spelling is taken as well.
+//! Each option works as in Kubernetes' components. Some options also accept a spelling with a placeholder for a
+//! product's name (`coreconfig`).
 
 use crate::authorization::OpenPath;
 use crate::election::{Form, Terms};
@@ -100,7 +100,7 @@ pub struct InsecureArgs {
 }
 
 impl InsecureArgs {
-    /// Where to serve, if anybody asks for it.
+    /// The address and port without TLS, if the options ask for one.
     pub fn place(&self, usual_port: u16) -> Option<(IpAddr, u16)> {
         let asked = self.address.is_some() || self.port.is_some();
         let place = (self.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.port.unwrap_or(usual_port));
@@ -223,7 +223,7 @@ pub struct ElectionArgs {
     pub leader_elect_resource_namespace: Option<String>,
 }
 
-/// How a leader is elected.
+/// The settings of leader election.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElectionSettings {
     pub leader_elect: bool,
@@ -248,7 +248,7 @@ impl ElectionSettings {
         }
     }
 
-    /// What is wrong with them, each with the path of its field.
+    /// The errors in the settings, each with the path of its field.
     pub fn faults(&self, path: &str) -> Vec<String> {
         let Terms { lease, renew, retry } = self.terms;
         if !self.leader_elect {
@@ -289,7 +289,7 @@ impl ElectionSettings {
 }
 
 impl ElectionArgs {
-    /// Puts what was given over what there is.
+    /// Overrides the settings by the given options.
     pub fn apply(&self, settings: &mut ElectionSettings) {
         let set = |from: &Option<Duration>, to: &mut Duration| *to = from.unwrap_or(*to);
         settings.leader_elect = self.leader_elect.unwrap_or(settings.leader_elect);
@@ -337,7 +337,7 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// What is shown by these options, or all that is wrong with them.
+    /// Which metrics are shown by these options, or all errors in them.
     pub fn shown(&self) -> Result<Shown, Vec<String>> {
         let mut shown = Shown::new(self.disabled_metrics.iter().cloned());
         let said = self.allow_metric_labels.iter().map(|text| ("--allow-metric-labels", shown.allow(text)));
@@ -362,7 +362,7 @@ fn parse_previous_minor(text: &str) -> Result<String, String> {
 }
 
 impl ComponentArgs {
-    /// What is wrong with the options that their own forms do not show.
+    /// Errors in the options that parsing each by itself does not find.
     pub fn faults(&self) -> Vec<String> {
         let names = &self.authentication;
         let lists = [
@@ -380,7 +380,7 @@ impl ComponentArgs {
     }
 }
 
-/// All that is wrong, as one text: one fault bare, several in brackets.
+/// All errors as one text: a single one as it is, several in brackets.
 pub fn joined(faults: &[String]) -> String {
     match faults {
         [one] => one.clone(),
@@ -388,7 +388,7 @@ pub fn joined(faults: &[String]) -> String {
     }
 }
 
-/// The options of a command with the values that they have, by name.
+/// The options of a command with their values, by name.
 pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
     let named = command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)));
     let mut values: Vec<(String, String)> = named
@@ -402,8 +402,8 @@ pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, Str
     values
 }
 
-/// What is wrong with the files and folders that options of a command name: that another user of the machine owns them,
-/// may write to them, or has put a link on the way. Options tell that they name files by what they call their values.
+/// The files and folders in a command's options that another user of the machine owns, may write to, or reaches by a
+/// link on the way. Options that name files are recognized by the names of their values.
 pub fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let mut faults = Vec::new();
     for argument in command.get_arguments() {

@@ -1,4 +1,4 @@
-//! What the kernel tells of this process.
+//! The kernel's statistics of this process.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -6,10 +6,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt::Error;
 
-/// Ticks of a second in the kernel's own statistics: Linux says the same on every machine.
+/// Clock ticks per second in the kernel's statistics: the same on every Linux machine.
 const TICKS: f64 = 100.0;
 
-/// Reads the statistics whenever somebody asks; what cannot be read is left out.
+/// Reads the statistics at each request; what cannot be read is left out.
 #[derive(Debug)]
 pub struct ProcessCollector;
 
@@ -51,7 +51,7 @@ struct Process {
 impl Process {
     fn read() -> Option<Process> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The name of the command stands in brackets, and may hold anything.
+        // The command's name is in parentheses, and may contain anything.
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let field = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
         let limits = std::fs::read_to_string("/proc/self/limits").ok()?;

@@ -1,4 +1,4 @@
-//! What stands between a client and its connection: not more requests than agreed, and each of them counted.
+//! Layers between a client and its connection: a rate limit, and counting of requests.
 
 use crate::metrics::Metrics;
 use http::{Request, Response};
@@ -9,18 +9,18 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tower::{Layer, Service};
 
-/// A client's requests a second, and how many may come at once.
+/// A client's rate limit: requests a second, and the burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub qps: f64,
     pub burst: i64,
 }
 
-/// Requests at this rate; without limit where it names none.
+/// Delays requests to a rate.
 pub struct Throttle {
     interval: Duration,
     burst: u32,
-    /// When the requests of up to now would have been made, one an interval.
+    /// When the requests so far would have been made at one per interval.
     paid_until: Mutex<Option<Instant>>,
 }
 
@@ -40,7 +40,7 @@ impl Throttle {
     }
 }
 
-/// Puts both before a service.
+/// Adds both layers to a service.
 #[derive(Clone)]
 pub struct Watched {
     pub host: Arc<str>,

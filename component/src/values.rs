@@ -1,4 +1,4 @@
-//! Values of options as Go's `strconv` and `time` read them, because that is how existing scripts write them.
+//! Values of options as Go's `strconv` and `time` parse them, since existing scripts are written for these.
 
 use holdfast_core::schema::quantity;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads `5s`, `1h30m`, `1.5ms`. A negative duration is no use to any option, so none is taken.
+/// Parses `5s`, `1h30m`, `1.5ms`. A negative duration is refused, since no option can use one.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -40,14 +40,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             };
         rest = after;
     }
-    // Go's durations end at 2^63 nanoseconds, too.
+    // Go's durations also end at 2^63 nanoseconds.
     if nanoseconds >= i64::MAX as f64 {
         return Err(invalid());
     }
     Ok(Duration::from_nanos(nanoseconds as u64))
 }
 
-/// The same with days and weeks, which Go lacks because they are not always as long: `7d`, `1w2d12h`.
+/// Like [`parse_duration`] with days and weeks, which Go lacks because their length varies: `7d`, `1w2d12h`.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut days = 0f64;
@@ -63,7 +63,7 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     days.checked_add(hours).ok_or_else(|| format!("invalid duration {text:?}"))
 }
 
-/// Reads `10Gi`, `500M`, `1048576`, as quantities are written.
+/// Parses `10Gi`, `500M`, `1048576`: quantities.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let invalid = || format!("{text:?} is no size: give 10Gi, 500M or a number of bytes");
     let nanos = quantity::nanos(text).filter(|nanos| nanos % 1_000_000_000 == 0).ok_or_else(invalid)?;

@@ -1,7 +1,7 @@
-//! The ciphers, and how each of them is bound to the place of what it encrypts.
+//! The ciphers, each bound to the place of the value that it encrypts.
 //!
-//! AES-GCM authenticates the place with the value. Secretbox and AES-CBC have no room for it, and AES-CBC authenticates
-//! nothing at all, so what they write ends with a MAC over it and the place, under a key derived from theirs.
+//! AES-GCM authenticates the place with the value. Secretbox cannot take additional data, and AES-CBC authenticates
+//! nothing. So their output ends with a MAC over it and the place, with a key derived from theirs.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
@@ -17,7 +17,7 @@ const CBC_IV: usize = 16;
 const SECRETBOX_NONCE: usize = 24;
 const MAC: usize = 32;
 
-/// How long keys of AES may be.
+/// Valid lengths of AES keys.
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
 
@@ -28,7 +28,7 @@ pub enum Cipher {
     Secretbox,
 }
 
-/// There is no randomness, or a key of a length that no configuration has let through.
+/// There are no random bytes, or the key has a length that no configuration allows.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encrypt: {0}")]
 pub struct Unsealed(String);
@@ -89,7 +89,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Unsealed> {
     Ok(bytes)
 }
 
-/// HKDF-SHA-256's second step, for one block: a key for one purpose.
+/// HKDF-Expand with SHA-256 for one block: derives a key for one purpose.
 pub fn expand(key: &[u8], purpose: &[u8]) -> [u8; 32] {
     mac(key, &[purpose, &[1]]).finalize().into_bytes().into()
 }
@@ -101,7 +101,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// The place's length comes first, so that no other place and value look the same together.
+/// The place's length comes first, so that no other split of place and value gives the same bytes.
 fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     let key = expand(key, b"holdfast: the place of a value");
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])

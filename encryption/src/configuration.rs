@@ -1,7 +1,7 @@
 //! The EncryptionConfiguration: which resources are encrypted, by which providers, with which keys.
 //!
-//! It is read strictly, and all that is wrong with it is told at once, each with the path of its field. Secrets are
-//! never part of what is told.
+//! It is parsed strictly, and all errors are reported at once, each with the path of its field. Errors never contain
+//! secrets.
 
 use crate::cipher::Cipher;
 use crate::kms::client::Endpoint;
@@ -16,11 +16,11 @@ use std::time::Duration;
 const KINDS: [(&str, &str); 2] =
     [("apiserver.config.k8s.io/v1", "EncryptionConfiguration"), ("v1", "EncryptionConfig")];
 const TIMEOUT: f64 = 3.0;
-/// Kubernetes has no such bound, and nobody has so long a wait in mind.
+/// Kubernetes has no such bound, but no sensible timeout is longer.
 const TIMEOUT_MAX: f64 = 3600.0;
 const CACHE_SIZE: i64 = 1000;
 
-/// What an EncryptionConfiguration says. It has keys in it, and so cannot be shown.
+/// A parsed EncryptionConfiguration. It contains keys, so it has no `Debug`.
 pub struct Configuration {
     pub(crate) entries: Vec<Entry>,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Provider {
     Kms(Settings),
 }
 
-/// Which resources an entry is about.
+/// The resources of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pattern {
     /// `*.*`
@@ -59,7 +59,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it takes in all that another does.
+    /// Whether it covers everything that `other` covers.
     fn masks(&self, other: &Pattern) -> bool {
         match (self, other) {
             (Pattern::Everything, _) => true,
@@ -74,7 +74,7 @@ impl Pattern {
 }
 
 impl Configuration {
-    /// Reads a document in YAML or JSON. Version 1 of KMS is taken only where it `may_use_kms_v1`.
+    /// Reads a document in YAML or JSON. KMS version 1 is accepted only if `may_use_kms_v1`.
     pub fn read(text: &str, may_use_kms_v1: bool) -> Result<Configuration, Vec<String>> {
         if text.trim().is_empty() {
             return Err(vec!["the encryption provider configuration file is empty".into()]);
@@ -94,7 +94,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
     if !KINDS.contains(&(version, kind)) {
         reader.fault("", format!("no kind {kind:?} is registered for version {version:?}"));
     }
-    // What metadata there may be says nothing.
+    // Metadata is allowed and has no meaning.
     let _ = reader.get("metadata");
     let list = reader.list("resources").unwrap_or_default();
     if list.is_empty() {
@@ -117,7 +117,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
     entries
 }
 
-/// The resources of an entry, where others stand before it.
+/// The resources of an entry, given those of the entries before it.
 fn resources(one: &Reader<'_>, before: &[Pattern]) -> Vec<Pattern> {
     let texts = one.texts("resources").unwrap_or_default();
     if texts.is_empty() {
@@ -205,7 +205,7 @@ fn keys(settings: &Reader<'_>, cipher: Cipher) -> Provider {
         } else if name.contains(':') || name.len() > 253 {
             one.invalid("name", format!("{name:?}"), "must not contain ':', and be no longer than 253 bytes");
         }
-        // Whatever is wrong with it: a secret is not shown.
+        // The secret is not shown, whatever is wrong with it.
         let text = one.text("secret").unwrap_or("");
         if text.is_empty() {
             one.required("secret", "secret is a mandatory field for a key");
@@ -251,7 +251,7 @@ fn kms(settings: &Reader<'_>, may_use_kms_v1: bool, names: &mut BTreeSet<String>
                    --feature-gates=KMSv1=true to use the deprecated KMSv1 feature";
         settings.fault("apiVersion", format!("Forbidden: {why}"));
     }
-    // Keys of version 1 are told apart by the name alone, and there they may share it.
+    // Values of KMS version 1 are told apart by the name alone, and names may be repeated there.
     if version == Some(Version::V2) && !name.is_empty() && !names.insert(name.clone()) {
         let why = format!("duplicate KMS provider name {name}, names must be unique");
         settings.invalid("name", format!("{name:?}"), &why);
@@ -316,7 +316,7 @@ mod tests {
         Configuration::read(&text, false).err().unwrap_or_default()
     }
 
-    /// An entry on these resources, in JSON.
+    /// An entry for these resources, in JSON.
     fn on(resources: &[&str]) -> String {
         format!("{{resources: {resources:?}, providers: [{{identity: {{}}}}]}}")
     }

@@ -1,9 +1,9 @@
 //! Which key a value is encrypted with, and which keys may decrypt it.
 //!
-//! Of the entries that cover a resource the first provider of the first one writes. What is read is tried with every
-//! provider whose prefix the value has: history goes back to before the configuration was what it is, so a provider that
-//! now stands at another resource counts, too. Values in plain are read where nothing covers their resource, or where
-//! the identity provider is among those that do.
+//! A resource's values are encrypted by the first provider of the first entry that covers it. A value is decrypted by
+//! trying every provider whose prefix it has, including those of other resources: history may be older than the present
+//! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
+//! provider.
 
 use crate::cipher::Cipher;
 use crate::configuration::{Configuration, Entry, Provider as Described};
@@ -19,12 +19,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-/// What every encrypted value begins with, and no document.
+/// The prefix of every encrypted value, and of no document.
 const MARK: &[u8] = b"k8s:enc:";
-/// Colons of a prefix: `k8s:enc:PROVIDER:VERSION:NAME:`.
+/// The colons in a full prefix: `k8s:enc:PROVIDER:VERSION:NAME:`.
 const PREFIX_PARTS: usize = 5;
 const PREFIX_BYTES_MAX: usize = 300;
-/// How many resources are remembered: clients may make up more by defining kinds.
+/// How many resources are remembered: clients can make more by defining kinds.
 const COVERED_MAX: usize = 10_000;
 
 /// The providers of a configuration, or of none.
@@ -42,14 +42,14 @@ enum Provider {
 }
 
 struct Key {
-    /// With the name.
+    /// Includes the name.
     prefix: String,
     secret: Vec<u8>,
 }
 
-/// What a configuration says of one resource.
+/// The providers for one resource.
 struct Covered {
-    /// As metrics name it.
+    /// The resource's name in metrics.
     name: String,
     writer: Option<Arc<Provider>>,
     readers: Vec<Arc<Provider>>,
@@ -79,7 +79,7 @@ impl Provider {
         })
     }
 
-    /// What values that it writes begin with.
+    /// The prefix of values that it writes.
     fn prefix(&self) -> &str {
         match self {
             Provider::Identity => "identity",
@@ -100,7 +100,7 @@ impl Provider {
         }
     }
 
-    /// `None` where the prefix is another's.
+    /// `None` if the prefix is another provider's.
     fn open(&self, prefix: &str, sealed: &[u8], place: &[u8]) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
@@ -113,7 +113,7 @@ impl Provider {
         }
     }
 
-    /// Whether it would keep a value otherwise than it is kept.
+    /// Whether it would store the value differently now.
     fn is_outdated(&self, kept: &[u8]) -> bool {
         match self {
             Provider::Identity => kept.starts_with(MARK),
@@ -126,7 +126,7 @@ impl Provider {
 }
 
 impl Keyring {
-    /// Without a configuration nothing is encrypted, and nothing that is can be read.
+    /// Without a configuration nothing is encrypted, and encrypted values cannot be read.
     pub fn none() -> Keyring {
         let metrics = Arc::default();
         Keyring { entries: Vec::new(), is_configured: false, covered: RwLock::default(), metrics }
@@ -142,7 +142,7 @@ impl Keyring {
         Ok(Keyring { entries, is_configured: true, covered: RwLock::default(), metrics: metrics.clone() })
     }
 
-    /// The KMS plug-ins in their order.
+    /// The KMS plug-ins in order.
     pub fn kms(&self) -> impl Iterator<Item = &Arc<Kms>> {
         let all = self.entries.iter().flat_map(|(_, providers)| providers);
         all.filter_map(|provider| match provider.as_ref() {
@@ -155,12 +155,12 @@ impl Keyring {
         self.is_configured
     }
 
-    /// Whether an event is encrypted as it is kept.
+    /// Whether a stored event is encrypted.
     pub fn is_sealed(record: &Record) -> bool {
         record.object.starts_with(MARK)
     }
 
-    /// What must be awaited before an event of the resource is written.
+    /// The work to await before an event of the resource is written, if there is any.
     pub fn prepare(&self, storage: &str) -> Option<Prepared> {
         if !self.is_configured {
             return None;
@@ -171,7 +171,7 @@ impl Keyring {
         Some(Box::pin(async move { prepared.await.map_err(|what| Fault::Unreadable { what }) }))
     }
 
-    /// Whether an event, as it is kept, would be kept otherwise now.
+    /// Whether a stored event would be stored differently now.
     pub fn is_outdated(&self, kept: &Record) -> bool {
         if !self.is_configured {
             return false;
@@ -239,7 +239,8 @@ impl Values for Keyring {
         let (began, covered) = (Instant::now(), self.covered(&record.resource));
         let prefix = prefix(&record.object).unwrap_or_default();
         let opened = self.open_sealed(&covered, &prefix, &record);
-        // What nobody has written is counted without a name, or the table could be made to grow.
+        // A prefix that no provider opened is counted without its name, since the table could otherwise be made to
+        // grow.
         let shown = if opened.is_ok() { &prefix } else { "unknown" };
         self.metrics.transformed(Way::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
         record.object = opened.map_err(|why| locked(&record, why))?.into();
@@ -262,7 +263,7 @@ impl Values for Keyring {
     }
 }
 
-/// A keyring for whoever rewrites a log, and nobody who serves: its writers may be waited for, and what is in plain is
+/// A keyring for rewriting a log offline, not for serving: it may block for a key, and accepts plain values, which are
 /// about to be encrypted.
 pub struct Patient(pub Arc<Keyring>);
 
@@ -285,7 +286,8 @@ fn locked(record: &Record, why: Locked) -> Fault {
     Fault::Sealed(Box::new(LockedValue { offset: record.offset(), object, why }))
 }
 
-/// Where a value belongs: the object's storage key, and the event. Neither holds a zero byte.
+/// The place of a value: the object's storage key, and the event's offset. Keys contain no zero byte, so the parts
+/// cannot run together.
 fn place(record: &Record) -> Vec<u8> {
     let mut place = ["/registry/", &record.resource, "/", &record.key, "\0"].concat().into_bytes();
     place.extend_from_slice(&record.offset.to_be_bytes());
@@ -300,7 +302,7 @@ fn prefix(kept: &[u8]) -> Option<String> {
     std::str::from_utf8(&head[..=last]).ok().map(str::to_owned)
 }
 
-/// A resource and its group, by the path that its objects are stored under.
+/// A resource and its group, by the storage path of its objects.
 fn named(storage: &str) -> (Cow<'_, str>, Cow<'_, str>) {
     if let Some(id) = registry().by_storage(storage) {
         let kind = registry().get(id);
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
         // Another secret under the same name.
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
-        // Two of one name: whichever it is.
+        // Two keys with one name: both are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
     }
 
@@ -433,7 +435,7 @@ mod tests {
         assert!(both.is_outdated(&plain));
         assert_eq!(both.open(plain.clone()).expect("opened"), plain);
         assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
-        // Back to plain.
+        // A configuration that writes in plain again.
         let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
         let sealed = both.seal(plain.clone()).expect("sealed");
         assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));

@@ -1,11 +1,11 @@
-//! Encryption at rest: the values of events are encrypted before a log keeps them, and decrypted when it is read.
+//! Encryption at rest: the values of events are encrypted before a log stores them, and decrypted when it is read.
 //!
-//! Start at [`SealedLog`], which any log can be put into, and [`Keyring`], which says which key a value is encrypted
-//! with: the providers of an EncryptionConfiguration, read by [`Configuration`]. [`Live`] follows its file. What is told
-//! of an event in plain (which object, when, by whom) stays so: it is what a log is searched by.
+//! Start at [`SealedLog`], which wraps any log, and [`Keyring`], which determines the key of a value: it has the
+//! providers of an EncryptionConfiguration, parsed by [`Configuration`]. [`Live`] follows the file. An event's object,
+//! time and user stay in plain, because the log is searched by them.
 //!
-//! An encrypted value begins with `k8s:enc:`, its provider, the provider's version and the key's name, as Kubernetes
-//! writes them; no document does. It is bound to its object and its event: put elsewhere, it does not open.
+//! An encrypted value begins with `k8s:enc:`, its provider, the provider's version and the key's name, as in
+//! Kubernetes; no document begins so. It is bound to its object and its event: at another place it cannot be decrypted.
 
 mod cipher;
 mod configuration;

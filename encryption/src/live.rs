@@ -1,4 +1,4 @@
-//! The configuration of a process: read when it starts, and followed where that is asked for.
+//! The encryption configuration of a process: read at the start, and followed if that is configured.
 
 use crate::configuration::Configuration;
 use crate::keyring::Keyring;
@@ -11,16 +11,16 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What encrypts and decrypts now.
+/// The current keyring.
 pub struct Live {
     keyring: ArcSwap<Keyring>,
     metrics: Arc<Metrics>,
     follows: bool,
-    /// Why what the file says now does not count.
+    /// Why the file's present content is not used, if so.
     failed: Mutex<Option<String>>,
 }
 
-/// A file that is followed.
+/// A file to follow.
 pub struct Follow {
     file: PathBuf,
     text: String,
@@ -28,7 +28,7 @@ pub struct Follow {
 }
 
 impl Live {
-    /// Nothing is configured.
+    /// Without a configuration.
     pub fn none() -> Arc<Live> {
         Arc::new(Live::of(Keyring::none(), Arc::default(), false))
     }
@@ -37,14 +37,14 @@ impl Live {
         Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows, failed: Mutex::default() }
     }
 
-    /// Reads the configuration of a file, which is to be followed, or not.
+    /// Reads the configuration in a file. `follows`: it is going to be followed.
     pub fn read(file: &Path, may_use_kms_v1: bool, follows: bool) -> Result<(Arc<Live>, Follow), Vec<String>> {
         let text = std::fs::read_to_string(file).map_err(|error| vec![error.to_string()])?;
         let live = Live::of_text(&text, may_use_kms_v1, follows)?;
         Ok((live, Follow { file: file.to_owned(), text, may_use_kms_v1 }))
     }
 
-    /// The same of the text of one.
+    /// Like [`Live::read`], from a text.
     pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
         let metrics = Arc::<Metrics>::default();
         let keyring = keyring(text, may_use_kms_v1, &metrics)?;
@@ -52,17 +52,17 @@ impl Live {
         Ok(Arc::new(Live::of(keyring, metrics, follows)))
     }
 
-    /// The one that counts now. Who has taken it may go on with it.
+    /// The current keyring. A caller that has it may go on using it after a change.
     pub fn keyring(&self) -> Arc<Keyring> {
         self.keyring.load_full()
     }
 
-    /// Begins to ask plug-ins how they are.
+    /// Starts to read the plug-ins' status periodically.
     pub fn start(&self) {
         self.keyring().kms().for_each(|kms| kms.follow());
     }
 
-    /// The names of its health checks: one for each plug-in, or one for all that may change.
+    /// The names of its health checks: one for each plug-in, or a single one if the configuration can change.
     pub fn checks(&self) -> Vec<String> {
         match self.follows {
             true => vec!["kms-providers".into()],
@@ -70,7 +70,7 @@ impl Live {
         }
     }
 
-    /// How the plug-in of a check is, or all of them.
+    /// The health of the plug-in of a check, or of all plug-ins.
     pub async fn check(&self, name: &str) -> Result<(), String> {
         let keyring = self.keyring();
         let only = name.strip_prefix("kms-provider-").and_then(|at| at.parse::<usize>().ok());
@@ -89,12 +89,12 @@ impl Live {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is counted, as text without its end. Metrics name the server by the hash of its id.
+    /// Metrics as text without the final line. They name the server by the hash of its id.
     pub fn metrics(&self, server: &str) -> String {
         self.metrics.render(server)
     }
 
-    /// Follows the file for ever. What cannot be used changes nothing.
+    /// Follows the file for ever. An invalid configuration changes nothing.
     pub async fn follow(self: Arc<Self>, Follow { file, mut text, may_use_kms_v1 }: Follow) {
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -106,7 +106,7 @@ impl Live {
                     text = now;
                     taken
                 }
-                // It is read again when it is back, whatever it says then.
+                // With an empty text the file is read when it exists again, even with the old content.
                 Err(why) if !text.is_empty() => {
                     text.clear();
                     Err(why)
@@ -124,7 +124,7 @@ impl Live {
         }
     }
 
-    /// Has a configuration count, if all of its plug-ins are well.
+    /// Applies a configuration, if all of its plug-ins are healthy.
     async fn take(&self, text: &str, may_use_kms_v1: bool) -> Result<(), String> {
         let keyring = keyring(text, may_use_kms_v1, &self.metrics).map_err(|faults| faults.join(", "))?;
         for kms in keyring.kms() {

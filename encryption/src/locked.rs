@@ -1,9 +1,9 @@
-//! Why a value stays closed.
+//! Why a value cannot be decrypted or encrypted.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
 
-/// The value of an event cannot be read, or written, as it is to be kept.
+/// The value of an event cannot be decrypted, or cannot be encrypted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{object} (event {offset}): {why}")]
 pub struct LockedValue {
@@ -24,13 +24,13 @@ pub enum Locked {
         "its value cannot be decrypted with the key {prefix:?}: the key is another, or the value was changed or moved"
     )]
     Changed { prefix: String },
-    /// Whoever keeps the key does not give it; it may later.
+    /// The plug-in with the key cannot be reached, which may change.
     #[error("{0}")]
     Unreachable(String),
 }
 
 impl Locked {
-    /// Why the value stays closed that a fault tells of, if it tells of one.
+    /// The reason in a fault about an encrypted value, if the fault is one.
     pub fn of(fault: &Fault) -> Option<&Locked> {
         match fault {
             Fault::Sealed(cause) => cause.downcast_ref::<LockedValue>().map(|value| &value.why),

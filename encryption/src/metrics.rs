@@ -1,4 +1,4 @@
-//! What encryption counts, under the names that Kubernetes has for it.
+//! Metrics of encryption, under Kubernetes' names.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Which way a value goes.
+/// The direction of a transformation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     ToStorage,
@@ -169,7 +169,7 @@ impl Metrics {
         self.misses.inc();
     }
 
-    /// A data key was made, or not.
+    /// Counts a new data key, or a failure to make one.
     pub fn made(&self, ok: bool, took: Duration) {
         self.made.observe(took.as_secs_f64());
         if !ok {
@@ -177,7 +177,7 @@ impl Metrics {
         }
     }
 
-    /// How many keys a provider knows, and how many it may.
+    /// Sets how many keys of a provider are kept, and how full the cache is.
     pub fn cached(&self, provider: &str, known: usize, most: usize) {
         self.sources.get_or_create(&Provider { provider_name: provider.to_owned() }).set(known as i64);
         self.fill.set(known as f64 / most.max(1) as f64);
@@ -210,14 +210,13 @@ impl Metrics {
         self.reloads_at.get_or_create(&reload).set(now());
     }
 
-    /// The text of the configuration that counts from now on.
+    /// Sets the hash of the current configuration's text.
     pub fn configured(&self, text: &str) {
         self.configurations.clear();
         self.configurations.get_or_create(&Applied { hash: hash(text) }).set(1);
     }
 
-    /// As text, without the line that ends it. `server` tells the metrics of this server's configuration from those of
-    /// others: the hash of its id.
+    /// The metrics as text without the final line. `server` is the hash of this server's id, as a label.
     pub fn render(&self, server: &str) -> String {
         let labels = [("apiserver_id_hash".into(), server.to_owned().into())];
         let file = "apiserver_encryption_config_controller";
@@ -235,7 +234,7 @@ impl Metrics {
     }
 }
 
-/// Ids of keys may tell too much: what is shown of one.
+/// The hash of a key id, which is shown because the id itself may be confidential.
 pub fn hash(key_id: &str) -> String {
     if key_id.is_empty() {
         return String::new();

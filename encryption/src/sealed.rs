@@ -1,4 +1,4 @@
-//! A log whose values are encrypted before another one keeps them, and decrypted when they are read from it.
+//! A log whose values are encrypted before another log stores them, and decrypted when they are read.
 
 use crate::keyring::Keyring;
 use crate::live::Live;
@@ -9,7 +9,7 @@ use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size}
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Whoever reads it sees values in plain; whoever holds the log below has what is on its disk.
+/// Its readers see plain values; the log below has the values that are on the disk.
 pub struct SealedLog<L: ?Sized> {
     live: Arc<Live>,
     log: Arc<L>,
@@ -20,7 +20,7 @@ impl<L: ?Sized> SealedLog<L> {
         SealedLog { live, log }
     }
 
-    /// The log below.
+    /// The log below, with encrypted values.
     pub fn kept(&self) -> &Arc<L> {
         &self.log
     }
@@ -63,7 +63,7 @@ impl<L: LogRead + ?Sized> LogRead for SealedLog<L> {
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let (keyring, mut fault) = (self.live.keyring(), None);
         self.log.each(after, &mut |record| {
-            // Most are in plain, and stay where they are.
+            // A plain value needs no decryption and no copy.
             if !keyring.is_configured() && !Keyring::is_sealed(record) {
                 return visit(record);
             }

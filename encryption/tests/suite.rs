@@ -1,4 +1,4 @@
-//! Logs whose values are encrypted pass the suite of every log, whatever keeps them.
+//! Logs with encrypted values pass the suite of every log, over each log that stores them.
 
 const CONFIGURATION: &str = "{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [
     {resources: [pods], providers: [
@@ -55,7 +55,7 @@ mod in_memory {
     use holdfast_engine::memory::MemoryLog;
     use std::sync::Arc;
 
-    /// Others write to the log below, and encrypt with the same keys.
+    /// Other servers write to the log below, and encrypt with the same keys.
     struct InMemory(SealedLog<MemoryLog>, Arc<Live>);
 
     impl InMemory {

@@ -41,18 +41,18 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How many decisions may wait for the writer before the server says that it is busy.
+/// The most decisions that wait for the writer; with more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// The same at a fork, where nothing waits for a disk, and hundreds have a queue each.
+/// The same for a fork. A fork waits for no disk, and a process may have hundreds of forks with a queue each.
 const FORK_COMMANDS_MAX: usize = 1024;
-/// How long a read of a version that is not there yet waits for it.
+/// How long a read waits for a version that is not written yet.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 
-/// Where time and seeds come from.
+/// The source of time and of random seeds.
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
 
-    /// Resolves after this long. A clock that goes when it is told to may never let it.
+    /// Resolves after `duration`. A simulated clock advances only when the test says so, and may never resolve this.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(tokio::time::sleep(duration))
     }
@@ -62,18 +62,18 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
-    /// Who closes the values of the log's events, where somebody does.
+    /// Encrypts the values of the log's events; `None` where they are stored in plain.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl Options {
-    /// For a log that keeps values as they are.
+    /// For a log that stores values in plain.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Options {
         Options { settings, clock, sealing: None }
     }
 }
 
-/// What decisions need from outside, and only the shell can do.
+/// Effects that a decision needs from outside the core, such as webhook calls; the server carries them out.
 #[async_trait]
 pub trait Outside: Send + Sync + 'static {
     /// The objects in the version asked for, in the same order. `webhook` is the definition's
@@ -86,19 +86,19 @@ pub trait Outside: Send + Sync + 'static {
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal>;
 
-    /// Asks a webhook what it thinks of a write: the body of its answer, or why there is none.
+    /// Sends an admission review to a webhook. Returns the body of its answer, or why there is none.
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String>;
 
-    /// Asks a webhook what a user may do.
+    /// Asks an authorization webhook whether a user may do something.
     async fn authorize(&self, question: &Question) -> webhook::Answer;
 
-    /// Asks whether images may run: the status of the ImageReview, or why there is none.
+    /// Asks whether images may run. Returns the status of the ImageReview, or why there is none.
     async fn judge_images(&self, review: &Value) -> Result<Value, String> {
         let _ = review;
         Err("nobody is there to ask".into())
     }
 
-    /// A token that says this.
+    /// A signed token with these claims.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
 }
 
@@ -117,7 +117,7 @@ pub struct Engine {
     large: Large,
     limits: Limits,
     newest: Newest,
-    /// The versions that forks of it began at.
+    /// The versions at which forks of this engine's log begin.
     holds: Holds,
 }
 
@@ -127,7 +127,7 @@ impl Engine {
         Engine::open_patient(log, registry, options, PATIENCE)
     }
 
-    /// The same with a writer that waits so long for requests that [`Engine::expect`] has told of.
+    /// Like [`Engine::open`], with a given longest wait of the writer for requests announced by [`Engine::expect`].
     pub fn open_patient(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -141,8 +141,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The same without a thread: the caller takes commands from the queue, which holds so many at most, and hands them
-    /// to the writer; the log is read where it is asked for.
+    /// Like [`Engine::open`] without a thread. The caller takes commands from the queue, which holds a given number at
+    /// most, and hands them to the writer. Reads of the log run on the thread that asks.
     pub fn assemble(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -164,7 +164,7 @@ impl Engine {
         Engine::over(log, (state, registry), options, hub, how)
     }
 
-    /// Over a log whose state is known.
+    /// Builds the engine over a log whose state is already loaded.
     fn over(
         log: Arc<dyn Log>,
         (mut state, built_in): (State, Arc<Registry>),
@@ -203,9 +203,9 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// Another cluster in memory, which begins as this one is, or was at a version that the log remembers. It shares
-    /// what the two have in common, and takes from `room` what it writes. Of the newest version it takes no time
-    /// to speak of; an older one is folded from the log first.
+    /// Another cluster in memory that begins as this one is now, or as it was at a version that the log remembers. The
+    /// fork shares the events up to that version, and counts what it writes against `room`. Forking the newest version
+    /// takes almost no time; an older one is first folded from the log.
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
         let newest = self.snapshot();
         let at = at.filter(|at| *at != newest.offset);
@@ -235,32 +235,33 @@ impl Engine {
         Ok(engine)
     }
 
-    /// How far history may be let go.
+    /// The versions that limit how far history may be let go.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }
 
-    /// Resolves when the writer has died, and says of what. Nothing can be written any more: the process should end.
+    /// Resolves with the reason once the writer has died. No write can succeed after that: the process should end.
     pub async fn died(&self) -> String {
         self.queue.died().await
     }
 
-    /// Asks the writer how it is.
+    /// Asks the writer for its health.
     pub async fn health(&self, patience: Duration) -> Health {
         self.queue.health(patience).await
     }
 
-    /// Has the writer wait a moment for what this request may hand over, so that it shares a write to the disk with others.
+    /// Announces a request that may send a decision to the writer. The writer waits briefly for it, so that several
+    /// decisions share one write to the disk.
     pub fn expect<F>(&self, request: F) -> Expected<F> {
         self.queue.expect(request)
     }
 
-    /// Lets the writer finish what it was handed, and ends it: later writes are refused.
+    /// Lets the writer finish the commands in its queue, then ends it: later writes are refused.
     pub fn close(&self) {
         self.queue.close();
     }
 
-    /// The newest state. Costs a pointer.
+    /// The newest state. Costs one pointer clone.
     pub fn snapshot(&self) -> Arc<State> {
         self.published.load_full()
     }
@@ -273,7 +274,7 @@ impl Engine {
         &self.log
     }
 
-    /// Whether the log keeps values of some resources encrypted. Whoever reads it here has them in plain.
+    /// Whether the log stores values of some resources encrypted. Reads through the engine return them in plain.
     pub fn encrypts(&self) -> bool {
         self.sealing().is_some_and(|sealing| sealing.encrypts())
     }
@@ -282,7 +283,7 @@ impl Engine {
         self.options.sealing.as_ref()
     }
 
-    /// Where the log is read, for whoever reads it.
+    /// Where reads of the log run.
     pub fn reads(&self) -> &Reads {
         &self.reads
     }
@@ -299,8 +300,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Has work done that takes time in proportion to so many bytes, which are a user's: on the worker where they are
-    /// few, else beside it, when it is the user's turn.
+    /// Runs `work` of a user, whose time grows with `bytes`. With few bytes it runs on the calling worker, else on a
+    /// thread beside it, once it is the user's turn.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => aside(work),
@@ -316,9 +317,10 @@ impl Engine {
         &self.turns
     }
 
-    /// Has done there from now on what decisions need from outside. Whoever does it needs the engine first.
+    /// Sets what carries out effects of decisions from now on. It is set after construction because it needs the engine
+    /// itself.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
-        // The first one stays; a server has one.
+        // Only the first call counts; a server makes one.
         let _ = self.outside.set(outside);
     }
 
@@ -351,7 +353,8 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Has fetched what it takes to close the values of the writes: the writer waits for nobody.
+    /// Fetches the keys that encrypting the writes needs. This happens before the writes go to the writer, which must
+    /// not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.snapshot();
@@ -363,17 +366,17 @@ impl Engine {
         Ok(())
     }
 
-    /// What seals continue tokens.
+    /// The key that seals continue tokens.
     pub fn token_key(&self) -> &TokenKey {
         &self.options.settings.token_key
     }
 
-    /// What a list wants to read, and where in it to go on.
+    /// The view that a list reads. `from` is the place where an earlier page ended.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         self.view_by(&Reader::SERVER, freshness, from).await
     }
 
-    /// The same for somebody, whose turn and whose memory reads of the past take.
+    /// Like [`Engine::view_for`]; reads of the past take the reader's turn and count against the reader's memory.
     pub async fn view_by(
         self: &Arc<Self>,
         reader: &Reader,
@@ -405,7 +408,8 @@ impl Engine {
         }
     }
 
-    /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
+    /// The view that a continue token goes on with. A list that began with the newest state must go on within the
+    /// token's lifetime, even if the log remembers the version for longer.
     async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
         let offset = Offset(token.version);
         if planted(Bug::TokenOfNewest) {
@@ -430,7 +434,7 @@ impl Engine {
         Ok(self.past_for(offset, reader).await?.named(token.past))
     }
 
-    /// The newest state or one that was kept, if it is of this version.
+    /// The newest state or a pinned one, if it has this version.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
@@ -440,18 +444,18 @@ impl Engine {
         &self.past
     }
 
-    /// The kinds that there are before any definition.
+    /// The built-in kinds, before any CustomResourceDefinition.
     pub(crate) fn built_in(&self) -> &Arc<Registry> {
         &self.built_in
     }
 
-    /// Keeps the snapshot for the pages that follow, as the reader's.
+    /// Pins the snapshot for the pages that follow, counted as the reader's.
     pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
         self.pins.pin(state, reader);
     }
 
-    /// Counts as the reader's what an answer made of the newest state keeps of it, and has it cut when others need the
-    /// memory.
+    /// Counts as the reader's the part of the newest state that an answer holds on to. When others need the memory,
+    /// `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
         self.pins.keep(&self.snapshot(), reader, Some(cut))
     }
@@ -460,13 +464,13 @@ impl Engine {
         &self.pins
     }
 
-    /// Whether other servers write to the log, so that the newest state here may be older than the log.
+    /// Whether other servers append to the log, so that the newest state here may be older than the log.
     pub fn is_shared(&self) -> bool {
         self.log.is_shared()
     }
 
-    /// Sees to it that the state is no older than the log was when this was called. Costs nothing where this server alone
-    /// writes to it.
+    /// Waits until the state is at least as new as the log was at the time of the call. Free where only this server
+    /// writes to the log.
     pub async fn catch_up(&self) -> Result<(), Refusal> {
         if !self.is_shared() {
             return Ok(());
@@ -475,7 +479,7 @@ impl Engine {
         self.reach(newest).await
     }
 
-    /// Waits a little for a version that is yet to come.
+    /// Waits up to a bound for a version that is not written yet.
     pub async fn reach(&self, offset: Offset) -> Result<(), Refusal> {
         let deadline = tokio::time::Instant::now() + FUTURE_VERSION_WAIT;
         loop {
@@ -490,12 +494,12 @@ impl Engine {
         }
     }
 
-    /// Follows what the selection picks.
+    /// Watches the objects of the selection.
     pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
         Watch::new(self.clone(), selection, start)
     }
 
-    /// Follows what the selection picks up to the version of the view, behind which nothing comes.
+    /// Watches the selection up to the version of the view, after which no event comes.
     pub async fn watch_past(
         self: &Arc<Self>,
         view: View,
@@ -506,7 +510,7 @@ impl Engine {
     }
 }
 
-/// Why it cannot be asked how far the log is: nobody is told of a state that may be old.
+/// The refusal when the log's last offset cannot be read: the state may be old, so nothing is answered from it.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

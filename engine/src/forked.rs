@@ -1,8 +1,8 @@
-//! A log that goes on from another one's event, in memory: what a fork of a running cluster writes to.
+//! A log in memory that continues another log from one of its events: the log of a fork of a running cluster.
 //!
-//! Events up to the fork are the other log's, read there and never copied; what comes after is kept here, by itself.
-//! Making one takes no longer however long the other log is. While it lives the other log [keeps](Held) the history that
-//! the two share. Nothing is written to a disk: the fork goes when it is dropped.
+//! Events up to the fork are read from the other log and never copied; later events are kept here. Forking takes the
+//! same time however long the other log is. While a fork lives, the other log [keeps](Held) the history that the two
+//! share. Nothing is written to a disk: the fork ends when it is dropped.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Proposal, Size};
 use crate::volatile::VolatileLog;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub struct ForkedLog {
     base: Arc<dyn LogRead>,
-    /// The last event that the two have in common.
+    /// The last event that both logs have.
     at: Offset,
-    /// What came after it.
+    /// The events after the fork.
     own: VolatileLog,
-    /// Events before the fork that were let go here.
+    /// Events up to the fork that were let go in this log.
     forgotten: RwLock<Forgotten>,
     room: Room,
     /// Its name among all logs.
@@ -32,11 +32,11 @@ pub struct ForkedLog {
 struct Forgotten {
     events: BTreeSet<Offset>,
     bytes: u64,
-    /// From here on everything is there.
+    /// From this version on all events are here.
     oldest: Offset,
 }
 
-/// The memory that forks take together, so that they cannot take all there is. Cloning gives the same one.
+/// The memory that all forks may take together. Clones share the same bound.
 #[derive(Clone)]
 pub struct Room {
     taken: Arc<AtomicU64>,
@@ -62,13 +62,13 @@ impl Room {
     }
 }
 
-/// The versions of a log that its forks began at: history from there on is kept for as long as they live.
+/// The versions of a log at which forks begin: history from the oldest of them on is kept while they live.
 #[derive(Clone, Default)]
 pub struct Holds {
     held: Arc<Mutex<BTreeMap<Offset, usize>>>,
 }
 
-/// Keeps history from one version on. Dropping it lets go.
+/// Keeps history from one version on. Dropping it releases that.
 pub struct Held {
     holds: Holds,
     at: Offset,
@@ -80,7 +80,7 @@ impl Holds {
         Held { holds: self.clone(), at }
     }
 
-    /// How far history may be let go, where it is to go up to `wanted`.
+    /// How far history may be let go when it is to go up to `wanted`.
     pub fn limit(&self, wanted: Offset) -> Offset {
         self.lock().first_key_value().map_or(wanted, |(held, _)| wanted.min(*held))
     }
@@ -103,7 +103,7 @@ impl Drop for Held {
 }
 
 impl ForkedLog {
-    /// A log that has the events of `base` up to `at`. `id` is its name, `secret` its own, and what it holds in memory
+    /// A log with the events of `base` up to `at`. `id` is its name, `secret` its own secret; the memory of its events
     /// is taken from `room`.
     pub fn new(
         base: Arc<dyn LogRead>,
@@ -120,12 +120,12 @@ impl ForkedLog {
         self.forgotten.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an event of the other log is this one's, too.
+    /// Whether this log has an event of the other log, too.
     fn is_shared(&self, offset: Offset) -> bool {
         offset <= self.at && !self.forgotten().events.contains(&offset)
     }
 
-    /// The other log's events after `after`, as far as they are this one's.
+    /// The other log's events after `after` that this log has, too.
     fn shared(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let (mut found, mut after) = (Vec::new(), after);
         while after < self.at && found.len() < limit {
@@ -141,11 +141,11 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The events before the fork that those up to `through` have replaced or deleted, as far as nobody has let them go.
+    /// The events up to the fork that events up to `through` have replaced or deleted, without those already let go.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();
-        // A deletion that the log began with last time goes now.
+        // A deletion that was kept as the log's first event last time goes now.
         self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
             if record.offset() > through {
                 return ControlFlow::Break(());
@@ -224,7 +224,7 @@ impl LogRead for ForkedLog {
         }
     }
 
-    /// Two lists in the order of their keys, told as one.
+    /// Merges the objects of both logs in the order of their keys.
     fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
         let written = self.own.written(asked);
         let mut written = written.iter().map(|(key, offset, is_delete)| (key.as_str(), *offset, *is_delete)).peekable();
@@ -249,7 +249,7 @@ impl LogRead for ForkedLog {
         Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
-    /// What it takes besides the log that it was forked from.
+    /// The size of what the fork holds beside the other log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, forgotten) = (self.own.size()?, self.forgotten());
         size.let_go_events += forgotten.events.len() as u64;
@@ -267,7 +267,7 @@ impl LogRead for ForkedLog {
     }
 }
 
-/// Tells what was written here, up to a key of the other log.
+/// Visits the objects written here, up to a key of the other log.
 fn before<'a>(
     written: &mut Peekable<impl Iterator<Item = (&'a str, Offset, bool)>>,
     key: &str,
@@ -342,7 +342,7 @@ mod tests {
 
     const KEYS: [&str; 7] = ["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d/9"];
 
-    /// Events that follow from one another, made of a number.
+    /// Events that follow one another, made from a number.
     fn record(log: &dyn LogRead, draw: u64) -> Record {
         let (resource, key) = (["pods", "nodes"][(draw % 2) as usize], KEYS[(draw / 2 % 7) as usize]);
         let offset = log.last().expect("the last").next();
@@ -364,7 +364,7 @@ mod tests {
         ForkedLog::new(base, at, None, ("a fork".into(), [7; 32]), Room::new(1 << 20))
     }
 
-    /// All that a log tells of one version.
+    /// All that a log answers about one version.
     fn told(log: &dyn LogRead, at: Offset) -> Vec<String> {
         let mut told = Vec::new();
         for (resource, prefix, after, most) in [
@@ -400,7 +400,7 @@ mod tests {
             }
             let forked = fork(base.clone(), Offset(at));
             for draw in 0..70 {
-                // The other one goes on by itself.
+                // The other log goes on by itself.
                 base.append(&[record(base.as_ref(), draw * 5 + 1)]).expect("written");
                 let next = [record(&twin, draw * draw * 7 + draw)];
                 forked.append(&next).expect("written");
@@ -483,7 +483,7 @@ mod tests {
     }
 }
 
-/// A fork of a log without events. It goes with its process.
+/// A fork of a log without events. It ends with its process.
 #[cfg(test)]
 impl crate::log::suite::Backend for ForkedLog {
     fn fresh() -> Self {

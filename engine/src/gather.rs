@@ -1,8 +1,8 @@
-//! Writes that come at the same time share one write to the disk.
+//! Group commit: writes that come at the same time share one write to the disk.
 //!
-//! To make a batch durable costs about the same however much is in it, so the writer waits a moment for those who are on
-//! their way to it: requests that were begun and have not yet had to wait for anything. Where nobody is, it does not wait
-//! at all. Whoever waits for something else, a webhook or the rest of a body, is not on its way until then.
+//! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
+//! that are on their way to it: those that were begun and have not yet waited for anything. With none on the way it
+//! does not wait. A request that waits for something else, a webhook or the rest of a body, is no longer on the way.
 
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -13,10 +13,10 @@ use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long the writer waits for others at most. A disk takes as long to make something durable, or longer.
+/// The longest wait of the writer. Making a batch durable takes a disk as long, or longer.
 pub const PATIENCE: Duration = Duration::from_micros(500);
 
-/// Counts who is on the way to the writer.
+/// Counts the requests on their way to the writer.
 #[derive(Debug, Default)]
 pub struct Gathering {
     coming: AtomicUsize,
@@ -26,7 +26,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// For the writer's thread: waits until nobody is on the way any more. False where its patience ends first.
+    /// For the writer's thread: waits until no request is on the way. False if `patience` ends first.
     pub fn wait(&self, patience: Duration) -> bool {
         if self.coming.load(Ordering::SeqCst) == 0 {
             return true;
@@ -34,7 +34,8 @@ impl Gathering {
         self.writer.get_or_init(std::thread::current);
         let end = Instant::now() + patience;
         loop {
-            // Said before it looks, so that whoever is the last to come sees it or is seen.
+            // Set before the writer reads the count. The last request to arrive lowers the count and then reads this
+            // flag: so either it sees that the writer waits and wakes it, or the writer sees the lowered count.
             self.waits.store(true, Ordering::SeqCst);
             let left = end.saturating_duration_since(Instant::now());
             let all_here = self.coming.load(Ordering::SeqCst) == 0;
@@ -56,7 +57,7 @@ impl Gathering {
     }
 }
 
-/// Somebody who is on the way.
+/// A request on the way. Dropping it ends that.
 #[derive(Debug)]
 struct Coming(Arc<Gathering>);
 
@@ -74,7 +75,7 @@ impl Drop for Coming {
 }
 
 pin_project! {
-    /// A request that may have something for the writer: it is on its way from when this is made until it first waits.
+    /// A request that may send a decision to the writer. It is on the way from its creation until it first waits.
     #[derive(Debug)]
     pub struct Expected<F> {
         coming: Option<Coming>,
@@ -88,7 +89,7 @@ impl<F> Expected<F> {
         Expected { coming: Some(Coming::begin(gathering)), request }
     }
 
-    /// A request that has nothing for the writer.
+    /// A request that sends nothing to the writer.
     pub fn nothing(request: F) -> Expected<F> {
         Expected { coming: None, request }
     }

@@ -1,9 +1,10 @@
 //! The watch hub: hands each event to the watchers that it concerns, and to no other.
 //!
-//! Watchers with equal selections form a group, so a selection is kept once, and evaluated once an event. Groups are
-//! found by hash of what they pin down: one object, one value of an indexed field, one namespace, or nothing; and then by
-//! a label that must have one of a few values. A watcher has a bounded queue; when it is full, or when its selection is
-//! more work than one event may be, the watcher is let go, reads on from the log, and comes back.
+//! Watchers with equal selections form a group, so that a selection is kept once, and evaluated once for each event.
+//! Groups are found by hash of what their selections pin down: one object, one value of an indexed field, one
+//! namespace, or nothing; and then by a label that must have one of a few values. Each watcher has a bounded queue.
+//! When it is full, or when evaluating the selection would take more work than one event may cost, the hub lets the
+//! watcher go: the watcher reads on from the log, and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
@@ -27,32 +28,32 @@ use waiting::Waiting;
 
 mod waiting;
 
-/// Events that may wait for one watcher before it has to read from the log.
+/// The most events that wait for one watcher before it has to read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
-/// How many watches one user may have.
+/// The most watches of one user.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
-/// How many bytes of selectors the watches of one user may hold, and those of all users. So many each user may hold
-/// whatever others do.
+/// The most bytes of selectors in the watches of one user, and in those of all users. `SELECTOR_BYTES_OF_EACH` every
+/// user may hold, even when the sum of all is reached.
 const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// How many labels the writer looks at for the watchers of one event.
+/// The most labels that the writer looks at for the watchers of one event.
 const LOOKS_MAX: usize = 200_000;
 
-/// A committed event as watchers get it, with its wire forms, each made once for all of them.
+/// A committed event as watchers get it, with its frames, each made once for all watchers.
 pub struct Event {
     pub change: Change,
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
-    /// What the event holds on to, about.
+    /// About how many bytes the event holds on to.
     bytes: usize,
-    /// A place for the frame of each version, type of change and encoding; `None` where there is no such form.
+    /// A slot for the frame of each version, change type and encoding; `None` where the object has no such encoding.
     frames: OnceLock<Box<[OnceLock<Option<Bytes>>]>>,
-    /// What those see from whose selection the object went.
+    /// The entry shown to watchers whose selection the object has left.
     left: OnceLock<Arc<Entry>>,
 }
 
-/// In how many ways an event of one version is told: types of change, in JSON and in Protobuf.
+/// Frames of an event in one version: three change types, in JSON and in Protobuf.
 const FRAMES_A_VERSION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl ChangeType {
     }
 }
 
-/// One event as one selection sees it: an object that leaves the selection is deleted to it.
+/// One event as one selection sees it: an object that leaves the selection is deleted for that selection.
 #[derive(Clone)]
 pub struct Delivery {
     pub event: Arc<Event>,
@@ -85,19 +86,19 @@ impl Event {
         Event { change, previous, bytes, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
-    /// What the event holds on to, about.
+    /// About how many bytes the event holds on to.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Lets go of the object before the event, unless it is shown: to those whose selection the object has left.
+    /// Drops the object before the event, unless it is shown: to watchers whose selection the object has left.
     pub(crate) fn keep_shown(&mut self, change_type: ChangeType) {
         if change_type != ChangeType::Deleted || self.change.deleted {
             self.bytes -= self.previous.take().map_or(0, |previous| previous.size());
         }
     }
 
-    /// How a selection sees this event; `None`: not at all.
+    /// The change type with which a selection sees this event; `None` if it does not concern the selection.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;
         let before = self.previous.as_ref().is_some_and(|entry| selection.matches(kind, &change.key, entry));
@@ -111,13 +112,13 @@ impl Event {
         }
     }
 
-    /// The newline-ended JSON frame in the given version of the kind.
+    /// The JSON frame in the given version of the kind, ended by a newline.
     pub fn frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Bytes {
         let make = || Some(frame(change_type.as_str(), &self.shown(change_type).json_in(kind, version)));
         self.once(kind, version, change_type as usize, make).unwrap_or_default()
     }
 
-    /// The same in Protobuf, its length before it; `None` where the object has no such form.
+    /// The frame in Protobuf, after its length; `None` where the object has no Protobuf form.
     pub fn protobuf_frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Option<Bytes> {
         let make = || {
             let message = self.shown(change_type).message_in(kind, version)?;
@@ -127,7 +128,7 @@ impl Event {
         self.once(kind, version, 3 + change_type as usize, make)
     }
 
-    /// Of the frames of one version, this one.
+    /// The frame in this slot of this version, made on first use.
     fn once(&self, kind: &Kind, version: usize, form: usize, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let places = || (0..kind.versions.len() * FRAMES_A_VERSION).map(|_| OnceLock::new()).collect();
         match self.frames.get_or_init(places).get(version * FRAMES_A_VERSION + form) {
@@ -136,8 +137,8 @@ impl Event {
         }
     }
 
-    /// The object as the event shows it. One that left a selection shows its last state there, with the
-    /// event's version.
+    /// The object as the event shows it. If it left a selection, its last state in that selection with the event's
+    /// version.
     pub fn shown(&self, change_type: ChangeType) -> &Arc<Entry> {
         match &self.previous {
             Some(previous) if change_type == ChangeType::Deleted && !self.change.deleted => {
@@ -161,22 +162,22 @@ pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
 }
 
 pub struct Hub {
-    /// How many events may wait for one watcher.
+    /// The most events that wait for one watcher.
     queue_events_max: usize,
     topics: Mutex<HashMap<KindId, Topic>>,
-    /// Every event up to this one is in the queues of the watchers that it concerns.
+    /// Every event up to this offset is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
-    /// What watches each user has, with those at forks.
+    /// The watches of each user, including those at forks.
     users: Arc<Mutex<Users>>,
-    /// Of the registry that the topics were last compared with.
+    /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
-    /// Told of every commit.
+    /// Notified of every commit.
     committed: Notify,
     taps: Mutex<Vec<Weak<Basin>>>,
 }
 
-/// What watches there are, by their users.
+/// All watches, by user.
 #[derive(Default)]
 struct Users {
     by_name: HashMap<Arc<str>, Watches>,
@@ -196,12 +197,12 @@ struct Topic {
     all: Groups,
     by_namespace: HashMap<String, Groups>,
     by_object: HashMap<String, Groups>,
-    /// By the place of the field among the kind's selectable ones, and its value.
+    /// By the index of the field among the kind's selectable fields, and the field's value.
     by_field: HashMap<usize, HashMap<String, Groups>>,
     next_id: u64,
 }
 
-/// What a selection pins down, for finding it by hash.
+/// What a selection pins down, by which its group is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Object(String),
@@ -210,25 +211,26 @@ enum Scope {
     All,
 }
 
-/// A selection, found by its hash: long ones that are alike but for their ends are seldom compared.
+/// A selection with its hash, which is compared first: long selections that differ only near their ends are seldom
+/// compared in full.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
     hash: u64,
     selection: Selection,
 }
 
-/// Watchers by their selection.
+/// Groups of watchers by selection.
 #[derive(Default)]
 struct Groups {
-    /// Those whose selection is evaluated for each event.
+    /// Groups whose selection is evaluated for each event.
     others: BTreeMap<Arc<Wanted>, Group>,
-    /// Those whose selection names values of a label.
+    /// Groups whose selection requires one of a few values of a label.
     labelled: BTreeMap<Arc<Wanted>, Group>,
-    /// Which of them an object may concern, by label and value.
+    /// The keys of `labelled`, by label and value: an event looks up only those that its object's labels may match.
     by_label: HashMap<String, HashMap<String, Vec<Arc<Wanted>>>>,
 }
 
-/// By the number of their subscription, so that leaving costs little however many stay.
+/// By the number of the subscription, so that leaving is cheap in a large group.
 type Group = BTreeMap<u64, Member>;
 
 struct Member {
@@ -236,7 +238,7 @@ struct Member {
     waiting: Arc<Waiting>,
 }
 
-/// A place in the hub. Dropping it leaves.
+/// A watcher's membership of the hub. Dropping it leaves the hub.
 pub struct Subscription {
     hub: Arc<Hub>,
     kind: KindId,
@@ -245,11 +247,11 @@ pub struct Subscription {
     id: u64,
     queue: mpsc::Receiver<Delivery>,
     waiting: Arc<Waiting>,
-    /// Events up to this one were delivered before; the queue holds all later ones.
+    /// Events up to this offset were delivered before joining; the queue gets all later ones.
     pub since: Offset,
 }
 
-/// One watch among those that its user may have. Dropping it makes room for another.
+/// One watch of those that its user may have. Dropping it makes room for another.
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,
@@ -263,7 +265,7 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// A hub in which so many events may wait for one watcher.
+    /// A hub whose watchers may have `queue_events_max` events waiting.
     pub fn with_queues(queue_events_max: usize) -> Hub {
         Hub {
             queue_events_max,
@@ -277,12 +279,12 @@ impl Hub {
         }
     }
 
-    /// The hub of a fork: it has its own watchers, who count as their users' here.
+    /// The hub of a fork: it has watchers of its own, which count against the same users' limits.
     pub(crate) fn beside(other: &Hub) -> Hub {
         Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
     }
 
-    /// A place for one more watch of this user, whose selectors take so many bytes.
+    /// Counts one more watch of this user, with `selector_bytes` of selectors; refuses it beyond the limits.
     pub fn place(self: &Arc<Self>, user: &str, selector_bytes: usize) -> Result<Place, Plenty> {
         let mut users = self.users();
         let Users { by_name, selector_bytes: of_all } = &mut *users;
@@ -304,7 +306,7 @@ impl Hub {
         Ok(Place { hub: self.clone(), user, selector_bytes })
     }
 
-    /// How many bytes the selectors of all watches take.
+    /// The bytes of the selectors of all watches.
     pub fn selector_bytes(&self) -> usize {
         self.users().selector_bytes
     }
@@ -313,7 +315,7 @@ impl Hub {
         self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Joins the watchers. From here on every event that concerns the selection is queued.
+    /// Adds a watcher. From here on every event that concerns the selection is queued.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
@@ -330,7 +332,7 @@ impl Hub {
         Subscription { hub: self.clone(), kind: selection.kind, scope, wanted, id, queue, waiting, since }
     }
 
-    /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
+    /// Queues the events of a commit, in order. Called only by the writer, after it published the state.
     pub fn deliver(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         self.fill_taps(state, &changes);
         wakes::together(|| self.queue(state, changes));
@@ -350,7 +352,8 @@ impl Hub {
 
     fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
-        // A kind that changed has another number now: its watchers are let go, and find out.
+        // A redefined kind has a new number. Watchers of the old number are let go, and learn of it when they join
+        // again.
         let revision = state.registry.revision();
         let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
         if redefined && !planted(Bug::RedefinedWatchStays) {
@@ -363,7 +366,7 @@ impl Hub {
         self.delivered.store(state.offset.0, Ordering::Release);
     }
 
-    /// All events up to this one are queued wherever they belong.
+    /// All events up to this offset are in the queues of the watchers that they concern.
     pub fn delivered(&self) -> Offset {
         Offset(self.delivered.load(Ordering::Acquire))
     }
@@ -372,13 +375,14 @@ impl Hub {
         self.delivered.store(offset.0, Ordering::Release);
     }
 
-    /// Whether anybody watches this one object, and not many by a selection that it is in.
+    /// Whether a watch names this one object. Watches whose wider selection includes the object do not count.
     pub fn is_object_watched(&self, kind: KindId, key: &str) -> bool {
         self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
     }
 
-    /// How many watchers will be told of a write to this object, whatever they select by labels and fields; those who
-    /// pin down a field are not counted. With an empty name, of an object that has none yet.
+    /// How many watchers a write to this object may wake, before their label and field selectors are evaluated.
+    /// Watchers whose selection pins down a field are not counted. With an empty `name`: for an object that has no name
+    /// yet.
     pub fn watchers_of(&self, kind: KindId, namespace: Option<&str>, name: &str) -> usize {
         let topics = self.lock();
         let Some(topic) = topics.get(&kind) else { return 0 };
@@ -391,7 +395,7 @@ impl Hub {
         members(&topic.all) + by_namespace + by_object
     }
 
-    /// How many watchers there are.
+    /// The number of watchers.
     pub fn watchers(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
@@ -407,7 +411,7 @@ impl Hub {
 }
 
 impl Topic {
-    /// The groups of a scope, which the caller fills.
+    /// The groups of a scope, made if there are none.
     fn groups(&mut self, scope: &Scope) -> &mut Groups {
         match scope {
             Scope::All => &mut self.all,
@@ -417,7 +421,7 @@ impl Topic {
         }
     }
 
-    /// Forgets a scope that nobody watches.
+    /// Forgets a scope without watchers.
     fn drop_scope(&mut self, scope: &Scope) {
         match scope {
             Scope::All => {}
@@ -472,7 +476,7 @@ impl Groups {
         self.others.is_empty() && self.labelled.is_empty()
     }
 
-    /// Adds a watcher to those who want the same, and says what that is: all of them share it.
+    /// Adds a watcher to the group of its selection. Returns the group's shared copy of the selection.
     fn join(&mut self, wanted: Arc<Wanted>, id: u64, member: Member) -> Arc<Wanted> {
         let named = wanted.selection.labels.names();
         let groups = if named.is_some() { &mut self.labelled } else { &mut self.others };
@@ -525,7 +529,7 @@ impl Groups {
         let states = [Some(&event.change.entry), event.previous.as_ref()];
         let labels = states.into_iter().flatten().flat_map(|entry| entry.index.labels.iter());
         let found = labels.filter_map(|(label, value)| self.by_label.get(&**label)?.get(&**value));
-        // One that both states concern is told of the event once.
+        // A group that matches by the old labels and by the new ones gets the event once.
         let mut found: Vec<&Arc<Wanted>> = found.flatten().collect();
         found.sort_unstable();
         found.dedup();
@@ -537,7 +541,7 @@ impl Groups {
     }
 }
 
-/// The value of one of the kind's selectable fields.
+/// The object's value of one of the kind's selectable fields.
 fn value_of(entry: &Entry, field: usize) -> Option<&str> {
     entry.index.fields.get(field).map(|value| &**value)
 }
@@ -546,14 +550,15 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     let states = [Some(&event.change.entry), event.previous.as_ref()].into_iter().flatten();
     let looks = states.map(|entry| wanted.selection.labels.looks(entry.index.labels.len())).sum();
     let Some(rest) = left.checked_sub(looks) else {
-        // Too much for the writer: they read the event from the log, each at its own speed.
+        // Evaluating the selection is too much work for the writer: the group is let go, and its watchers read the
+        // event from the log, each at its own speed.
         group.clear();
         return;
     };
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
-    // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
-    // event that it did get, and read on from the log.
+    // A member whose queue is full is let go. Its sender is dropped, so that the watcher notices after the last event
+    // that it got, and reads on from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
@@ -563,23 +568,23 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
 }
 
 impl Subscription {
-    /// What is watched for, shared by all who watch for the same.
+    /// The selection, shared by all watchers with an equal one.
     pub fn selection(&self) -> &Selection {
         &self.wanted.selection
     }
 
-    /// The next event, waiting for it; `None` when the hub let the watcher go, and for ever after.
+    /// Waits for the next event; `None` once the hub has let the watcher go, and from then on.
     pub async fn recv(&mut self) -> Option<Delivery> {
         let delivery = self.queue.recv().await;
         delivery.inspect(|delivery| self.took(delivery))
     }
 
-    /// The next event if there is one already.
+    /// The next event if it is already queued.
     pub fn try_recv(&mut self) -> Result<Delivery, TryRecvError> {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }
 
-    /// Counts what waits with this from now on.
+    /// Counts events that wait from now on with this charge.
     pub(crate) fn count_with(&self, charge: Charge) {
         self.waiting.count_with(charge);
     }

@@ -1,16 +1,17 @@
-//! Large requests are judged beside the workers that answer requests: a few at a time, and users in turn.
+//! Large requests are judged away from the workers that answer requests: a few at a time, and users in turn.
 //!
-//! Judging a request takes time in proportion to its body and to the object that it changes. A small request is judged on
-//! the worker that received it. A large one would keep the worker for long: it waits here until it is its user's turn, and
-//! is judged on a thread that gives way. So somebody who sends many bodies of megabytes takes some of the processors, and no
-//! worker; and another user's large request waits for one request of each user before it, not for all of them.
+//! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
+//! on the worker that received it. A large one would occupy the worker for long: it waits here until it is its user's
+//! turn, and is judged on a thread of low priority. So a user who sends many bodies of megabytes takes some of the
+//! processors but no worker; and another user's large request waits for one request of each user before it, not for all
+//! of them.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// From how many bytes on a request, with the object that it changes, is large.
+/// From this many bytes on, a request together with the object that it changes is large.
 const LARGE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Large {
@@ -18,7 +19,7 @@ pub(crate) struct Large {
 }
 
 struct Shared {
-    /// How many are judged at a time.
+    /// How many large requests are judged at a time.
     most: usize,
     line: Mutex<Line>,
 }
@@ -26,14 +27,14 @@ struct Shared {
 #[derive(Default)]
 struct Line {
     running: usize,
-    /// Those who wait, by user, in the order in which users have their turns.
+    /// The waiting requests by user, in the order in which users have their turns.
     waiting: VecDeque<(String, VecDeque<oneshot::Sender<Place>>)>,
 }
 
-/// One of the places. Dropping it gives it to the next user.
+/// The right to judge one large request. Dropping it serves the next user.
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    /// False once it has been given on.
+    /// False once the place was handed to the next request.
     is_held: bool,
 }
 
@@ -49,7 +50,7 @@ impl Large {
         Large { shared: Arc::new(Shared { most, line: Mutex::default() }) }
     }
 
-    /// A place for a request of this size, when it is its user's turn; none for one that needs none.
+    /// Waits for a place for a request of this size; `None` for a small one, which needs no place.
     pub async fn turn(&self, user: &str, bytes: usize) -> Option<Place> {
         if bytes < LARGE_BYTES {
             return None;
@@ -67,7 +68,7 @@ impl Large {
             }
             receiver
         };
-        // A place comes to everybody who waits: senders are dropped only with the engine.
+        // Every waiting request gets a place: senders are dropped only with the engine.
         next.await.ok()
     }
 }
@@ -79,7 +80,7 @@ impl Shared {
 }
 
 impl Line {
-    /// The first of the user whose turn it is, who then stands behind all other users.
+    /// Takes the first request of the user whose turn it is, and puts the user behind all others.
     fn next(&mut self) -> Option<oneshot::Sender<Place>> {
         let (user, mut own) = self.waiting.pop_front()?;
         let next = own.pop_front();
@@ -92,7 +93,8 @@ impl Line {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Those who went away in the meantime are passed over. One who goes away just after drops the place itself.
+        // A request that was cancelled while it waited is passed over. One that is cancelled just after drops the place
+        // itself.
         while self.is_held {
             let mut line = self.shared.line();
             let next = line.next();
@@ -154,7 +156,7 @@ mod tests {
         let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
         drop(gone);
         drop(first);
-        // It has been given the place, and never takes it.
+        // The late request has been given the place and never takes it.
         drop(late);
         assert!(next.now_or_never().flatten().is_some());
     }

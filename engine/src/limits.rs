@@ -1,15 +1,15 @@
-//! How full the buckets of admission's limits are: known to this server alone, and forgotten when it ends.
+//! The token buckets of admission's rate limits: kept by this server alone, and forgotten when it ends.
 
 use holdfast_core::admission::call::Bucket;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Thousandths of a token.
+/// Buckets count in thousandths of a token.
 const TOKEN: u64 = 1000;
 
 #[derive(Default)]
 pub struct Limits {
-    /// By limit and key.
+    /// One map for each limit, by key.
     levels: Mutex<Vec<HashMap<String, Level>>>,
 }
 
@@ -20,7 +20,7 @@ struct Level {
 }
 
 impl Limits {
-    /// Takes a token of each; gives back which had none, by their place.
+    /// Takes a token from each bucket. Returns the indexes of the buckets that had none.
     pub fn take(&self, buckets: &[Bucket], now_ms: i64) -> Vec<usize> {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |bucket: &Bucket| {
@@ -34,11 +34,11 @@ impl Limits {
     }
 }
 
-/// True when there is none.
+/// Takes a token; true when there was none.
 fn take_one(levels: &mut HashMap<String, Level>, bucket: &Bucket, now_ms: i64) -> bool {
     let full = u64::from(bucket.burst) * TOKEN;
     if levels.len() >= bucket.keys_max && !levels.contains_key(&bucket.key) {
-        // Whoever has been silent for the longest has a full bucket again.
+        // The key that was silent for the longest has had most time to refill its bucket, so forgetting it loses least.
         let oldest = levels.iter().min_by_key(|(_, level)| level.at_ms).map(|(key, _)| key.clone());
         oldest.map(|key| levels.remove(&key));
     }

@@ -1,4 +1,4 @@
-//! The state of a log, when it is opened.
+//! Loading the state of a log when it is opened.
 
 use crate::log::{Fault, LogRead};
 use crate::planted::{Bug, planted};
@@ -10,17 +10,17 @@ use holdfast_core::object::Packer;
 use holdfast_core::state::{Change, State};
 use std::sync::Arc;
 
-/// How many bytes of objects are handed over at once by whoever reads the log to whoever understands them, and how many
-/// times so many may wait.
+/// How many bytes of objects the reading thread hands to the decoding thread at once, and how many such batches may
+/// wait.
 const TOGETHER_BYTES: usize = 1 << 20;
 const AHEAD: usize = 4;
 
-/// What the records of a log come to, in the order in which they were read.
+/// The decoded records of a log, in the order in which they were read.
 #[derive(Default)]
 struct Loaded {
     packer: Packer,
     changes: Vec<Change>,
-    /// Of kinds that one of the definitions makes.
+    /// Records of custom resources: decoded after the definitions, which may be read later.
     custom: Vec<Record>,
 }
 
@@ -28,7 +28,7 @@ impl Loaded {
     fn take_in(&mut self, registry: &Registry, record: Record) -> Result<(), Fault> {
         match Change::from_record(registry, &record) {
             Ok(change) => {
-                // At once, so that they are never whole all together.
+                // Packed one by one, so that the unpacked objects are never all in memory.
                 self.packer.pack(change.entry.body());
                 self.changes.push(change);
             }
@@ -39,7 +39,7 @@ impl Loaded {
     }
 }
 
-/// Reads all that the log holds on this thread and makes entries of it on another: each is half of the work of a start.
+/// Reads the log on this thread and makes entries of its records on another: each is about half of the work of a start.
 fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     let (records, received) = crossbeam::channel::bounded::<Vec<Record>>(AHEAD);
     std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
             together.push(record);
             if bytes >= TOGETHER_BYTES {
                 bytes = 0;
-                // Once a record was not understood nobody listens; what it was is told below.
+                // The receiver is gone after a record that could not be decoded; that fault is returned below.
                 let _ = records.send(std::mem::take(&mut together));
             }
             Ok(())
@@ -68,7 +68,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     })
 }
 
-/// Folds what the log holds now.
+/// Folds the current records of the log into a state.
 pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
     let Loaded { mut changes, mut custom, packer: _ } = read_all(log, &registry)?;
     changes.sort_unstable_by_key(|change| change.offset);

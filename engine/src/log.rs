@@ -1,8 +1,7 @@
 //! The log that everything else is a projection of, as the engine needs it.
 //!
-//! [`LogRead`] is what every log can tell; [`Log`] adds what its one writer in this process does to it. Others may
-//! append to the same log: then an append may come back [`Append::Behind`], and what they wrote comes by
-//! [`Log::tail`].
+//! [`LogRead`] has the reads of every log; [`Log`] adds what the one writer of this process does. Other processes may
+//! append to the same log: then an append may return [`Append::Behind`], and their events come by [`Log::tail`].
 
 mod fault;
 mod proposal;
@@ -18,12 +17,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How many records are read at a time where all of many are asked for.
+/// How many records are read at a time when many are wanted.
 const PIECE: usize = 1024;
 
-/// A durable sequence of records in the order of their offsets, to read.
+/// A durable sequence of records in the order of their offsets, for reading.
 ///
-/// Every backend passes the same suite. The trait holds what every backend can do, and no more.
+/// Every backend passes the same suite. The trait has only what every backend can do.
 pub trait LogRead: Send + Sync + 'static {
     /// The last offset, zero when the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
@@ -37,9 +36,9 @@ pub trait LogRead: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
-    /// The next events on some of a resource's objects, up to `limit` of them, which is not zero. It costs what it finds,
-    /// whatever happened to other objects; where a backend has no index for that, a bounded look at what did, after which
-    /// it tells how far it came.
+    /// The next events on some of a resource's objects, up to `limit`, which is not zero. The cost is that of the
+    /// events found, however many there are on other objects. A backend without an index for that looks at a bounded
+    /// number of the resource's events, and returns how far it came.
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
         let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
         let is_end = records.len() < PIECE;
@@ -47,13 +46,13 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(asked.pick(seen, limit, is_end))
     }
 
-    /// The first event after `after`, and its time. What the event was is not looked at.
+    /// The first event after `after`, and its time, without reading the event's content.
     fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
         Ok(self.scan(None, after, 1)?.first().map(|record| (record.offset(), record.time_ms)))
     }
 
-    /// Visits every record after `after`, in order, until `visit` has enough: for who reads on and on, and holds no more
-    /// than it keeps. What comes while it is under way may be visited or not.
+    /// Visits every record after `after`, in order, until `visit` breaks: for callers that read many records and keep
+    /// few. Records that are appended meanwhile may be visited or not.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut after = after;
         loop {
@@ -66,8 +65,7 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The offsets of one object's events, in order. Takes the time of all events on the resource, unless the backend
-    /// knows better.
+    /// The offsets of one object's events, in order. The default reads all events on the resource.
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
         let (mut found, mut after) = (Vec::new(), Offset::ZERO);
         loop {
@@ -80,8 +78,8 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The newest event on an object up to a version; `None` when it was not there then. The version is one that the
-    /// log remembers.
+    /// The newest event on an object up to a version; `None` when the object did not exist then. The log must remember
+    /// the version.
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
         let versions = self.versions(resource, key)?;
         let Some(found) = versions[..versions.partition_point(|version| *version <= at)].last() else {
@@ -90,8 +88,8 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(self.read(*found)?.filter(|record| !record.is_delete()).map(|record| record.offset()))
     }
 
-    /// What was there: the objects that are asked for, in the order of their keys, each with its newest event, until
-    /// `visit` has enough. Takes the time of all events on the resource, unless the backend knows better.
+    /// The objects that existed at a version, in the order of their keys, each with its newest event, until `visit`
+    /// breaks. The default reads all events on the resource.
     fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut present = BTreeMap::new();
         let mut position = Offset::ZERO;
@@ -110,10 +108,10 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(())
     }
 
-    /// From this version on everything is there; zero when nothing was ever let go.
+    /// From this version on all events are there; zero when none was ever let go.
     fn oldest(&self) -> Result<Offset, Fault>;
 
-    /// What the log takes, and what was let go. Takes the time of the whole log, unless the backend knows better.
+    /// The size of the log, and of what was let go. The default reads the whole log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
@@ -126,24 +124,24 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// Which log this is; nothing for one without a name.
+    /// The log's name; empty for a log without one.
     fn identity(&self) -> Result<Identity, Fault> {
         Ok(Identity::default())
     }
 
-    /// Gaps up to this version were left by a repair, which told of them; zero when there was none.
+    /// Gaps up to this version were left by a repair, which reported them; zero when there was none.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
 }
 
-/// Which objects are asked for, and as of which version that the log remembers.
+/// Which objects are wanted, and at which version; the log must remember it.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf<'a> {
     pub resource: &'a str,
-    /// What their keys begin with.
+    /// The prefix of their keys.
     pub prefix: &'a str,
-    /// Only those whose keys come after this one.
+    /// Only objects whose keys come after this one.
     pub after: Option<&'a str>,
     pub at: Offset,
 }
@@ -161,18 +159,18 @@ impl<'a> AsOf<'a> {
     }
 }
 
-/// Which events are asked for: those on a resource's objects whose keys begin so, between two versions.
+/// Which events are wanted: those on a resource's objects with a prefix of their keys, between two versions.
 #[derive(Debug, Clone, Copy)]
 pub struct Changes<'a> {
     pub resource: &'a str,
     pub prefix: &'a str,
     pub after: Offset,
-    /// The last one that is asked for.
+    /// The last wanted version.
     pub until: Offset,
 }
 
 impl Changes<'_> {
-    /// The first of them.
+    /// The first wanted event.
     pub fn first(&self, log: &dyn LogRead) -> Result<Option<Offset>, Fault> {
         let mut asked = *self;
         while asked.after < asked.until {
@@ -186,7 +184,7 @@ impl Changes<'_> {
     }
 }
 
-/// Events that were asked for, in order.
+/// The events found, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
@@ -195,7 +193,7 @@ pub struct Changed {
 }
 
 impl Changes<'_> {
-    /// Of the resource's events, which come in order and whose keys are told, those that are asked for.
+    /// Of the resource's events, given in order with their keys, those that are wanted.
     pub fn pick<'k>(&self, seen: impl Iterator<Item = (Offset, &'k str)>, limit: usize, is_end: bool) -> Changed {
         let mut found = Changed { offsets: Vec::new(), through: self.after };
         for (offset, key) in seen {
@@ -214,16 +212,16 @@ impl Changes<'_> {
     }
 }
 
-/// The first of events that come in no order.
+/// Collects the first few events out of events in no order.
 pub struct First {
     limit: usize,
-    /// The last of them on top.
+    /// The latest of them on top.
     offsets: BinaryHeap<Offset>,
     is_cut: bool,
 }
 
 impl First {
-    /// So many of them, which is not zero.
+    /// For the first `limit` events, which is not zero.
     pub fn new(limit: usize) -> First {
         First { limit, offsets: BinaryHeap::new(), is_cut: false }
     }
@@ -236,7 +234,7 @@ impl First {
         }
     }
 
-    /// All that were noted are after one version and up to this one.
+    /// The result. All noted events must be after the start and not after `until`.
     pub fn changed(self, until: Offset) -> Changed {
         let through = self.offsets.peek().copied().filter(|_| self.is_cut).unwrap_or(until);
         Changed { offsets: self.offsets.into_sorted_vec(), through }
@@ -245,111 +243,114 @@ impl First {
 
 /// A log that this process writes to, through one writer.
 ///
-/// A log that nobody else appends to takes its records as the writer numbers them, densely from 1, never says
-/// [`Append::Behind`] and never wakes anybody: the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by) and
+/// A log without other appenders takes its records as the writer numbers them, without gaps from 1; it never returns
+/// [`Append::Behind`] and never wakes the writer: the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by) and
 /// [`is_shared`](Self::is_shared) are enough for it.
 pub trait Log: LogRead {
-    /// Puts what is proposed into the log and makes it durable: when this returns, no crash loses what it says is there.
+    /// Puts the proposed decisions into the log and makes them durable: when this returns, no crash loses what the
+    /// result says is stored.
     ///
-    /// After a fault it is not known whether anything of it is there, unless the fault is [`Fault::Unreachable`]: the
-    /// caller must [`recover`](Self::recover) before it commits again. The same goes for a [`Receipt::Unknown`].
+    /// After a fault it is not known whether any of them is stored, unless the fault is [`Fault::Unreachable`]: the
+    /// caller must [`recover`](Self::recover) before it commits again. The same holds for a [`Receipt::Unknown`].
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault>;
 
-    /// Commits records that are numbered already, each by itself.
+    /// Commits records that are already numbered, each by itself.
     fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
         self.commit(&Proposal::of(batch))
     }
 
-    /// Whether other servers append to it all the time, so that the newest state of this one may be older than the log.
-    /// Whoever needs the newest asks for the [`last`](LogRead::last) offset, and waits until the state has it.
+    /// Whether other servers append to the log at any time, so that the newest state of this one may be older than the
+    /// log. A caller that needs the newest state asks for the [`last`](LogRead::last) offset, and waits until the state
+    /// has it.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// The next events after `after`, in order, whoever appended them; none when there are none yet. It reads what is
-    /// there, and does not wait.
+    /// The next events after `after`, in order, whichever server appended them; empty if there are none yet. It does
+    /// not wait.
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         self.scan(None, after, PIECE)
     }
 
-    /// Has `wake` called, from any thread, whenever others have appended. It is called again for what comes while
-    /// the writer reads the [`tail`](Self::tail), so that nothing is left lying.
+    /// Has the log call `wake`, from any thread, whenever another server has appended. The log calls it again for
+    /// events that come while the writer reads the [`tail`](Self::tail), so that none is left unread.
     fn wake_by(&self, wake: Wake) {
         drop(wake);
     }
 
-    /// Random bytes that are this log's own, made with it and the same at every start. All who append to one log
-    /// have the same.
+    /// Random bytes of this log, made with it and the same at every start. All servers that append to one log have the
+    /// same.
     fn secret(&self) -> Result<[u8; 32], Fault>;
 
-    /// Lets go of what was replaced or deleted by an event up to `through`. What the state was at `through`, and
-    /// every event since, stays. So does the event at `through` itself, be it a deletion: it says when that version
-    /// was. Takes the time of the events since the last time; writers are not held up.
+    /// Lets go of what an event up to `through` replaced or deleted. The state at `through` and every event since stay.
+    /// So does the event at `through` itself, even a deletion: it carries the time of that version. Takes the time of
+    /// the events since the last call; writers are not held up.
     fn forget(&self, through: Offset) -> Result<(), Fault>;
 
-    /// Gives back the room of what was let go, where that is worth the work, or `always`. It may take long, and holds
-    /// nobody up meanwhile.
+    /// Gives back the disk room of what was let go, if that is worth the work, or `always`. It may take long, and holds
+    /// up neither reads nor writes.
     fn compact(&self, always: bool) -> Result<(), Fault> {
         let _ = always;
         Ok(())
     }
 
-    /// Why there is too little room for a batch of so many bytes that does not make room; nothing if there is enough. What
-    /// makes room is written after [`take_reserve`](Self::take_reserve).
+    /// Why there is too little room for a batch of `bytes` that does not itself make room; `None` if there is enough. A
+    /// batch that makes room is written after [`take_reserve`](Self::take_reserve).
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let _ = bytes;
         None
     }
 
-    /// Sees to it that a batch of so many bytes fits, with what is kept aside for what makes room. It may wait a little
+    /// Makes a batch of `bytes` fit by using the reserve that is kept for batches that make room. It may wait a little
     /// for room that is being made.
     fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Whether there is so little room that history is to go which would be kept otherwise. Looks at the disk.
+    /// Whether there is so little room that history must go which would otherwise be kept. Looks at the disk.
     fn is_short_of_room(&self) -> bool {
         false
     }
 
-    /// Gives back the room of what was let go, with as little room for that as there is.
+    /// Gives back the room of what was let go, with as little room as there is.
     fn make_room(&self) -> Result<(), Fault> {
         self.compact(true)
     }
 
     /// Makes the log writable again after a fault, if the cause is gone.
     ///
-    /// When it succeeds, nothing is unknown any more: what is in the log of earlier commits comes by the
-    /// [`tail`](Self::tail), and nothing else of them will ever be in it.
+    /// When it succeeds, the outcome of earlier commits is certain: what they stored comes by the [`tail`](Self::tail),
+    /// and nothing else of them will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }
 
-/// Called when there is something in the tail.
+/// Called when there may be events in the tail.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// What a log takes on its disk.
+/// The disk room of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Without what was let go, even where its room is yet to be given back.
+    /// Without what was let go, even where its room is not given back yet.
     pub bytes: u64,
     /// Since the log was opened.
     pub let_go_events: u64,
     pub let_go_bytes: u64,
 }
 
-/// A log's name among all logs, and where it came from.
+/// A log's name among all logs, and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A random UUID, made with the log. A log that no server of this release has opened has none yet.
+    /// A random UUID, made with the log. A log from an earlier release has none until a server of this release opens
+    /// it.
     pub id: Option<String>,
-    /// What it was forked from.
+    /// The log and the version that this log was forked from.
     pub origin: Option<Origin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub id: Option<String>,
-    /// The two have the same events up to this one.
+    /// Both logs have the same events up to this one.
     pub version: Offset,
 }

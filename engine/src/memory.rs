@@ -1,4 +1,4 @@
-//! A log in memory, with faults and a second appender on demand: for tests, and the naive twin of the real ones.
+//! A log in memory with faults and a second appender on demand: for tests, and as the naive twin of the real logs.
 
 use crate::log::{Append, Fault, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
@@ -25,22 +25,22 @@ struct Inner {
     let_go_bytes: u64,
     fault: Option<Planned>,
     broken: bool,
-    /// How many recoveries fail before one succeeds.
+    /// How many recoveries will fail before one succeeds.
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// Whether there is room for what makes room alone, and whether some is kept aside for that.
+    /// Set when there is room only for writes that make room; the value says whether a reserve is kept for these.
     short: Option<bool>,
-    /// The last event that somebody else appended.
+    /// The last event that another process appended.
     others: u64,
-    /// What somebody else appends just before the next batch.
+    /// What another process appends just before the next batch.
     first: Option<First>,
 }
 
-/// Makes somebody's next records, after the last offset.
+/// Makes the other process's next records, which follow the last offset.
 type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 
-/// A fault that the next append meets.
+/// A fault of the next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
     /// Nothing of the batch becomes durable, and the writer is told that the disk is full.
@@ -64,7 +64,7 @@ impl MemoryLog {
         self.lock().recoveries_refused = count;
     }
 
-    /// Leaves room for what makes room alone, and that only if some is `kept` aside.
+    /// Leaves room only for writes that make room, and for these only if a reserve is `kept`.
     pub fn be_short_of_room(&self, kept: bool) {
         self.lock().short = Some(kept);
     }
@@ -75,12 +75,12 @@ impl MemoryLog {
         !inner.broken && inner.fault.is_none()
     }
 
-    /// Whether a fault has been met, and appends wait for a recovery.
+    /// Whether a fault occurred, so that appends wait for a recovery.
     pub fn is_broken(&self) -> bool {
         self.lock().broken
     }
 
-    /// A copy of what is durable, as after a crash.
+    /// A copy of the durable records, as after a crash.
     pub fn survivor(&self) -> MemoryLog {
         let inner = self.lock();
         let (records, forgotten) = (inner.records.clone(), inner.forgotten.clone());
@@ -88,7 +88,8 @@ impl MemoryLog {
         MemoryLog { inner: Mutex::new(survivor), wake: Mutex::default(), secret: self.secret.clone() }
     }
 
-    /// Appends as another process would, and wakes who follows the tail. The records' offsets follow the last one.
+    /// Appends as another process would, and wakes the writer that follows the tail. The records' offsets follow the
+    /// last one.
     pub fn append_as_other(&self, records: &[Record]) {
         self.lock().push_of_other(records);
         let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
@@ -97,7 +98,7 @@ impl MemoryLog {
         }
     }
 
-    /// Lets another process append just before the next batch, which comes back as behind.
+    /// Has another process append just before the next batch, which then returns as behind.
     pub fn be_overtaken(&self, records: impl FnOnce(Offset) -> Vec<Record> + Send + 'static) {
         self.lock().first = Some(Box::new(records));
     }
@@ -108,7 +109,7 @@ impl MemoryLog {
 }
 
 impl Inner {
-    /// Places of the records that are there.
+    /// Indexes of the records that were not let go.
     fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
         (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
     }
@@ -230,7 +231,7 @@ impl Log for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        // A deletion that the log began with last time goes now.
+        // A deletion that was kept as the log's first event last time goes now.
         let first = Offset(begin.0.saturating_sub(1));
         let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {

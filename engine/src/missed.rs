@@ -1,4 +1,4 @@
-//! What a watcher missed while the hub did not know it, read from the log.
+//! Events that a watcher missed while it was not joined to the hub, read from the log.
 
 use crate::hub::{ChangeType, Delivery, Event};
 use crate::log::{Changes, Fault, LogRead};
@@ -12,42 +12,42 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// How many events are read at a time, and how many bytes of objects: one more than there is room for ends it.
+/// The most units of work in one read, and the bytes of objects after which it ends. An event read is one unit.
 const WORK_MAX: usize = 256;
 const BYTES_MAX: u64 = 256 << 10;
-/// How many events are looked up at a time, and as how many that counts which are read.
+/// The most events of one look-up in the log's index, and the units of work that a look-up counts as.
 const AHEAD_MAX: usize = 4096;
 const LOOK_UP_WORK: usize = 64;
-/// Who is not farther behind waits only for others who are not.
+/// A watcher at most this many events behind takes short reads, which do not wait for long ones.
 pub const NEAR: u64 = 1024;
-/// What an event takes beside its object.
+/// The bytes that an event takes beside its object.
 const EVENT_BYTES: u64 = 1 << 10;
 
-/// Events between two versions, as a watcher of the selection is told of them.
+/// The events of a gap, as a watcher of the selection sees them.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
-    /// Up to here nothing else concerned the watcher.
+    /// Up to here no other event concerns the watcher.
     pub position: Offset,
     pub ahead: Ahead,
-    /// What the events take, until the watcher has them.
+    /// Counts the events until the watcher has them.
     pub charge: Charge,
 }
 
-/// Events that were looked up and not read yet.
+/// Offsets that were looked up and not read yet.
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// Up to here there are no others.
+    /// Up to here there are no other offsets.
     through: Offset,
 }
 
-/// A read that is under way.
+/// A read under way.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
-/// What is asked for: the next events after `began`, none of them after `until`.
+/// What to read: the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
-    /// Has the kinds that the records are read under.
+    /// Has the kinds by which the records are decoded.
     pub state: Arc<State>,
     pub began: Offset,
     pub until: Offset,
@@ -55,17 +55,17 @@ pub struct Ask {
     pub ahead: Ahead,
 }
 
-/// What came of a read.
+/// The result of one read.
 enum Read {
     Done(Missed),
-    /// There is no room for what was read, so that it is to be read once there is room for so many bytes.
+    /// There is no memory for the events: read them again once there is room for `bytes`.
     Crowded {
         bytes: u64,
     },
 }
 
 impl Ask {
-    /// Begins to read, where reads of the log are made.
+    /// Starts reading, on the threads for reads of the log.
     pub fn begin(mut self, log: Arc<dyn LogRead>, reads: &Reads) -> Reading {
         let reads = reads.clone();
         Box::pin(async move {
@@ -115,7 +115,7 @@ impl Ask {
                 position = position.max(ahead.through);
             }
         }
-        // Asked after all was read, for events are let go meanwhile.
+        // Checked after reading, because events may be let go during the read.
         let oldest = log.oldest()?;
         if self.began < oldest && !planted(Bug::ForgottenIgnored) {
             return Err(Fault::Forgotten { asked: self.began, oldest });
@@ -127,20 +127,21 @@ impl Ask {
         Ok(Read::Done(Missed { deliveries, position: position.min(self.until), ahead, charge }))
     }
 
-    /// The events behind a version that may concern the selection.
+    /// The question for the events after `after` that may concern the selection.
     fn asked(&self, after: Offset) -> Changes<'_> {
         let Selection { key, prefix, .. } = &self.selection;
         let resource = &self.state.kind(self.selection.kind).storage;
         Changes { resource, prefix: key.as_deref().unwrap_or(prefix), after, until: self.until }
     }
 
-    /// The event as the selection sees it, if it does.
+    /// The event as the selection sees it; `None` if it does not concern the selection.
     fn delivery(&self, log: &dyn LogRead, record: &Record) -> Result<Option<Delivery>, Fault> {
         let Selection { kind, labels, fields, prefix, .. } = &self.selection;
         if !record.key.starts_with(prefix) {
             return Ok(None);
         }
-        // What was there before matters where it may have been another one to the selection.
+        // A selection without selectors sees every event of an object in the same way, so the state before it does not
+        // matter.
         let is_alike = labels.is_everything() && fields.is_everything();
         let previous = if is_alike { None } else { self.previous(log, record)? };
         let mut event = Event::new(self.change(record)?, previous);

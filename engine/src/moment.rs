@@ -1,10 +1,10 @@
-//! The version of a log that a moment means, or why it has none.
+//! The version of a log that a moment means, or why there is none.
 
 use crate::log::{Fault, LogRead};
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{Moment, version_at};
 
-/// Why a log cannot tell of a moment.
+/// Why a log has no version for a moment.
 #[derive(Debug, thiserror::Error)]
 pub enum Unknown {
     #[error("version {asked} is in the future: the newest one is {newest}")]
@@ -29,7 +29,7 @@ pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
     Ok(asked)
 }
 
-/// The version before the first event that is later.
+/// The version just before the first event later than `time_ms`.
 pub fn at_time(log: &dyn LogRead, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
     version_at(time_ms, newest, |offset| log.next_time(Offset(offset.0.saturating_sub(1))))
 }

@@ -1,5 +1,5 @@
-//! The way of a mutation through the engine: judge on a snapshot, run what only the outside can do, make it durable, and
-//! judge again whenever somebody else was faster.
+//! A mutation in the engine: judge it on a snapshot, carry out effects that need the outside, make the decision
+//! durable, and judge again if another write was faster.
 
 use crate::engine::Engine;
 use crate::planted::{Bug, planted};
@@ -29,18 +29,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many races a request may lose before it stands in line for what it lost.
+/// How many races a request may lose before it queues for a turn on the contested objects and claims.
 const RACES_MAX: usize = 4;
-/// How often a request is carried out again because its kind was redefined meanwhile.
+/// How often a request is judged again because its kind was redefined meanwhile.
 const REDEFINITIONS_MAX: usize = 8;
-/// How long nobody else may write what a request has its turn on.
+/// How long a turn lasts, in which no other request may write the contested objects and claims.
 const TURN: Duration = Duration::from_secs(1);
-/// How many things a request stands in line for at a time.
+/// The most objects and claims that a request queues for at a time.
 const CONTESTED_MAX: usize = 16;
-/// How many objects a webhook is given at a time.
+/// The most objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
 
-/// What a mutation came to.
+/// The result of a mutation.
 pub enum Reply {
     /// An object, to be shown in a version of its kind.
     Object {
@@ -51,7 +51,7 @@ pub enum Reply {
         representation: Representation,
         warnings: Vec<String>,
     },
-    /// An object that was never stored and so has no version, as it would be stored.
+    /// An object that was not stored and so has no version, as it would be stored: a dry run.
     Rehearsed {
         document: Document,
         kind: Arc<Kind>,
@@ -59,13 +59,13 @@ pub enum Reply {
         code: u16,
         warnings: Vec<String>,
     },
-    /// A document that is shown as it is.
+    /// A document that is returned as it is.
     Document {
         document: Document,
         code: u16,
         warnings: Vec<String>,
     },
-    /// It is done, and there is nothing to show.
+    /// Success without an object to show.
     Success {
         code: u16,
         warnings: Vec<String>,
@@ -77,38 +77,38 @@ pub enum Reply {
     },
 }
 
-/// What a mass deletion met, to be shown in a version of its kind.
+/// The objects that a deletecollection met, to be shown in a version of their kind.
 pub struct Collection {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub page: Page,
 }
 
-/// What a request has lost so far, and what it may therefore hold now.
+/// The races that a request has lost, and the objects and claims that it may take a turn on.
 #[derive(Default)]
 struct Races {
     lost: usize,
     redefined: usize,
     contested: BTreeSet<Contested>,
-    /// Whether its turn was over before it came to anything.
+    /// Whether the request's turn ended before the request succeeded.
     lapsed: bool,
 }
 
-/// How one attempt ended.
+/// The result of one attempt.
 enum Attempt {
     Done(Reply),
     Lost(Contested),
-    /// Somebody stands in line for what this would write.
+    /// Another request has, or waits for, a turn on an object or claim that this decision would write.
     Behind(Contested),
 }
 
 impl Engine {
-    /// Judges a mutation and makes it durable. Without a fixed version it is never refused for a race.
+    /// Judges a mutation and makes it durable. A request that fixes no version is never refused for a race.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         self.mutate_telling(request, &mut Told::default()).await
     }
 
-    /// The same, and what admission tells of it, whether it is refused or not.
+    /// Like [`Engine::mutate`], and fills `told` with what admission reports, even for a refused request.
     pub async fn mutate_telling(&self, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let kind = self.snapshot().registry.share(request.target.kind);
@@ -124,13 +124,14 @@ impl Engine {
             };
             match attempt {
                 Attempt::Done(reply) => return Ok(reply),
-                // A webhook that takes longer than a turn, or itself writes what it is asked about, would lose for ever.
+                // A conversion webhook that takes longer than a turn, or that itself writes the object it converts,
+                // makes the request lose every time.
                 Attempt::Lost(contested) if races.lapsed && answers.have_webhooks() && !contested.is_redefined() => {
                     return Err(modified(&kind, request));
                 }
                 Attempt::Lost(contested) => {
                     races.lose(contested)?;
-                    // What was made of versions that are gone is of no use, and must not pile up.
+                    // The webhooks' answers concern versions that are gone, and must not pile up.
                     if races.lost % RACES_MAX == 0 {
                         answers = Answers::default();
                     }
@@ -140,7 +141,8 @@ impl Engine {
         }
     }
 
-    /// Attempts within the time of a turn: those who were about to write when it began may still come first.
+    /// Repeats attempts within the time of one turn. A request that was about to write when the turn began may still be
+    /// faster.
     #[expect(clippy::too_many_arguments, reason = "what one mutation carries along, of which each attempt needs all")]
     async fn in_turn(
         &self,
@@ -160,7 +162,7 @@ impl Engine {
                 tokio::select! {
                     biased;
                     ended = &mut attempt => break ended?,
-                    // The attempt goes on, and may hold; but nobody waits for it any longer.
+                    // The turn is over. The attempt goes on and may succeed, but other requests no longer wait for it.
                     () = &mut over, if turn.is_some() => {
                         turn = None;
                         races.lapsed = true;
@@ -186,8 +188,8 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut decided = self.judge_on(&snapshot, request, kind, stamp, answers, told).await;
         let writes = decided.as_ref().is_ok_and(|(_, decision)| !decision.writes.is_empty());
-        // Who writes is told by the log whether others were faster. Who is refused, or told that nothing changes, must not
-        // be told so of a state that is old.
+        // A write learns from the log whether another write was faster. A refusal, a dry run or an answer without a
+        // change is not compared with the log, so it must be judged on a state as new as the log.
         let snapshot = match self.is_shared() && (!writes || request.options.dry_run) && !planted(Bug::RefusedUnread) {
             false => snapshot,
             true => {
@@ -208,7 +210,8 @@ impl Engine {
             answers.outdated(version);
             decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
-        // Who has its turn waits for no other: it loses where others have theirs, and then stands in line for both.
+        // A request in its turn does not wait for other turns, or two requests could wait for each other. It loses
+        // where another one has its turn, and then queues for both.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
             return Ok(Attempt::Behind(contested));
         }
@@ -224,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Judges the request as one on the kind as it is defined now.
+    /// Judges the request with its kind as it is defined now.
     async fn judge_on<'r>(
         &self,
         snapshot: &State,
@@ -239,7 +242,8 @@ impl Engine {
         Ok((request, decision))
     }
 
-    /// The version that a decision leaves as it is, though the log would keep it otherwise now.
+    /// The version of an object that the decision leaves unchanged though it is stored with an outdated key or
+    /// encoding, so that it should be written again.
     async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
         let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
             return Ok(None);
@@ -250,19 +254,20 @@ impl Engine {
         Ok(outdated.then_some(version))
     }
 
-    /// What a mutation would come to in this state.
+    /// The result that a mutation would have in this state; nothing is written.
     pub async fn rehearse(&self, state: &State, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         Ok(self.rehearsed(state, request, decision).await)
     }
 
-    /// The answer of a decision that is thrown away.
+    /// The reply of a decision that is not committed.
     async fn rehearsed(&self, state: &State, request: &Request, decision: Decision) -> Reply {
         let bytes = weight(state, request);
         self.by_size(&request.user.name, bytes, || rehearsed(state, request, decision)).await
     }
 
-    /// Has admission look at a request that nothing is written for. Gives back the document that it let through.
+    /// Runs admission for a request that writes no object, such as a connect. Returns the document as admission leaves
+    /// it.
     pub async fn admit(&self, state: &State, request: &Request, told: &mut Told) -> Result<Document, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         match decision.answer {
@@ -271,7 +276,7 @@ impl Engine {
         }
     }
 
-    /// Judges a mutation, and has done outside what only the outside can do.
+    /// Judges a mutation, and carries out the effects that judging asks for.
     async fn judge(
         &self,
         state: &State,
@@ -328,7 +333,7 @@ impl Engine {
         }
     }
 
-    /// Hands a decision on this state to the writer and waits until it is durable.
+    /// Sends a decision on this state to the writer and waits until it is durable.
     pub async fn submit(
         &self,
         state: &State,
@@ -352,8 +357,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes what the selection picks, each object as its own event; what goes meanwhile is no error. Gives back what
-    /// was picked, as it was.
+    /// Deletes the objects that the selection picks, each by an event of its own. An object that is gone meanwhile is
+    /// no error. Returns the picked objects as they were.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
         self.catch_up().await?;
@@ -406,7 +411,7 @@ impl Engine {
         }
     }
 
-    /// Asks webhooks, all at once; what each sends back, or why it does not.
+    /// Calls webhooks, all at once. Returns the answer of each, or why there is none.
     async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         if planted(Bug::WebhookUnasked) {
             let agreed = |call: &Call| {
@@ -421,7 +426,7 @@ impl Engine {
             return calls.into_iter().map(|call| (call, none())).collect();
         };
         let ticks = self.settings().ticks;
-        // In this task, which knows what the calls are made for.
+        // Run in this task, not in spawned ones: this task knows which request the calls belong to.
         let asked = calls.into_iter().map(|call| {
             let outside = &outside;
             async move {
@@ -433,7 +438,7 @@ impl Engine {
         join_all(asked).await
     }
 
-    /// Has authorization webhooks answer questions.
+    /// Sends the questions to authorization webhooks.
     pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
         for question in questions {
             let answer = match self.outside() {
@@ -451,7 +456,7 @@ impl Engine {
         }
     }
 
-    /// Has everything converted that is not yet, so that the objects can be shown in this version.
+    /// Converts the objects that are not yet converted, so that they can be shown in this version.
     pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
         if !kind.converts_elsewhere() {
             return Ok(());
@@ -474,7 +479,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The same for a document in the version that objects are stored in, which nobody keeps.
+    /// Like [`Engine::prepare`], for one document in the hub version; the result is not kept.
     pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
         if version == 0 || !kind.converts_elsewhere() {
             let mut document = document;
@@ -506,7 +511,7 @@ impl Races {
         Ok(())
     }
 
-    /// Stands in line without having lost: others did before.
+    /// Queues without having lost a race, because another request has a turn or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);
@@ -514,14 +519,14 @@ impl Races {
 
     fn note(&mut self, contested: Contested) {
         if self.contested.len() >= CONTESTED_MAX {
-            // What was lost long ago matters least, and one line is enough to get on.
+            // Older losses matter least, and one turn is enough for progress.
             self.contested.clear();
         }
         self.contested.insert(contested);
     }
 }
 
-/// What a decision would write, as others may stand in line for it.
+/// The objects and claims that a decision would write.
 fn written(decision: &Decision) -> impl Iterator<Item = Contested> + '_ {
     decision.writes.iter().flat_map(|write| {
         let claims = write.index.claims.iter().map(|claim| Contested::Claim(claim.clone()));
@@ -529,7 +534,7 @@ fn written(decision: &Decision) -> impl Iterator<Item = Contested> + '_ {
     })
 }
 
-/// How much there is to judge: what a request brings, and the object that it changes.
+/// The bytes to judge: those of the request's body and of the object that it changes.
 fn weight(state: &State, request: &Request) -> usize {
     let changed = match request.verb {
         Verb::Create => None,
@@ -542,7 +547,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
     Contested::Object { kind, key: key.clone() }
 }
 
-/// Somebody else has changed what the request is about.
+/// The conflict that another write has changed the object.
 fn modified(kind: &Kind, request: &Request) -> Refusal {
     let group = &kind.versions[request.target.version].group;
     Refusal::modified(Subject::new(group, &kind.resource, request.name()))
@@ -552,7 +557,7 @@ fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
     converted.into_iter().next().ok_or(Refusal::Internal(Internal::NothingConverted))
 }
 
-/// An object that is gone already is as good as deleted.
+/// An object that is already gone counts as deleted.
 fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
     match deleted {
         Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
@@ -561,7 +566,7 @@ fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::Jo
     }
 }
 
-/// The same answer, from a decision that is thrown away.
+/// The reply of a decision that is not committed.
 fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
     let entries: Vec<Arc<Entry>> = decision
         .writes
@@ -572,14 +577,14 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
         })
         .collect();
     match reply(state, request, decision.answer, &entries, decision.warnings) {
-        // What was never stored has no version.
+        // An object that was not stored has no version.
         Reply::Object { entry, kind, version, code, representation: Representation::Object, warnings }
             if entry.offset == Offset::ZERO =>
         {
             let mut document = fields(&entry.document()).clone();
             let metadata = metadata_mut(&mut document);
             metadata.remove("resourceVersion");
-            // But the one that its client thinks of is left to it.
+            // A version that the client named in its request stays.
             if let Some(named) = pipeline::named_version(request) {
                 metadata.insert("resourceVersion", named.into());
             }

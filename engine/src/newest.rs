@@ -1,4 +1,4 @@
-//! How far a log has come that other servers write to, too: asked once for all who wait to know.
+//! The last offset of a log that other servers append to: one question serves all requests that wait for it.
 
 use crate::log::{Fault, Log};
 use crate::reads::Reads;
@@ -9,19 +9,19 @@ use tokio::sync::Mutex;
 
 #[derive(Default)]
 pub(crate) struct Newest {
-    /// How many questions were begun.
+    /// The number of questions that were begun.
     begun: AtomicU64,
-    /// The number of the last question that was answered, and its answer. Held by whoever asks.
+    /// The number of the last question that was answered, and its answer. Locked while a question is under way.
     answered: Mutex<(u64, Offset)>,
 }
 
 impl Newest {
-    /// An offset that is no older than the log was when this was called.
+    /// An offset at least as new as the log's last one at the time of this call.
     pub async fn ask(&self, log: &Arc<dyn Log>, reads: &Reads) -> Result<Offset, Fault> {
         let before = self.begun.load(Ordering::Acquire);
         let mut answered = self.answered.lock().await;
         let (number, offset) = *answered;
-        // Begun by another after this call, so it tells of a later moment.
+        // Another request began this question after this call, so its answer is new enough.
         if number > before {
             return Ok(offset);
         }

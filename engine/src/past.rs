@@ -1,9 +1,9 @@
-//! Reads of what was: the cluster at any version that the log remembers.
+//! Reads of the past: the cluster at any version that the log remembers.
 //!
-//! A past version costs what is looked at, whatever happened since and however large the cluster is: the log's index of
-//! versions says which event each object stood at, and most objects still stand there, so that the newest state has
-//! them. What does not is read from the log, and kept for a while. Whatever reads the log does so where the engine has
-//! [its reads](crate::reads) made, and never on an async worker.
+//! The cost depends on what is read, not on what happened since nor on the size of the cluster. The log's index of
+//! versions says which event was each object's newest; for most objects it still is, so that the newest state has them.
+//! The others are read from the log, and kept for a while. Reads of the log run where the engine runs [its
+//! reads](crate::reads), never on an async worker.
 
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
@@ -27,24 +27,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How many objects of a list are looked up at a time.
 const PIECE: usize = 1024;
-/// How many past versions keep their kinds at hand.
+/// The number of past versions whose kinds are kept.
 const VERSIONS_MAX: usize = 16;
-/// How many past sets of kinds are kept.
+/// The number of past sets of kinds that are kept.
 const REGISTRIES_MAX: usize = 4;
-/// How many bytes of past objects each of two generations holds.
+/// The bytes of past objects in each of the two generations.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
-/// What an object takes in a state beside itself, about.
+/// About the bytes that an object takes in a state beside itself.
 const PLACE_BYTES: usize = 256;
 
-/// The cluster at one version, as reads see it.
+/// The cluster at one version, for reads.
 #[derive(Clone)]
 pub struct View {
-    /// The whole state; of a past version its kinds alone.
+    /// The whole state; for a past version only its kinds.
     state: Arc<State>,
     past: Option<Past>,
-    /// The version was asked for: pages of it can be had for as long as the log remembers it.
+    /// The client asked for this version: further pages can be had for as long as the log remembers it.
     named: bool,
-    /// Who reads.
+    /// The user that reads.
     reader: Reader,
 }
 
@@ -55,7 +55,7 @@ struct Past {
     newest: Arc<State>,
 }
 
-/// What reads of the past keep for the next one.
+/// What reads of the past keep for the next read.
 #[derive(Default)]
 pub struct Memory {
     kept: Mutex<Kept>,
@@ -63,7 +63,7 @@ pub struct Memory {
 
 #[derive(Default)]
 struct Kept {
-    /// Versions with their kinds, the newest read last.
+    /// Versions with their kinds, the most recently read last.
     versions: VecDeque<Arc<State>>,
     /// By the event on a definition that ended them.
     registries: VecDeque<(Offset, Arc<Registry>)>,
@@ -71,7 +71,7 @@ struct Kept {
     old: Generation,
 }
 
-/// Entries by their event and by the definition that they were read under.
+/// Entries by their event and by the definition that they were decoded with.
 #[derive(Default)]
 struct Generation {
     entries: HashMap<(Offset, Offset), Arc<Entry>>,
@@ -79,17 +79,17 @@ struct Generation {
 }
 
 impl View {
-    /// Of a state that is there as a whole.
+    /// A view of a state that has all objects.
     pub fn of(state: Arc<State>) -> View {
         View { state, past: None, named: false, reader: Reader::SERVER }
     }
 
-    /// The same, read by somebody: whose turn it is, and whose memory.
+    /// The same view for a reader, whose turn and whose memory its reads take.
     pub fn read_by(self, reader: &Reader) -> View {
         View { reader: reader.clone(), ..self }
     }
 
-    /// The same, asked for by its version or not.
+    /// The same view; `named`: the client asked for its version.
     pub(crate) fn named(self, named: bool) -> View {
         View { named, ..self }
     }
@@ -98,22 +98,22 @@ impl View {
         self.state.offset
     }
 
-    /// For the kinds that there were; only of a state that [is whole](Self::is_whole) for its objects.
+    /// The state, for its kinds. It has the objects only if it [is whole](Self::is_whole).
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// Whether the state has all objects, and need not ask the log.
+    /// Whether the state has all objects, so that the log is not asked.
     pub fn is_whole(&self) -> bool {
         self.past.is_none()
     }
 
-    /// Whether its kinds are those of now, or were when it was taken.
+    /// Whether the view's kinds are the current ones, or were when a whole state was taken.
     pub fn has_kinds_of_now(&self) -> bool {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
 
-    /// The object that the path names.
+    /// The object that the request's path names.
     pub async fn find(&self, request: &Request) -> Result<Arc<Entry>, Refusal> {
         let found = self.get(request.target.kind, &request.key()).await?;
         found.ok_or_else(|| list::missing(&self.state, request))
@@ -125,7 +125,8 @@ impl View {
         past.engine.reads().run_for(&self.reader, Length::Short, move || view.read(kind, &key)).await
     }
 
-    /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
+    /// One page of the objects that the selection picks; see [`list::page`]. For a past version the remaining objects
+    /// are not counted.
     pub async fn page(
         &self,
         selection: &Selection,
@@ -135,7 +136,7 @@ impl View {
         Ok(self.counted_page(selection, limit, from).await?.0)
     }
 
-    /// The same with what of it is counted as the reader's: objects that the newest state does not have.
+    /// Like [`Self::page`], with the charge for the objects that the newest state does not have.
     pub async fn counted_page(
         &self,
         selection: &Selection,
@@ -210,7 +211,7 @@ impl View {
         let mut after = from.map(|token| token.after.clone());
         loop {
             let room = PIECE.min(limit - page.entries.len());
-            // One more than there is room for says that the list goes on.
+            // One more than fits says that the list goes on.
             let mut found = Vec::with_capacity(room.min(64) + 1);
             let mut gather = |key: &str, offset| {
                 found.push((key.to_owned(), offset));
@@ -244,8 +245,8 @@ impl View {
         }
     }
 
-    /// The object as it was written by this event, which is its newest one up to this version; counted where only this
-    /// read will have it.
+    /// The object as this event wrote it, its newest one up to this version. Objects that only this read will have are
+    /// counted.
     fn entry(
         &self,
         past: &Past,
@@ -279,7 +280,7 @@ impl View {
         Ok(entry)
     }
 
-    /// The state with all objects of it that are asked for, and what of it is counted as the reader's.
+    /// The state with all wanted objects, and the charge for those that the newest state does not have.
     fn part(&self, wanted: &Wanted) -> Result<(Arc<State>, Charge), Refusal> {
         let Some(past) = &self.past else {
             return Err(Refusal::fault("a state that is there as a whole is not read in parts"));
@@ -298,7 +299,7 @@ impl View {
             past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for piece in found.chunks(PIECE) {
-                // The tree that they stand in is this state's own, too.
+                // The tree that holds them is this state's own, too.
                 charge.grow((piece.len() * PLACE_BYTES) as u64)?;
                 for (key, offset) in piece {
                     let entry = self.entry(past, kind, present, key, *offset, Some(&mut charge))?;
@@ -312,7 +313,7 @@ impl View {
         Ok((Arc::new(state), charge))
     }
 
-    /// Whether nothing of what is asked for has changed since the version.
+    /// Whether none of the wanted objects changed since the version.
     fn is_as_now(&self, past: &Past, wanted: &Wanted) -> Result<bool, Refusal> {
         for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
             let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
@@ -327,15 +328,15 @@ impl View {
     }
 }
 
-/// What of a past state is asked for.
+/// The part of a past state that a read needs.
 pub enum Wanted {
     All,
-    /// What access is judged by in one namespace: its roles and bindings, and those of the cluster.
+    /// The objects by which access in one namespace is judged: its roles and bindings, and the cluster's.
     Roles {
         namespace: String,
     },
-    /// What admission goes by where nothing is written: who looks at requests, the namespace, and the object that it is
-    /// about, by the storage of its kind and its key.
+    /// The objects that admission of a request reads although it writes nothing: webhook configurations and policies,
+    /// the namespace, and the request's object, by its kind's storage and its key.
     Admission {
         namespace: String,
         object: Option<(String, String)>,
@@ -343,7 +344,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What the keys of the kind's objects begin with; nothing where none are asked for.
+    /// The prefix of the keys that are wanted of a kind; `None` if none is.
     fn prefix(&self, state: &State, id: KindId) -> Option<String> {
         let kind = state.kind(id);
         match self {
@@ -361,13 +362,13 @@ impl Wanted {
 }
 
 impl Past {
-    /// Asked after all was read, for events are let go meanwhile.
+    /// Checked after reading, because events may be let go during the read.
     fn remembers(&self, at: Offset) -> Result<(), Refusal> {
         let oldest = self.engine.log().oldest();
         if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
     }
 
-    /// The kind's number in the newest state, if it is still defined as it was then.
+    /// The kind's number in the newest state, if its definition is still the same.
     fn present(&self, kind: &Kind) -> Option<KindId> {
         let id = self.newest.registry.by_storage(&kind.storage)?;
         (self.newest.kind(id).since() == kind.since()).then_some(id)
@@ -375,16 +376,16 @@ impl Past {
 }
 
 impl Engine {
-    /// The version that a version, a time or a time ago means, which the log must remember.
+    /// The version that a moment (a version, a time, a duration back) means; the log must remember it.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         self.moment_for(text, &Reader::SERVER).await
     }
 
-    /// The same for somebody, when it is the reader's turn.
+    /// Like [`Self::moment`], in the reader's turn.
     pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
-        // What is durable and not yet served is of the future.
+        // An event that is durable and not yet published counts as of the future.
         let newest = self.snapshot().offset;
         let log = self.log().clone();
         let resolved = move || moment::resolve(log.as_ref(), moment);
@@ -397,12 +398,12 @@ impl Engine {
         }
     }
 
-    /// The cluster as it was at a version that there is.
+    /// The cluster at an existing version.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         self.past_for(at, &Reader::SERVER).await
     }
 
-    /// The same for somebody, whose turn and whose memory reads of it take.
+    /// Like [`Self::past`]; its reads take the reader's turn and memory.
     pub async fn past_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<View, Refusal> {
         let engine = self.clone();
         let view = self.reads().run_for(reader, Length::Long, move || engine.read_past(at)).await?;
@@ -432,12 +433,13 @@ impl Engine {
         Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
-    /// The whole state at a version, for what looks at more than can be said beforehand.
+    /// The whole state at a version, for reads whose objects cannot be named beforehand.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         self.state_for(at, &Reader::SERVER).await
     }
 
-    /// The same for somebody, as whose it is counted. It is kept for the next request as long as there is room.
+    /// Like [`Self::state_at`], counted as the reader's. The state stays pinned for the next request while there is
+    /// room.
     pub async fn state_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
@@ -461,7 +463,7 @@ impl Engine {
         Ok(state)
     }
 
-    /// A state that has what is asked for of a version, and perhaps other objects of other versions.
+    /// A state with the wanted objects at a version; its other objects may be of other versions.
     pub async fn part_at(self: &Arc<Self>, at: Offset, wanted: Wanted, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
@@ -471,7 +473,7 @@ impl Engine {
             let view = engine.read_past(at)?.read_by(&of);
             match &view.past {
                 None => Ok(view.state.clone()),
-                // What is asked for changes rarely.
+                // Roles and configurations of admission change rarely, so this is the usual case.
                 Some(past) if view.has_kinds_of_now() && view.is_as_now(past, &wanted)? => Ok(past.newest.clone()),
                 Some(_) => Ok(view.part(&wanted)?.0),
             }
@@ -479,7 +481,7 @@ impl Engine {
         self.reads().run_for(reader, Length::Long, read).await
     }
 
-    /// The kinds that there were: those of now, unless a definition has changed since.
+    /// The kinds at a version: the current ones, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
         if planted(Bug::PastKindsOfNow) {
@@ -523,7 +525,7 @@ impl Kept {
         Some(entry)
     }
 
-    /// What nobody asked for during a whole generation is forgotten.
+    /// Entries that were not read during a whole generation are forgotten.
     fn keep(&mut self, name: (Offset, Offset), entry: Arc<Entry>) {
         if self.young.bytes > GENERATION_BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
@@ -548,12 +550,12 @@ fn change(registry: &Registry, record: &Record) -> Result<Change, Refusal> {
     Change::from_record(registry, record).map_err(Refusal::fault)
 }
 
-/// What is wrong with a moment that a client asks for.
+/// The refusal of a moment that cannot be understood.
 fn undecodable(fault: &dyn std::fmt::Display) -> Refusal {
     Refusal::BadRequest(BadRequest::Undecodable(fault.to_string()))
 }
 
-/// A version from before the log's memory.
+/// The refusal of a version that the log has let go.
 fn let_go(asked: Offset, oldest: Result<Offset, Fault>) -> Refusal {
     match oldest {
         Ok(oldest) => Refusal::Expired(Expired::LetGo { asked, oldest }),

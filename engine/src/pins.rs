@@ -1,8 +1,8 @@
-//! Snapshots that lists and watches in progress go on from: kept for a while, and counted as their readers'.
+//! Pinned snapshots, from which pages of lists and watches go on: kept for a while, and counted as their readers'.
 //!
-//! A snapshot shares with the newest state what has not changed since, so what it holds alone are the objects that were
-//! replaced after it. The writer tells of each that the newest snapshot has; what was replaced before the next one was kept
-//! is counted as the older one's.
+//! A snapshot shares with the newest state the objects that have not changed since, so alone it holds only those that
+//! were replaced after it. The writer reports each replaced object that the newest pin contains. What was replaced
+//! before the next pin was made counts as the older pin's.
 
 use crate::log::Fault;
 use crate::read_memory::{Charge, Loss, ReadMemory, Reader};
@@ -14,28 +14,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a continue token is good for.
+/// How long a continue token is valid.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// What a snapshot takes that nothing was replaced after, and what each object takes beside its bytes.
+/// The bytes of a snapshot of which nothing was replaced yet, and of each replaced object beside its own bytes.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
-/// How much may be replaced before it is counted as anybody's.
+/// The most replaced bytes that stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
 
 pub struct Pins {
     kept: Mutex<BTreeMap<Offset, Pin>>,
-    /// The newest of them; zero when there is none.
+    /// The offset of the newest pin; zero when there is none.
     newest: AtomicU64,
-    /// What the newest one has and the newest state has no more, as far as nobody counts it yet.
+    /// Bytes of objects that the newest pin has and the newest state no longer has, as far as no claim counts them yet.
     replaced: AtomicU64,
-    /// How many claims there have been.
+    /// The number of claims made so far, which gives the next one its number.
     claims: AtomicU64,
     memory: ReadMemory,
 }
 
 struct Pin {
     state: Arc<State>,
-    /// Those it is kept for, at least one. The first counts what was replaced.
+    /// The readers that it is kept for, at least one. The first claim counts the replaced bytes.
     claims: Vec<Claim>,
     replaced: u64,
 }
@@ -43,20 +43,20 @@ struct Pin {
 struct Claim {
     id: u64,
     reader: Reader,
-    /// When nobody will come for it any more, unless a watch has it.
+    /// When the last page can have been asked for, after which the claim ends unless a watch uses it.
     until: Instant,
     watches: usize,
     charge: Charge,
-    /// What goes with it.
+    /// Answers and watches that end with the claim.
     cuts: Vec<Weak<dyn Cut>>,
 }
 
-/// Something that holds objects of a snapshot, and lets go of them when their memory is needed.
+/// A holder of a snapshot's objects that drops them when their memory is needed.
 pub trait Cut: Send + Sync {
     fn cut(&self);
 }
 
-/// A snapshot that a watch or an answer goes on from. Dropping it lets go.
+/// A pinned snapshot that a watch or an answer goes on from. Dropping it releases the pin.
 pub struct Kept {
     pins: Arc<Pins>,
     offset: Offset,
@@ -69,20 +69,20 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Keeps a snapshot for the pages that follow, or keeps it longer. Where there is no room for it they are read from
-    /// the log.
+    /// Pins a snapshot for the pages that follow, or keeps it pinned for longer. Without room for it, the pages are
+    /// read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);
         }
     }
 
-    /// Keeps a state whose own objects are counted already.
+    /// Pins a state whose own objects are already counted.
     pub fn pin_counted(self: &Arc<Self>, state: &Arc<State>, reader: &Reader, charge: Charge) {
         self.claim(state, reader, charge, (Instant::now() + LIFETIME, 0, None));
     }
 
-    /// Keeps a snapshot for a watch, or for an answer which is cut when it goes.
+    /// Pins a snapshot for a watch, or for an answer, which `cut` ends when the pin goes.
     pub fn keep(
         self: &Arc<Self>,
         state: &Arc<State>,
@@ -100,7 +100,7 @@ impl Pins {
         pin.claims.iter().any(|claim| claim.holds(now)).then(|| pin.state.clone())
     }
 
-    /// Takes note of what a commit has replaced.
+    /// Adds the bytes that a commit has replaced in the newest pin.
     pub(crate) fn replaced(&self, changes: &[(Change, Option<Arc<Entry>>)]) {
         let newest = self.newest.load(Ordering::Relaxed);
         if newest == 0 {
@@ -112,7 +112,7 @@ impl Pins {
         self.replaced.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts it once it is much.
+    /// Charges the replaced bytes once they are many.
     pub(crate) fn count_late(&self) {
         if self.replaced.load(Ordering::Relaxed) > COUNTED_LATE_BYTES {
             let ended = self.count(&mut self.lock());
@@ -136,12 +136,12 @@ impl Pins {
         let id = match pin.claims.iter_mut().find(|claim| claim.reader == *reader) {
             Some(claim) => {
                 claim.watches += watches;
-                // Those that have ended are forgotten before they become many.
+                // Ended cuts are removed before they become many.
                 if claim.cuts.len() > claim.watches {
                     claim.cuts.retain(|cut| cut.strong_count() > 0);
                 }
                 claim.cuts.extend(cut);
-                // A token is good for so long from the first page on.
+                // A token is valid for its lifetime from the first page on, so an unexpired claim is not prolonged.
                 claim.until = if claim.until <= now { until } else { claim.until };
                 claim.id
             }
@@ -166,7 +166,7 @@ impl Pins {
         id
     }
 
-    /// Lets go of what one reader has of a version.
+    /// Ends one reader's claim on a version.
     fn give_way(&self, offset: Offset, reader: &Reader) {
         let mut kept = self.lock();
         let mut ended = self.count(&mut kept);
@@ -176,7 +176,7 @@ impl Pins {
         ended.take_apart();
     }
 
-    /// Counts what was replaced as the newest one's, and takes out what nobody will come for.
+    /// Charges the replaced bytes to the newest pin, and removes the claims that have expired.
     fn count(&self, kept: &mut BTreeMap<Offset, Pin>) -> Ended {
         let replaced = self.replaced.swap(0, Ordering::Relaxed);
         if let Some(newest) = kept.values_mut().next_back() {
@@ -200,7 +200,7 @@ impl Pins {
     }
 }
 
-/// What is over.
+/// Ended claims and pins, dropped after the lock is released.
 #[derive(Default)]
 struct Ended {
     claims: Vec<Claim>,
@@ -208,7 +208,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Gives back what was counted. Whoever waits for that, be it the writer, need not wait until all has been taken apart.
+    /// Gives back the charges. The states are dropped on a thread of their own: that takes long, and the writer may be
+    /// the caller.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();
@@ -227,8 +228,8 @@ impl Ended {
     }
 }
 
-/// Ends claims on a version, and the snapshot with the last of them. What it alone was counted for the one before it may
-/// have as well.
+/// Ends claims on a version, and the pin with its last claim. The replaced bytes that were charged to it then count for
+/// the next older pin, which may hold the same objects.
 fn end(kept: &mut BTreeMap<Offset, Pin>, offset: Offset, stays: impl Fn(&Claim) -> bool, ended: &mut Ended) {
     let Some(pin) = kept.get_mut(&offset) else { return };
     let counted = match pin.claims.first() {
@@ -263,7 +264,7 @@ impl Claim {
 }
 
 impl Kept {
-    /// The snapshot, or a fault where its memory was needed.
+    /// The snapshot, or a fault if it was dropped because its memory was needed.
     pub fn state(&self) -> Result<Arc<State>, Fault> {
         let kept = self.pins.get(self.offset);
         kept.ok_or(Fault::Forgotten { asked: self.offset, oldest: self.offset.next() })
@@ -283,7 +284,7 @@ impl Drop for Kept {
         }
         self.pins.note_newest(&kept);
         drop(kept);
-        // Nobody waits for the room: what is over is dropped here.
+        // `ended` is dropped on this thread, since no caller waits for its memory.
     }
 }
 
@@ -316,12 +317,12 @@ mod tests {
             pins.pin(&state(offset), &greedy);
             grow(2 << 20);
         }
-        // The greedy one's oldest have gone, with the claim of its watch; the other one's is still there.
+        // The greedy reader's oldest pins have gone, with its watch's claim; the other reader's is still there.
         assert_eq!(kept()[0], 1);
         assert!(kept().len() < 5, "{:?}", kept());
         assert!(memory.told().bytes <= 10 << 20);
         assert!(pins.get(Offset(1)).is_some());
-        // A watch that lets go takes nobody else's.
+        // A watch that ends releases only its own reader's claim.
         drop(watch);
         assert!(pins.get(Offset(1)).is_some());
     }

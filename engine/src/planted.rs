@@ -1,12 +1,13 @@
-//! Deliberate bugs of the engine and of the door, one at a time, for proving that the simulation finds each. Never in a normal build.
+//! Bugs planted on purpose in the engine and the service, one at a time, to prove that the simulation finds each. Never
+//! in a normal build.
 //!
-//! A bug is active in the thread that planted it. Where one is planted the code asks `planted(Bug::…)`, which is
-//! `false` at compile time without the feature `planted`, so that nothing of it is left. Bugs in the order of a commit
-//! are not marked in the writer: [`order`] is asked for its steps.
+//! A bug is active in the thread that planted it. The code asks `planted(Bug::…)` where a bug can be planted; without
+//! the feature `planted` that is `false` at compile time, so that nothing of it is left. Bugs in the order of a commit
+//! are not marked in the writer: the writer asks [`order`] for its steps.
 
 use crate::writer::Step;
 
-/// A mistake that somebody could have made.
+/// A mistake that a developer could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// Clients are answered before the batch is durable.
@@ -21,7 +22,7 @@ pub enum Bug {
     StaleRead,
     /// The writer does not compare versions: the last of two concurrent updates wins.
     LostUpdate,
-    /// The writer does not compare what else a decision counted on.
+    /// The writer does not compare the other versions that a decision was judged on.
     ExpectationsUnchecked,
     /// The writer does not look whether a claim is free.
     ClaimsUnchecked,
@@ -31,70 +32,70 @@ pub enum Bug {
     FaultAcknowledged,
     /// After a fault the writer goes on without reading what had become durable: offsets are given out twice.
     OffsetsReused,
-    /// A batch that others were faster than is acknowledged, and is not in the log.
+    /// A batch that another server's append overtook is acknowledged, and is not in the log.
     OvertakenAcknowledged,
     /// A start misses the newest event.
     LoadMissesLast,
-    /// What is being deleted goes at once, whatever finalizers it has.
+    /// An object is removed at once, whatever finalizers it has.
     FinalizersIgnored,
     /// A dry run is carried out.
     DryRunWrites,
     /// A decision that lost a race is refused, though the client fixed no version.
     RaceRefused,
-    /// A mass deletion on a kind that was redefined meanwhile says that all is well, and deletes nothing.
+    /// A deletecollection of a kind that was redefined meanwhile reports success, and deletes nothing.
     MassDeletionOfOldKind,
-    /// A mass deletion leaves the last of its objects alone.
+    /// A deletecollection leaves the last of its objects alone.
     MassDeletionMissesLast,
     /// A watch that resumes begins one event too late.
     ResumeSkips,
     /// A watch that resumes begins one event too early.
     ResumeRepeats,
-    /// A watch from before the log's memory goes on in silence.
+    /// A watch that resumes from a version that the log let go continues without an error.
     ForgottenIgnored,
     /// A bookmark passes over an event that waits for the watcher.
     BookmarkTooEarly,
-    /// An event for a watcher whose queue is full is dropped, and nobody notices.
+    /// An event for a watcher whose queue is full is dropped without letting the watcher go.
     FullQueueDrops,
     /// An object that leaves a selection is shown as modified.
     LeavingIsModified,
-    /// Watchers of a kind that was redefined are not let go.
+    /// Watchers of a redefined kind are not let go.
     RedefinedWatchStays,
     /// The last object of a page is left out where another page follows.
     PageSkips,
-    /// The pages of a list go on in the newest state.
+    /// Later pages of a list read the newest state.
     TokenOfNewest,
     /// A get at a past version shows the one after it.
     PastOffByOne,
-    /// Past versions are shown under the definitions of now.
+    /// Past versions are shown under the current definitions.
     PastKindsOfNow,
-    /// A path that is judged in one namespace acts on another.
+    /// A request that was authorized in one namespace acts on another.
     AuthorizedElsewhere,
-    /// The new owner of a namespace is shown its past of before.
+    /// The new owner of a namespace is shown the past of a deleted namespace of that name.
     PastOfOthers,
-    /// A refused request never gives back its place among those in progress.
+    /// A refused request never gives back its slot among the requests in progress.
     PlaceKept,
-    /// A webhook is not asked, and taken for one that agrees.
+    /// A webhook is not called, and counts as agreeing.
     WebhookUnasked,
-    /// An event does not tell what webhooks have changed.
+    /// An event does not carry the changes that webhooks made.
     ChangesUntold,
-    /// A decision that may be in the log is proposed again before that is read back.
+    /// A decision that may be in the log is proposed again before the log is read back.
     UnknownTakenForLost,
     /// A decision that may be in the log is acknowledged.
     UnknownTakenForDone,
-    /// A decision is acknowledged when the log has it, before what others put in front of it was read.
+    /// A decision is acknowledged when the log has it, before the events that other servers put before it are read.
     ReceiptAnswered,
-    /// The writer keeps its own numbers, whatever the log has given out.
+    /// The writer uses its own numbers instead of those that the log gave out.
     NumbersOfOwn,
-    /// A read of the newest version does not ask whether other servers have written.
+    /// A read of the newest version does not ask the log whether other servers have written.
     OthersUnread,
-    /// A request is refused for what this server knows, and nobody asks whether it is still so.
+    /// A request is refused by this server's state, without asking the log whether the state is still current.
     RefusedUnread,
-    /// An event that others wrote is passed over now and then.
+    /// An event that another server wrote is skipped now and then.
     TailSkips,
 }
 
 impl Bug {
-    /// Those that take a log which several servers write to.
+    /// Bugs of a log that several servers write to.
     pub const SHARED: [Bug; 7] = [
         Bug::UnknownTakenForLost,
         Bug::UnknownTakenForDone,
@@ -149,7 +150,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it away.
+/// Plants a bug in this thread, or removes it.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
@@ -166,7 +167,7 @@ pub const fn planted(_: Bug) -> bool {
     false
 }
 
-/// The steps of a commit as they are taken: in the right order, unless a bug is planted.
+/// The steps of a commit in the order in which they run: the right one, unless a bug is planted.
 pub(crate) fn order(right: [Step; 4]) -> [Step; 4] {
     use Step::{Answer, Append, Deliver, Publish};
     match () {

@@ -1,10 +1,10 @@
 //! The way to the writer: a bounded queue to its thread, and what becomes of both when it ends.
 //!
-//! A writer whose log waits for no disk needs no thread: whoever hands something over has it take what waits.
+//! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
 //!
-//! Nobody waits for a writer that is gone. It says so first and then takes what is left out of the queue; whoever hands
-//! something over looks afterwards whether it is gone, and does the same. So each command is either seen by the writer
-//! or dropped, which answers who waits for it.
+//! No caller waits for a writer that has ended. The writer first records that it has ended and then empties the queue.
+//! A caller first queues its command, then looks whether the writer has ended, and if so empties the queue too. So each
+//! command is either taken by the writer or dropped, and dropping it answers the request that waits.
 
 use crate::gather::{Expected, Gathering};
 use crate::log::{Fault, Wake};
@@ -18,15 +18,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How often a question looks whether a full queue has room.
+/// How often a health question tries again while the queue is full.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 pub struct Queue {
     inputs: Arc<Sender<Input>>,
-    /// The other end, where the writer has a thread: it outlives the writer.
+    /// The receiving end; it outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// The writer, where callers turn it; `None` when it has ended.
+    /// The writer where callers run it; `None` inside once it has ended.
     turned: OnceLock<Mutex<Option<Writer>>>,
     gathering: Arc<Gathering>,
     ended: Arc<watch::Sender<Option<Ended>>>,
@@ -34,7 +34,7 @@ pub struct Queue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ended {
-    /// It was told to.
+    /// The writer was closed.
     Stopped,
     Died(String),
 }
@@ -48,25 +48,25 @@ impl Ended {
     }
 }
 
-/// How the writer is.
+/// The health of the writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Well,
-    /// It lives, and the log takes no writes.
+    /// The writer lives, but the log takes no writes.
     ReadOnly(String),
-    /// It has died, or does not answer.
+    /// The writer has died, or does not answer.
     Dead(String),
 }
 
-/// Why nothing was handed over.
+/// Why an input was not queued.
 pub enum Unsent {
     Full(Box<Input>),
-    /// Nobody will ever take it.
+    /// The writer has ended.
     Gone(String),
 }
 
 impl Queue {
-    /// A queue for so many, and the end that the writer takes from.
+    /// A queue for at most `inputs_max` inputs, and the end that the writer takes from.
     pub fn new(inputs_max: usize) -> (Queue, Receiver<Input>) {
         let (inputs, outputs) = bounded(inputs_max);
         let ended = Arc::new(watch::Sender::new(None));
@@ -74,7 +74,7 @@ impl Queue {
         (Queue { inputs, left, thread: Mutex::default(), turned, gathering: Arc::default(), ended }, outputs)
     }
 
-    /// Gives the writer a thread, which waits so long for those who are on their way.
+    /// Gives the writer a thread, which waits at most `patience` for requests on their way.
     pub fn start(&self, writer: Writer, outputs: Receiver<Input>, patience: Duration) -> Result<(), Fault> {
         let left = self.left.get_or_init(|| outputs.clone()).clone();
         let (ended, gathering) = (self.ended.clone(), self.gathering.clone());
@@ -89,14 +89,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Has whoever hands something over turn the writer.
+    /// Has callers run the writer when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
-        // An engine has one writer.
+        // An engine has one writer, so these are set once.
         let _ = self.left.set(outputs);
         let _ = self.turned.set(Mutex::new(Some(writer)));
     }
 
-    /// Has the writer's thread wait a moment for what this request may hand over.
+    /// Announces a request that may queue a command, so that the writer's thread waits briefly for it.
     pub fn expect<F>(&self, request: F) -> Expected<F> {
         match self.turned.get() {
             None => Expected::new(&self.gathering, request),
@@ -114,15 +114,15 @@ impl Queue {
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
         self.turn();
-        // The writer may have taken it all the same: what becomes of it, its answer says.
+        // The writer may have taken the command all the same: its answer then says what became of it.
         if has_ended() {
             self.left.get().into_iter().for_each(drop_all);
         }
         Ok(())
     }
 
-    /// Where no thread does it, has the writer take what waits. Whoever finds it busy may leave: the one who is at it
-    /// looks again after letting go.
+    /// Runs the writer on this thread while commands wait, if callers run it. If another caller is running the writer,
+    /// returns: that caller checks the queue again after releasing the lock.
     fn turn(&self) {
         let (Some(turned), Some(waiting)) = (self.turned.get(), self.left.get()) else { return };
         while !waiting.is_empty() {
@@ -140,19 +140,20 @@ impl Queue {
         }
     }
 
-    /// What a log calls when others have appended to it. It keeps no queue open.
+    /// The function that the log calls when other servers have appended. It holds the queue weakly, so that it does not
+    /// keep the queue open.
     pub fn wake(&self, writer: &Writer) -> Wake {
         let (others, inputs) = (writer.others().clone(), Arc::downgrade(&self.inputs));
         Arc::new(move || {
             others.store(true, Ordering::Release);
             if let Some(inputs) = inputs.upgrade() {
-                // A writer with a full queue is awake, and looks at the tail on its way.
+                // With a full queue the writer is awake, and reads the tail on its way.
                 let _ = inputs.try_send(Input::Tail);
             }
         })
     }
 
-    /// Asks the writer how it is.
+    /// Asks the writer for its health.
     pub async fn health(&self, patience: Duration) -> Health {
         let late = |_| Health::Dead(format!("the writer has not answered for {} s", patience.as_secs_f32()));
         tokio::time::timeout(patience, self.ask()).await.unwrap_or_else(late)
@@ -164,7 +165,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // It moves on, if the writer lives.
+                // The queue moves on, if the writer lives.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }
@@ -177,33 +178,33 @@ impl Queue {
         }
     }
 
-    /// Resolves when the writer has died, and says of what.
+    /// Resolves with the reason once the writer has died.
     pub async fn died(&self) -> String {
         let mut ended = self.ended.subscribe();
         let died = ended.wait_for(|ended| matches!(ended, Some(Ended::Died(_)))).await;
         let why = match died.as_deref() {
             Ok(Some(Ended::Died(why))) => why.clone(),
-            // The other end is held by this very queue.
+            // The sending end is a field of this queue, so it cannot be closed here.
             _ => String::new(),
         };
         drop(died);
         why
     }
 
-    /// Lets the writer finish what it was handed, and ends it.
+    /// Lets the writer finish the commands in the queue, then ends it.
     pub fn close(&self) {
         if self.turned.get().is_some() {
             let _ = self.hand_over(Input::Stop);
         }
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(thread) = thread {
-            // One that died takes nothing any more, and its queue was emptied: this waits for nobody.
+            // A writer that died takes nothing, but its queue was emptied, so this send does not block.
             let _ = self.inputs.send(Input::Stop);
             let _ = thread.join();
         }
     }
 
-    /// Why nobody takes anything from the queue.
+    /// Why the writer no longer takes commands.
     fn why(&self) -> String {
         match &*self.ended.borrow() {
             Some(Ended::Died(why)) => why.clone(),
@@ -216,7 +217,7 @@ fn drop_all(inputs: &Receiver<Input>) {
     while inputs.try_recv().is_ok() {}
 }
 
-/// What somebody panicked with.
+/// The text of a panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")

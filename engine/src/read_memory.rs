@@ -1,9 +1,10 @@
-//! Memory that reads make the server hold: counted in bytes, as whose it is, and bounded.
+//! Memory that reads make the server hold: counted in bytes for each user, and bounded.
 //!
-//! Counted are the states that pages and watches go on from, objects and states of the past, events of the past on their
-//! way to a watcher, answers that nobody has read yet, and documents about past kinds. As long as less than half of the
-//! memory is held, whoever comes gets what it asks for. Beyond that a user holds no more than an equal share. Who is within
-//! its share and finds no room has the largest holder give way: what can be made again is let go of, the oldest first.
+//! Counted are the states that pages and watches go on from, objects and states of the past, events of the past on
+//! their way to a watcher, answers that their client has not read yet, and documents about past kinds. While less than
+//! half of the memory is held, every request gets what it asks for. Beyond that a user may hold no more than an equal
+//! share. If a user within its share finds no room, the largest holder gives way: what can be made again is dropped
+//! first, the oldest first.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -13,22 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much is held at once, of all users, unless somebody says otherwise.
+/// The most bytes held for all users, unless the operator sets another bound.
 pub const BYTES_DEFAULT: u64 = 512 << 20;
 /// With less, not even a few large objects could be read at once.
 pub const BYTES_MIN: u64 = 64 << 20;
-/// How often a stream looks whether there is room for what comes next.
+/// How often a stream looks for room for its next part.
 const ROOM_PERIOD: Duration = Duration::from_millis(100);
-/// How many things are let go of for one that comes.
+/// The most charges that give way for one request.
 const GIVE_WAY_MAX: usize = 256;
 
-/// What the names of service accounts begin with.
+/// The prefix of service accounts' user names.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
-/// Who reads: whose turn it is, and whose memory.
+/// The user of a read: whose turn and whose memory it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
-    /// Nobody's name is the server's own.
+    /// `None` is the server itself.
     name: Name,
     is_privileged: bool,
 }
@@ -36,10 +37,11 @@ pub struct Reader {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Reader {
-    /// The server itself, whose reads bound themselves.
+    /// The server itself, whose reads have bounds of their own.
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
-    /// A user. The service accounts of one namespace are one: whoever rules there makes as many as it likes.
+    /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can make
+    /// any number of them.
     pub fn of(user: &User) -> Reader {
         let account = user.name.strip_prefix(ACCOUNTS).and_then(|account| account.split_once(':'));
         let length = account.map_or(user.name.len(), |(namespace, _)| ACCOUNTS.len() + namespace.len());
@@ -51,7 +53,7 @@ impl Reader {
     }
 }
 
-/// Cloning gives the same memory.
+/// Clones share the same memory.
 #[derive(Clone)]
 pub struct ReadMemory {
     inner: Arc<Inner>,
@@ -65,7 +67,7 @@ struct Inner {
 #[derive(Default)]
 struct Book {
     bytes: u64,
-    /// Who holds something.
+    /// The readers that hold memory.
     holders: HashMap<Name, Holder>,
     next_place: u64,
     refused: u64,
@@ -75,39 +77,40 @@ struct Book {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// How to let go of what is held: first what can be made again, and the oldest first.
+    /// How to free what is held: what can be made again first, then by age.
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// What is lost with something that is let go of.
+/// What is lost when a charge gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// Time: it can be made again.
+    /// Time: what is dropped can be made again.
     Time,
-    /// A watch or an answer, which ends. That is done for others, and never for what its own user asks for besides.
+    /// A watch or an answer ends. This is done to make room for other users, never for another request of the same
+    /// user.
     Reply,
 }
 
-/// Has a charge dropped. It is called and dropped while no lock is held.
+/// Drops a charge. It is called and dropped while no lock is held.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
-/// What is held, as numbers.
+/// The memory held, as numbers for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Told {
     pub bytes_max: u64,
     pub bytes: u64,
     pub holders: u64,
-    /// Of the user that holds most.
+    /// The bytes of the user that holds most.
     pub largest: u64,
-    /// How often there was no room, and how often something was let go of to make some.
+    /// How often there was no room, and how often a charge gave way.
     pub refused: u64,
     pub gave_way: u64,
 }
 
-/// What a book says of bytes that are asked for.
+/// The answer to a request for bytes.
 enum Room {
     There,
-    /// Once this is let go of it is worth asking again.
+    /// Ask again after this charge gave way.
     After(GiveWay),
     Nowhere {
         own: u64,
@@ -129,14 +132,14 @@ impl ReadMemory {
         self.inner.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Counts so many bytes as the reader's, until the result is dropped. Refuses where there is no room for them.
+    /// Counts `bytes` as the reader's until the result is dropped. Refuses where there is no room.
     pub fn take(&self, reader: &Reader, bytes: u64) -> Result<Charge, Refusal> {
         let mut charge = self.nothing(reader);
         charge.grow(bytes)?;
         Ok(charge)
     }
 
-    /// The same for a stream, which waits until there is room.
+    /// Like [`Self::take`] for a stream, which waits until there is room.
     pub async fn room(&self, reader: &Reader, bytes: u64) -> Charge {
         let mut charge = self.nothing(reader);
         while !charge.fits(bytes) {
@@ -145,7 +148,7 @@ impl ReadMemory {
         charge
     }
 
-    /// A charge that may grow.
+    /// A charge of zero bytes that may grow.
     pub fn nothing(&self, reader: &Reader) -> Charge {
         Charge { memory: self.clone(), reader: reader.clone(), bytes: 0, place: None }
     }
@@ -170,7 +173,7 @@ impl ReadMemory {
         self.inner.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of the bytes where there is room, or tells what the reader holds already.
+    /// Counts the bytes if there is room; otherwise returns the bytes that the reader already holds.
     fn reserve(&self, reader: &Reader, bytes: u64) -> Result<(), u64> {
         for _ in 0..GIVE_WAY_MAX {
             let room = {
@@ -190,7 +193,7 @@ impl ReadMemory {
         Err(self.book().own(reader.name()))
     }
 
-    /// After something grew by itself: those who hold too much let go of what they can.
+    /// Called after a charge grew without asking: readers above their share give way.
     pub(crate) fn settle(&self) {
         for _ in 0..GIVE_WAY_MAX {
             let excess = self.book().excess(self.bytes_max());
@@ -221,27 +224,28 @@ impl Book {
         }
     }
 
-    /// Whether there is room that nobody has to make.
+    /// Whether there is room without any charge giving way.
     fn has_room(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let together = self.bytes + bytes;
         let is_free = || together <= bytes_max && self.is_fair(reader, bytes, bytes_max);
         together <= bytes_max / 2 || reader.is_privileged || is_free()
     }
 
-    /// Whether the reader has no more than its share with these. Who holds nothing may hold one thing, however large.
+    /// Whether the reader stays within its share with these bytes. A reader that holds nothing may hold one thing of
+    /// any size.
     fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let own = self.own(reader.name());
         let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
         own == 0 || own + bytes <= share(others, bytes_max)
     }
 
-    /// Of those who can let go of something, who holds most.
+    /// The reader that holds most among those with a charge that can give way.
     fn largest(&self) -> Option<Name> {
         let yielding = self.holders.iter().filter(|(_, holder)| !holder.yielding.is_empty());
         yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())
     }
 
-    /// What the holder lets go of next, unless more than that is lost with it.
+    /// The charge of this reader that gives way next, unless more than `loss_max` is lost with it.
     fn give_way(&mut self, name: &Name, loss_max: Loss) -> Option<GiveWay> {
         let first = self.holders.get_mut(name)?.yielding.first_entry()?;
         if first.key().0 > loss_max {
@@ -267,18 +271,18 @@ impl Book {
     }
 }
 
-/// What a user may hold beyond half of the memory, beside so many others.
+/// The bytes that a user may hold beyond half of the memory, beside `others` other users.
 fn share(others: usize, bytes_max: u64) -> u64 {
-    // The next user's share is kept free, also while there is none.
+    // The share of one more user stays free even while there is no other.
     bytes_max / (others + 1).max(2) as u64
 }
 
-/// Bytes that are counted as a reader's. Dropping it gives them back.
+/// Bytes that count as a reader's. Dropping the charge gives them back.
 pub struct Charge {
     memory: ReadMemory,
     reader: Reader,
     bytes: u64,
-    /// Among what its holder can let go of.
+    /// Its key among the charges of its reader that can give way.
     place: Option<(Loss, u64)>,
 }
 
@@ -287,7 +291,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Counts more; refuses where there is no room for them, and keeps what it had.
+    /// Counts more bytes; refuses where there is no room, and then keeps what it had.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
@@ -302,7 +306,7 @@ impl Charge {
         Err(Refusal::TooManyRequests { what, retry_after_seconds: 1 })
     }
 
-    /// Comes to so many bytes, where there is room for them.
+    /// Sets the charge to `bytes` if there is room for them.
     pub(crate) fn fits(&mut self, bytes: u64) -> bool {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);
@@ -314,7 +318,8 @@ impl Charge {
         fits
     }
 
-    /// The same, where nobody is asked to give way: for those who hold locks that others may need for that.
+    /// Like [`Self::fits`], without making other charges give way: for callers that hold locks which giving way may
+    /// need.
     pub(crate) fn fits_now(&mut self, bytes: u64) -> bool {
         if bytes <= self.bytes {
             self.give_back(self.bytes - bytes);
@@ -331,13 +336,14 @@ impl Charge {
         fits
     }
 
-    /// Counts what has come to be held already. Whoever holds too much then gives way, which may be this one.
+    /// Counts bytes that are already held. A reader above its share then gives way, which may be this one.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.memory.book().add(self.reader.name(), bytes);
         self.bytes += bytes;
     }
 
-    /// Says how this is let go of when others need the room, and what is lost then. What is said must not keep the charge.
+    /// Sets how this charge gives way when others need the room, and what is lost then. `give_way` must not own the
+    /// charge.
     pub fn give_way_by(&mut self, loss: Loss, give_way: impl FnOnce() + Send + 'static) {
         let mut book = self.memory.book();
         book.next_place += 1;
@@ -363,7 +369,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let place = self.place.take();
-        // Dropped when the lock is free again.
+        // Dropped after the lock is released.
         let _given_up = place.and_then(|place| {
             let mut book = self.memory.book();
             book.holders.get_mut(self.reader.name()).and_then(|holder| holder.yielding.remove(&place))
@@ -388,7 +394,7 @@ mod tests {
         Reader::of(&User::new(name, &[]))
     }
 
-    /// How many hundredths each gets who asks for one until refused, in this order.
+    /// How many hundredths of the memory each user gets that asks for one at a time until refused, in this order.
     fn greedy(names: &[&str]) -> Vec<usize> {
         let memory = ReadMemory::new(100);
         let mut held = Vec::new();
@@ -433,13 +439,13 @@ mod tests {
         for (name, number, bytes) in [("small", 1, 10), ("large", 2, 20), ("large", 3, 25)] {
             keep(name, number, bytes);
         }
-        // Who is beyond its share has its own go, and nobody else's.
+        // A reader above its share loses its own charges, and no other's.
         keep("large", 4, 10);
         assert_eq!(left(), [1, 3, 4]);
         keep("other", 5, 33);
         keep("fourth", 6, 25);
         assert_eq!(left(), [1, 4, 5, 6]);
-        // What ends a reply goes for others, and not for its own user.
+        // A charge whose loss ends a reply gives way to other users, and not to its own.
         let (memory, user) = (ReadMemory::new(100), user);
         let mut answer = memory.take(&user("a"), 50).expect("room");
         let ended = Arc::new(AtomicU64::new(0));

@@ -1,9 +1,9 @@
-//! Reads of the log, away from the async workers: several at once, a bound to how many, and turns between those who read.
+//! Reads of the log, away from the async workers: several at once, with a bound, and in turns between users.
 //!
-//! A read may wait for a disk. On a worker of the runtime it would hold up every request that the worker has; so each
-//! goes to a thread of its own, and who comes when as many as may are under way waits without one. Those who wait are
-//! taken in turns between users, and one user has only a few under way, however many it asks for. What is known to be
-//! short waits only for others like it; what is not gives way to those that answer requests.
+//! A read may wait for a disk. On a worker of the runtime it would hold up every request of that worker. So each read
+//! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
+//! reads are served in turns between users, and one user has only a few under way, however many it asks for. Short
+//! reads wait only for other short reads; a user's long reads run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
 use holdfast_background::aside;
@@ -11,13 +11,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// How many reads of the log are under way at once, and how many short ones beside them.
+/// The most reads of the log under way at once, and the most short ones beside them.
 const READS_MAX: usize = 16;
 const SHORT_MAX: usize = 4;
-/// How many of them are one user's: as many as there are cores, within these bounds.
+/// The most of them for one user: the number of processors, within these bounds.
 const OF_ONE_MAX: (usize, usize) = (2, READS_MAX / 2);
 
-/// Where reads of the log are made, and the memory that they may make the server hold.
+/// Runs reads of the log, and counts the memory that their results hold.
 #[derive(Clone)]
 pub struct Reads {
     way: Way,
@@ -26,16 +26,16 @@ pub struct Reads {
 
 #[derive(Clone)]
 enum Way {
-    /// On threads for what blocks, so many at a time.
+    /// On threads for blocking work, at most so many at a time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
-    /// Where they are asked for: for simulation and tests, which have one thread and no runtime.
+    /// On the thread that asks: for simulations and tests, which have one thread and no runtime.
     Here,
 }
 
 /// How long a read takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// A bounded and small number of looks.
+    /// A small, bounded number of look-ups.
     Short,
     Long,
 }
@@ -50,14 +50,14 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// For what waits for no disk: half of the processors are at work on it, and users have them in turn.
+    /// For a log in memory, whose reads wait for no disk: they get half of the processors, and users take turns.
     pub fn of_processors(memory: ReadMemory) -> Reads {
         let places = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         let way = Way::Pool { long: Turns::new(places, places), short: Turns::new(places, places) };
         Reads { way, memory }
     }
 
-    /// Each where it is asked for.
+    /// Runs each read on the thread that asks.
     pub fn here() -> Reads {
         Reads { way: Way::Here, memory: ReadMemory::default() }
     }
@@ -66,7 +66,7 @@ impl Reads {
         &self.memory
     }
 
-    /// Has the server's own work done; see [`Self::run_for`].
+    /// Runs a read of the server itself; see [`Self::run_for`].
     pub fn run<T, W>(&self, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -75,8 +75,8 @@ impl Reads {
         self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    /// Has the work done when it is the reader's turn, and resolves to what comes of it. Work that was begun is finished,
-    /// and counted until then, also where nobody waits any more.
+    /// Runs `work` when it is the reader's turn, and resolves to its result. Work that was begun is finished, and
+    /// counted until then, even if the caller is gone.
     pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -99,14 +99,14 @@ impl Reads {
             match tokio::task::spawn_blocking(counted).await {
                 Ok(done) => done,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime ends, and who waits here ends with it.
+                // The runtime is shutting down, and this task ends with it.
                 Err(_) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Places for reads, given in turns between those who ask.
+/// Permits for reads, given in turns between users.
 struct Turns {
     lines: Mutex<Lines>,
     of_one_max: usize,
@@ -115,9 +115,9 @@ struct Turns {
 #[derive(Default)]
 struct Lines {
     free: usize,
-    /// Those who read or wait.
+    /// The users that read or wait.
     lines: HashMap<Name, Line>,
-    /// Those who wait, in the order of their turns.
+    /// The users that wait, in the order of their turns.
     round: VecDeque<Name>,
 }
 
@@ -127,7 +127,7 @@ struct Line {
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A place. Dropping it gives it to the next one.
+/// A permit. Dropping it gives it to the next user.
 struct Turn(Option<(Arc<Turns>, Name)>);
 
 impl Turns {
@@ -154,7 +154,7 @@ impl Turns {
         };
         match given.await {
             Ok(turn) => turn,
-            // Who waits is kept until its turn.
+            // A waiting sender is kept until its turn, so it is never dropped.
             Err(_) => std::future::pending().await,
         }
     }
@@ -163,7 +163,7 @@ impl Turns {
         let mut lines = self.lock();
         lines.free += 1;
         lines.leave(name);
-        // At most each who waits once: those who have all that one may are passed over.
+        // Each waiting user is looked at once at most; one that has as many permits as a user may have is passed over.
         for _ in 0..lines.round.len() {
             if lines.free == 0 {
                 return;
@@ -172,7 +172,7 @@ impl Turns {
         }
     }
 
-    /// Gives a place to whoever is next.
+    /// Gives a permit to the next user.
     fn give_next(self: &Arc<Self>, lines: &mut Lines) {
         let Some(name) = lines.round.pop_front() else { return };
         let Some(line) = lines.lines.get_mut(&name) else { return };
@@ -187,7 +187,7 @@ impl Turns {
                     lines.free -= 1;
                     break;
                 }
-                // Nobody waits there any more. Dropping the place as usual would ask for the lock again.
+                // The request was cancelled. Dropping the permit as usual would take the lock again.
                 Err(mut turn) => {
                     turn.0 = None;
                     line.under_way -= 1;
@@ -245,7 +245,7 @@ mod tests {
                 tokio::spawn(async move {
                     let read = move || {
                         let most = count.fetch_add(1, Ordering::SeqCst) + 1;
-                        // Goes on only with as many others.
+                        // Goes on only when the expected number of reads run at once.
                         meeting.wait();
                         count.fetch_sub(1, Ordering::SeqCst);
                         most
@@ -266,11 +266,11 @@ mod tests {
         assert!(asked.await.expect_err("it panicked").is_panic());
     }
 
-    /// Asks without waiting: the turn, if it is this one's already.
+    /// Asks for a turn without blocking; ready if it was given at once.
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // What is polled once stands in line.
+        // A future polled once stands in line.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }
@@ -300,7 +300,7 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Whoever came first has the next turn; among 98 that wait of one user it is one of them, and then others'.
+        // Users take turns: of the 98 waiting reads of one user only one comes next, then those of others.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

@@ -1,7 +1,7 @@
-//! Lets old history go, by age and by size, beside traffic.
+//! Lets old history go, by age and by size, while requests are served.
 //!
-//! What the state was at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass goes
-//! on a thread of its own, in steps, so that neither writers nor readers wait for it.
+//! The state at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass runs on a thread of
+//! its own, in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
 use crate::forked::Holds;
@@ -11,30 +11,30 @@ use holdfast_core::event::Offset;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// How much history is kept: what either of the two lets go, goes.
+/// How much history is kept: an event goes as soon as either bound lets it go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Versions older than this go.
     pub age: Option<Duration>,
-    /// When the log takes more, the oldest versions go. What is current stays, however much it is.
+    /// When the log takes more, the oldest versions go. Current objects stay, whatever their size.
     pub bytes: Option<u64>,
 }
 
-/// How often the log is looked at.
+/// The bounds of the time between passes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked at whether a pass is due sooner, for the log's size or for so many new events.
+/// How often a pass is considered earlier, because of the log's size or of so many new events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
-/// How often it is looked at whether a disk that had little room has some again.
+/// How often the disk is looked at again after it had little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
-/// Such a part of history goes at a time for the room that it takes, and so many versions at least.
+/// When the disk is short of room, one step lets one in `SHORT_STEPS` versions go, and at least `SHORT_STEP_EVENTS`.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
-/// How many versions go at a time when it is not known how many must.
+/// The versions that go in one step when it is not known how many must.
 const STEP_EVENTS: u64 = 4096;
 
-/// Carries it out for as long as the engine lives.
+/// Applies the retention for as long as the engine lives.
 pub async fn run(engine: Weak<Engine>, retention: Retention) {
     let period = retention.age.map_or(PERIOD_MAX, |age| (age / 20).clamp(PERIOD_MIN, PERIOD_MAX));
     let (mut looked, mut seen) = (Instant::now(), Offset::ZERO);
@@ -65,7 +65,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         if retention == Retention::default() {
             continue;
         }
-        // Where what is current is too much already, looking more often helps nobody.
+        // Where current objects alone exceed the bound, looking more often does not help.
         let is_full = match retention.bytes {
             Some(most) if !too_large => {
                 let log = engine.log().clone();
@@ -79,7 +79,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         (looked, seen) = (Instant::now(), newest);
         let (log, now_ms) = (engine.log().clone(), engine.stamp().time.as_millisecond());
         let holds = engine.holds().clone();
-        // The engine may go while the pass is made; the log stays until it is done.
+        // The engine may end during the pass; the log stays until the pass is done.
         drop(engine);
         let passed = tokio::task::spawn_blocking(move || {
             let pass = pass(log.as_ref(), retention, now_ms, &holds)?;
@@ -98,7 +98,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                         "history was let go"
                     );
                 }
-                // Said once, not every minute.
+                // Logged once, not at every pass.
                 if pass.too_large && !too_large {
                     tracing::warn!(
                         bytes = pass.let_go.bytes,
@@ -108,13 +108,13 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                 too_large = pass.too_large;
             }
             Ok(Err(fault)) => tracing::warn!(%fault, "history could not be let go; it is tried again"),
-            // The server stops.
+            // The runtime is shutting down.
             Err(_) => return,
         }
     }
 }
 
-/// Lets history go, the oldest first, until the disk has room; what forks began at stays.
+/// Lets history go, oldest first, until the disk has room. History that forks need stays.
 pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
     loop {
         let (oldest, newest) = (log.oldest()?, holds.limit(log.last()?));
@@ -129,18 +129,18 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
     }
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// What it let go, and what is left.
+    /// What the pass let go, and what is left.
     pub let_go: Size,
-    /// From here on everything is there.
+    /// From this version on all events are there.
     pub oldest: Offset,
-    /// Nothing more can go, and it is still too much.
+    /// Nothing more can go, and the log is still too large.
     pub too_large: bool,
 }
 
-/// Lets go of what neither the retention nor a fork keeps.
+/// Lets history go that neither the retention nor a fork keeps.
 pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64, holds: &Holds) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
@@ -176,7 +176,7 @@ mod tests {
         Holds::default()
     }
 
-    /// An event a second, on three objects in turn.
+    /// A log with an event a second, on three objects in turn.
     fn log() -> MemoryLog {
         let log = MemoryLog::default();
         let record = |offset: u64| Record {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
         let again = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
-        // A clock that was set back lets nothing go.
+        // With a clock that was set back nothing goes.
         assert_eq!(pass(&log, retention, 5_000_000, &free()).expect("a pass").oldest, Offset(9000));
         let all = pass(&log, retention, i64::MAX, &free()).expect("a pass");
         assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(pass(&log, retention, 10_000_000, &holds).expect("a pass").oldest, Offset(9000));
     }
 
-    /// A disk that has room again once the log takes no more than so many bytes.
+    /// A disk that has room again once the log takes at most `bytes`.
     struct Small {
         log: MemoryLog,
         bytes: u64,
@@ -306,7 +306,7 @@ mod tests {
         let oldest = half.oldest().expect("its beginning");
         assert!(!half.is_short_of_room() && oldest > Offset(4_000) && oldest < Offset(7_000), "{oldest}");
 
-        // What a fork began at stays, and where nothing helps it ends.
+        // History that a fork needs stays, and the loop ends where nothing helps.
         let none = small(0);
         let _held = held.hold(Offset(400));
         make_room(&none, &held).expect("made");

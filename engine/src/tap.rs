@@ -1,8 +1,9 @@
-//! All that is committed, in order, for a component in the same process.
+//! All committed changes, in order, for a component in the same process.
 //!
-//! A tap begins with a snapshot; from there on it has every change but one: that an object is going, where it is gone in
-//! the same write. What waits for a tap is bounded: a component that falls behind is told so, and begins again with a
-//! newer snapshot. It costs nothing while nothing is committed.
+//! A tap begins with a snapshot, and from there on has every change, with one exception: the change that marks an
+//! object as being deleted is left out if the same commit removes the object. The changes that wait for a tap are
+//! bounded: a component that falls behind is told so, and begins again with a newer snapshot. A tap costs nothing while
+//! nothing is committed.
 
 use crate::engine::Engine;
 use crate::hub::Hub;
@@ -14,9 +15,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// How many changes may wait for a tap.
+/// The most changes that wait for a tap.
 const CHANGES_MAX: usize = 16 << 10;
-/// How many bytes of objects these may hold on to.
+/// The most bytes of objects in waiting changes.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The changes since a snapshot. Dropping it leaves the hub.
@@ -25,15 +26,15 @@ pub struct Tap {
     begin: Arc<State>,
 }
 
-/// What came next.
+/// The next part of the changes.
 pub enum Drawn {
-    /// The changes up to an offset, and the kinds as they are there.
+    /// The changes up to an offset, and the kinds at that offset.
     Changes { changes: Vec<Change>, through: Offset, registry: Arc<Registry> },
-    /// More than may wait has come: everything is as in [`Tap::begin`] of a new tap.
+    /// More changes came than may wait: make a new tap and begin with its state.
     Behind,
 }
 
-/// Where the changes wait.
+/// The queue of changes of one tap.
 #[derive(Default)]
 pub(crate) struct Basin {
     waiting: Mutex<Waiting>,
@@ -44,16 +45,16 @@ pub(crate) struct Basin {
 struct Waiting {
     changes: VecDeque<Change>,
     bytes: usize,
-    /// The newest state's version and kinds, once anything has come.
+    /// The version and the kinds of the newest state, once any change came.
     newest: Option<(Offset, Arc<Registry>)>,
     behind: bool,
 }
 
 impl Tap {
-    /// Everything from now on.
+    /// A tap of all changes from now on.
     pub fn new(engine: &Engine) -> Tap {
-        // The tap is there before the snapshot is taken, so that nothing falls between them; what is in both is
-        // left out when it is drawn.
+        // The tap joins before the snapshot is taken, so that no change falls between. Changes that the snapshot
+        // already contains are skipped when they are taken.
         let basin = engine.hub().tap();
         Tap { basin, begin: engine.snapshot() }
     }
@@ -63,7 +64,7 @@ impl Tap {
         &self.begin
     }
 
-    /// What came since this was asked last, waiting for it.
+    /// Waits for the changes since the last call.
     pub async fn next(&mut self) -> Drawn {
         loop {
             let filled = self.basin.filled.notified();
@@ -94,7 +95,7 @@ impl Basin {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what was committed up to this state.
+    /// Adds the changes that were committed up to this state.
     pub(crate) fn fill<'a>(&self, state: &State, changes: impl Iterator<Item = &'a Change>) {
         let mut waiting = self.lock();
         if waiting.behind {
@@ -119,8 +120,8 @@ impl Basin {
     }
 }
 
-/// Whether an object was but marked as going by the write that took it away: as far as can be seen from two changes
-/// that follow each other and became durable together.
+/// Whether `last` only marked the object as being deleted and `change` of the same commit removes it. This is judged
+/// from two adjacent changes of the same commit.
 fn is_mark(last: &Change, change: &Change) -> bool {
     static GOING: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(&["metadata.deletionTimestamp"]));
     change.deleted
@@ -132,7 +133,7 @@ fn is_mark(last: &Change, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// A place for all that is committed from here on.
+    /// Adds a tap, which gets all changes committed from here on.
     pub(crate) fn tap(&self) -> Arc<Basin> {
         let basin = Arc::new(Basin::default());
         self.taps().push(Arc::downgrade(&basin));

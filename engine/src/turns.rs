@@ -1,13 +1,14 @@
-//! Turns: who lost several races for an object stands in line for it, and everybody else behind.
+//! Turns: a request that lost several races for an object queues for the right to write it, and other writers queue
+//! behind.
 //!
-//! A decision that others were faster than is made again, which under a steady stream of faster writers could go on for
-//! ever. So after a few races a request takes a turn on what it lost: it is first in, first out for each object or
-//! claim, and while there is a line, whoever is about to write the same thing joins it and judges again when it is
-//! served. Nobody is in the way of the one whose turn it is, so its next attempt holds. Where no line is, which is
-//! almost always, all this costs one load of a counter.
+//! A decision that another write overtook is made again. Under a steady stream of faster writers that could go on for
+//! ever. So after a few races a request takes a turn on what it lost. Each object or claim has a line, first in, first
+//! out. While a line exists, each request about to write the same object or claim joins it, and judges again when it is
+//! served. No other request writes during a turn, so the next attempt of its holder succeeds. Where no line exists,
+//! which is almost always, this costs one load of a counter.
 //!
-//! A turn ends when it is dropped: with the attempt, with a panic, or with the client that went away. Whoever holds one
-//! bounds its time, so that a slow webhook holds up nobody but writers of the same object, and these not for long.
+//! A turn ends when it is dropped: with the attempt, with a panic, or with the client that disconnected. Its holder
+//! bounds its time, so that a slow webhook delays only writers of the same object, and these not for long.
 
 use crate::writer::Contested;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -25,31 +26,31 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct Shared {
-    /// How many lines there are.
+    /// The number of lines.
     lines: AtomicUsize,
     shards: [Mutex<HashMap<Contested, Line>>; SHARDS],
     hashing: RandomState,
 }
 
-/// Those who wait behind the one whose turn it is.
+/// The requests that wait behind the holder of the turn.
 #[derive(Default)]
 struct Line(VecDeque<oneshot::Sender<Place>>);
 
-/// The right to be the only one who writes these things.
+/// The right to be the only writer of some objects and claims.
 pub(crate) struct Turn {
     _places: Vec<Place>,
 }
 
-/// The head of one line. Dropping it serves the next.
+/// The head of one line. Dropping it serves the next request.
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
-    /// False once the line is over, and there is nobody to serve.
+    /// False once the line has ended because no request waits.
     is_held: bool,
 }
 
 impl Turns {
-    /// Which of these somebody stands in line for.
+    /// The first of `wanted` that has a line.
     pub fn contested(&self, wanted: impl Iterator<Item = Contested>) -> Option<Contested> {
         if self.shared.lines.load(Ordering::Acquire) == 0 {
             return None;
@@ -58,7 +59,7 @@ impl Turns {
         wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
     }
 
-    /// Waits until it is the caller's turn on all of these. They are taken in order, so that no two wait for each other.
+    /// Waits for a turn on all of `wanted`. They are taken in their order, so that no two requests wait for each other.
     pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
         let mut places = Vec::with_capacity(wanted.len());
         for contested in wanted {
@@ -90,7 +91,7 @@ impl Shared {
                 line.0.push_back(sender);
                 receiver
             };
-            // A sender is dropped only with its line, and then there is a new one to join.
+            // A sender is dropped only with its line; the request then joins a new one.
             if let Ok(place) = next.await {
                 return place;
             }
@@ -106,7 +107,8 @@ impl Drop for Place {
         let shared = self.shared.clone();
         let mut shard = shared.shard(&self.contested);
         let mut place = Place { shared: self.shared.clone(), contested: self.contested.clone(), is_held: true };
-        // Those who went away in the meantime are passed over. One who goes away just after drops the place itself.
+        // A request that was cancelled while it waited is passed over. One that is cancelled just after drops the place
+        // itself.
         while let Some(next) = shard.get_mut(&self.contested).and_then(|line| line.0.pop_front()) {
             match next.send(place) {
                 Ok(()) => return,
@@ -168,7 +170,7 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One goes away while it waits, one when it has just been served, and the last still gets its turn.
+        // One request is cancelled while it waits, one just after it was served; the last still gets its turn.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

@@ -1,7 +1,7 @@
-//! The log of a cluster that ends with its process: kept in memory, and nothing of it on a disk.
+//! The log of a cluster in memory, which ends with its process.
 //!
-//! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. An object's bytes
-//! are those that the state holds.
+//! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. The bytes of an
+//! object are shared with the state.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Proposal, Size};
 use holdfast_core::event::{Offset, Record};
@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many events are gone through at a time while old ones are let go, so that no writer waits for long.
+/// How many events are looked at under one lock while old ones are let go, so that no writer waits for long.
 const PIECE: usize = 1000;
-/// How many events of a resource are gone through before those of the objects that are asked for are looked up instead.
+/// How many events of a resource are looked at before the events of the wanted objects are looked up instead.
 const LOOKS_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct VolatileLog {
     inner: RwLock<Inner>,
-    /// Old events are let go by one at a time.
+    /// Held while old events are let go, so that only one caller does that at a time.
     forgetting: Mutex<()>,
     secret: OnceLock<[u8; 32]>,
 }
@@ -35,12 +35,12 @@ struct Inner {
 #[derive(Default)]
 struct Resource {
     offsets: BTreeSet<u64>,
-    /// Those of each object.
+    /// The offsets of each object's events.
     objects: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Resource {
-    /// The objects that are asked for.
+    /// The objects that the question covers.
     fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
         let start = match asked.after {
             Some(after) if after >= asked.prefix => Bound::Excluded(after),
@@ -52,19 +52,19 @@ impl Resource {
 }
 
 impl VolatileLog {
-    /// One whose first event comes after this one: what was before is elsewhere.
+    /// A log whose first event comes after `last`: the events before are in another log.
     pub fn after(last: Offset) -> VolatileLog {
         let inner = Inner { last: last.0, ..Inner::default() };
         VolatileLog { inner: RwLock::new(inner), ..VolatileLog::default() }
     }
 
-    /// An object's newest event up to a version that is here, and whether it was a deletion.
+    /// The newest event of an object up to `at`, and whether it is a deletion.
     pub(crate) fn newest(&self, resource: &str, key: &str, at: Offset) -> Option<(Offset, bool)> {
         let inner = self.read_inner();
         inner.newest(inner.resources.get(resource)?.objects.get(key)?, at)
     }
 
-    /// The same of each object that is asked for and has one here.
+    /// The same for each object that the question covers and that has an event here.
     pub(crate) fn written(&self, asked: &AsOf) -> Vec<(String, Offset, bool)> {
         let inner = self.read_inner();
         let Some(resource) = inner.resources.get(asked.resource) else { return Vec::new() };
@@ -74,18 +74,18 @@ impl VolatileLog {
         resource.asked(asked).filter_map(newest).collect()
     }
 
-    /// [Forgets](Log::forget), and tells how many bytes went. Appends that come meanwhile do not count against them.
+    /// [Forgets](Log::forget), and returns how many bytes were freed. Appends that come meanwhile are not subtracted.
     pub(crate) fn let_go(&self, through: Offset) -> u64 {
         let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
         let (begin, through, gone_before) = {
             let mut inner = self.write_inner();
             let through = through.min(Offset(inner.last));
             let begin = inner.oldest;
-            // First of all, so that nobody counts on what is about to go.
+            // Set first, so that no reader starts on versions that are about to go.
             inner.oldest = begin.max(through);
             (begin, through, inner.size.let_go_bytes)
         };
-        // The event that the log began with is looked at again: if it is a deletion, it goes now.
+        // The event that the log begins with is looked at again: a deletion that was kept last time goes now.
         let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
         while let Some(next) = from {
             from = self.write_inner().forget_piece(next, through.0);
@@ -129,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// The newest of an object's events up to a version, and whether it is a deletion.
+    /// The newest event of an object up to a version, and whether it is a deletion.
     fn newest(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<(Offset, bool)> {
         let newest = self.records.get(versions.range(..=at.0).next_back()?)?;
         Some((newest.offset(), newest.is_delete()))
@@ -140,7 +140,7 @@ impl Inner {
         self.newest(versions, at).filter(|(_, is_delete)| !is_delete).map(|(offset, _)| offset)
     }
 
-    /// Lets go of what the next events from `from` to `through` have replaced; where the ones after them begin.
+    /// Removes the events that the next ones from `from` to `through` replaced. Returns where the next piece begins.
     fn forget_piece(&mut self, from: u64, through: u64) -> Option<u64> {
         let piece: Vec<Arc<Record>> = self.records.range(from..=through).take(PIECE).map(|(_, r)| r.clone()).collect();
         for record in &piece {
@@ -271,7 +271,7 @@ impl Log for VolatileLog {
     }
 }
 
-/// Nothing survives its process, so that to reopen it is to go on with it.
+/// Nothing outlives the process, so reopening means going on with the same log.
 #[cfg(test)]
 impl crate::log::suite::Backend for VolatileLog {
     fn fresh() -> Self {

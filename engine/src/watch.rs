@@ -1,7 +1,7 @@
-//! One watcher: catches up from the log, then follows the hub, and goes back to the log when it fell behind.
+//! One watcher: catches up from the log, then follows the hub, and returns to the log when it falls behind.
 //!
-//! The position is the last event that the watcher has been given or that did not concern it. Joining the hub
-//! yields an offset up to which everything was delivered before; the log fills the gap between the two.
+//! The position is the last event that the watcher was given or that did not concern it. Joining the hub yields an
+//! offset: later events come by the hub, and the log fills the gap between the position and that offset.
 
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};
@@ -27,7 +27,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With what is there now, as ADDED events.
+    /// With the current objects, as ADDED events.
     Now,
     /// After this version.
     After(Offset),
@@ -37,28 +37,29 @@ pub struct Watch {
     engine: Arc<Engine>,
     selection: Selection,
     source: Source,
-    /// Read from the log or the snapshot, not given out yet.
+    /// Events from the log or the snapshot that were not given out yet.
     pending: VecDeque<Delivery>,
     position: Offset,
-    /// What is being read of the log. Nothing is pending meanwhile, and the position stays.
+    /// A read of the log under way. Meanwhile nothing is pending, and the position stays.
     reading: Option<Reading>,
-    /// What was looked up for that, and is yet to be read.
+    /// The offsets that earlier look-ups found and that are yet to be read.
     ahead: Ahead,
-    /// Who watches.
+    /// The user whose turn and memory the watch takes.
     reader: Reader,
-    /// What is pending and was made for this watcher alone, counted as the reader's.
+    /// Counts, as the reader's, the pending events that were made for this watcher alone.
     charge: Option<Charge>,
-    /// The version whose objects are the first events; `None` once they are given out.
+    /// The version whose objects are the first events; `None` once the end of these was reported.
     initial: Option<Offset>,
-    /// Those of them that are yet to come.
+    /// The first events that are yet to be made.
     beginning: Option<Beginning>,
-    /// Among the watches that its user may have.
+    /// Counts this watch among those of its user.
     place: Option<Place>,
 }
 
-/// The objects that a watch begins with. Events are made of a few at a time: a watcher that does not read holds no more.
+/// The objects that a watch begins with. Their events are made a few at a time, so that a watcher that does not read
+/// holds few of them.
 enum Beginning {
-    /// What the selection picks of a state, behind this key.
+    /// The objects of a state that the selection picks, after this key.
     Picked(Begun, Option<Arc<str>>),
     Listed(std::vec::IntoIter<Arc<Entry>>),
 }
@@ -66,7 +67,7 @@ enum Beginning {
 /// The state that a watch begins with.
 enum Begun {
     Own(Arc<State>),
-    /// One that is let go of when its memory is needed.
+    /// A state that is dropped when its memory is needed.
     Kept(Kept),
 }
 
@@ -74,14 +75,14 @@ enum Begun {
 const BEGINNING_EVENTS_MAX: usize = 64;
 
 impl Beginning {
-    /// The next events; none when there are no more, and a fault where the state has been let go of.
+    /// The next events; empty after the last one, and a fault where the state was dropped.
     fn next(&mut self, selection: &Selection) -> Result<VecDeque<Delivery>, Fault> {
         let kind = selection.kind;
         Ok(match self {
             Beginning::Picked(begun, after) => {
                 let state = &begun.state()?;
                 let picks = |(key, entry): &(&Arc<str>, &Arc<Entry>)| selection.matches(state.kind(kind), key, entry);
-                // One object that is named is found by its name.
+                // A selection with a name scans that one key.
                 let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
                 let picked = state.scan(kind, prefix, after.as_deref()).filter(picks);
                 let picked: VecDeque<Delivery> = picked
@@ -110,14 +111,14 @@ impl Begun {
 /// Where events come from once the log has been read.
 enum Source {
     Hub(Subscription),
-    /// Nowhere: a past version is followed up to itself.
+    /// Nowhere: a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// Nowhere any more: the kind is no longer what the selection was made for.
+    /// Nowhere any more: the kind was redefined since the selection was made.
     Redefined,
 }
 
 impl Source {
-    /// Events up to this one are in the log.
+    /// Events up to this offset come from the log.
     fn since(&self) -> Offset {
         match self {
             Source::Hub(subscription) => subscription.since,
@@ -126,8 +127,8 @@ impl Source {
         }
     }
 
-    /// Joins the hub. Of a kind that goes before that the hub would never tell, of one that goes later it does: so
-    /// whether the kind is still there is looked up in a snapshot taken after joining.
+    /// Joins the hub. If the kind goes before the watcher joins, the hub never tells the watcher; if it goes later, the
+    /// hub does. So a snapshot taken after joining says whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.snapshot());
@@ -147,7 +148,7 @@ impl Watch {
         Watch::join(engine, selection, start, &before)
     }
 
-    /// `before`: the state in which the kind was found.
+    /// `before` is the state in which the kind was found.
     fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
         let (source, snapshot) = Source::join(&engine, &selection, before);
         let selection = match &source {
@@ -163,18 +164,18 @@ impl Watch {
             }
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                // Taken after joining: it holds everything that was delivered before.
+                // Taken after joining, so it contains every event that was delivered before.
                 watch.position = snapshot.offset;
                 watch.initial = Some(snapshot.offset);
                 watch.beginning = Some(Beginning::Picked(Begun::Own(snapshot), None));
-                // The state is there, and nothing is let go of yet.
+                // The state was just taken, so it cannot have been dropped.
                 let _ = watch.begin_on();
             }
         }
         watch
     }
 
-    /// A watch in which nothing comes behind the version of the view.
+    /// A watch that ends at the version of the view.
     pub(crate) async fn still(
         engine: Arc<Engine>,
         view: View,
@@ -213,7 +214,7 @@ impl Watch {
         }
     }
 
-    /// The same watch, counted among those of a user, who may not have too many; and what it holds, as the user's.
+    /// Counts this watch against the user's limit, and what it holds as the user's memory.
     pub fn of_user(mut self, user: &User) -> Result<Watch, Refusal> {
         let Selection { labels, fields, .. } = &self.selection;
         let place = self.engine.hub().place(&user.name, labels.bytes() + fields.bytes());
@@ -229,34 +230,34 @@ impl Watch {
         Ok(self)
     }
 
-    /// Has what waits for a user's watch counted as the user's.
+    /// Counts the events that wait for a user's watch as the user's.
     fn count_waiting(&self) {
         if let (Source::Hub(subscription), Some(_)) = (&self.source, &self.place) {
             subscription.count_with(self.engine.reads().memory().nothing(&self.reader));
         }
     }
 
-    /// Whether it has to read much of the past before it has caught up.
+    /// Whether the watch has to read much of the log before it has caught up.
     pub fn is_far_behind(&self) -> bool {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether what it gave out last is counted as its reader's already.
+    /// Whether the event given out last is already counted as the reader's.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
 
-    /// Whether it still has to tell what was there at the beginning.
+    /// Whether the watch is still giving out the objects that it began with.
     pub fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// Whether the events that tell what was there at the beginning have all been given out; true once.
+    /// The version of the initial state, once all its events were given out; returned only once.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
 
-    /// The next event, waiting for it.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Delivery, Fault> {
         loop {
             if let Some(delivery) = self.next_ready()? {
@@ -282,12 +283,12 @@ impl Watch {
         }
     }
 
-    /// The next event if there is one already, and it need not be waited for until it is read from the log.
+    /// The next event if it is available without reading the log.
     pub fn next_ready(&mut self) -> Result<Option<Delivery>, Fault> {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    // A fault is met again when there is nothing else to tell.
+                    // A fault comes again on the next call, when nothing is pending.
                     let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));
@@ -296,7 +297,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // The reader asks for the next event, so it has taken the one before: that is not held for it any more.
+            // Asking for the next event means that the reader has taken the one before, which no longer counts.
             self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
@@ -322,12 +323,12 @@ impl Watch {
         }
     }
 
-    /// Takes back what was given out last: it is the next again.
+    /// Puts back the event given out last: it is the next one again.
     pub fn put_back(&mut self, delivery: Delivery) {
         self.pending.push_front(delivery);
     }
 
-    /// Makes the next of the first events ready.
+    /// Makes the next of the first events pending.
     fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
             self.pending = beginning.next(&self.selection)?;
@@ -338,21 +339,21 @@ impl Watch {
         Ok(())
     }
 
-    /// A version up to which this watcher has seen everything, when nothing waits for it.
+    /// A version up to which this watcher has seen everything; `None` while an event waits for it.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),
             Source::Still(state) => state.offset,
             Source::Redefined => return Err(Fault::Redefined),
         };
-        // A watcher that waits for a version that is yet to come has seen nothing up to it.
+        // A watch that starts at a future version has not seen the events up to it.
         if self.position > delivered && self.position > self.engine.snapshot().offset {
             return Ok(None);
         }
         if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
             return Ok(Some(self.position.max(delivered)));
         }
-        // What the hub had delivered by then is queued already: an empty queue now means all of it was seen.
+        // Events up to `delivered` are queued by now, so an empty queue means that the watcher has seen all of them.
         match self.next_ready()? {
             Some(delivery) => {
                 self.put_back(delivery);
@@ -366,7 +367,7 @@ impl Watch {
         }
     }
 
-    /// Skips what the snapshot held already.
+    /// Skips events that the snapshot already contained.
     fn accept(&mut self, delivery: Delivery) -> Option<Delivery> {
         let offset = delivery.event.change.offset;
         if offset <= self.position {
@@ -376,14 +377,14 @@ impl Watch {
         Some(delivery)
     }
 
-    /// The hub let this watcher go: it joins anew, and the log has what it missed.
+    /// Joins the hub anew after the hub let this watcher go; the log has the events between.
     fn rejoin(&mut self) {
         let before = self.engine.snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;
         self.count_waiting();
     }
 
-    /// Takes in the next of what the log has of the gap, as soon as it is read.
+    /// Takes the next events of the gap from the log, once they are read.
     fn poll_catch_up(&mut self, context: &mut Context) -> Poll<Result<(), Fault>> {
         if self.reading.is_none() {
             self.reading = Some(self.begin_reading()?);
@@ -415,7 +416,7 @@ impl Watch {
     }
 }
 
-/// An object that was there at the beginning, as if it had just been added.
+/// An object of the initial state, as an ADDED event.
 fn added(kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Delivery {
     let change = Change { offset: entry.offset, kind, key, entry, deleted: false };
     Delivery { event: Arc::new(Event::new(change, None)), change_type: ChangeType::Added }

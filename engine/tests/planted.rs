@@ -1,4 +1,4 @@
-//! Every deliberate bug that takes several servers on one log is found, and without one the same seeds find nothing.
+//! Every planted bug of a log that several servers write to is found, and the same seeds find nothing without a bug.
 
 #[path = "shared/model.rs"]
 mod model;
@@ -10,7 +10,7 @@ mod world;
 
 use holdfast_engine::planted::{Bug, plant};
 
-/// How many runs a bug may hide in.
+/// The most runs in which a bug may stay unnoticed.
 const SEEDS: u64 = 200;
 
 #[test]

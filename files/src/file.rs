@@ -1,7 +1,7 @@
-//! Files that hold secrets, written so that no other user of the machine can read them or have them written elsewhere.
+//! Files with secrets, written so that no other user of the machine can read them or redirect them.
 //!
-//! A file that is written whole is made under a name that nobody can guess, beside the place where it belongs, for its
-//! owner alone; then it takes the place of what was there. An own link there is replaced, never followed.
+//! A file that is written whole is made under a random name beside its place, private to its owner; then it is renamed
+//! over what was there. An own link at that place is replaced, never followed.
 
 pub use crate::way::check;
 use crate::way::{check_around, check_found, check_place, find, refused};
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Who may read a file.
+/// Who may read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     Owner,
@@ -22,9 +22,9 @@ pub enum Readers {
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writing {
-    /// So that they survive a power cut.
+    /// Synced, so that they survive a power cut.
     Synced,
-    /// For a folder that goes away with its process.
+    /// Not synced, for a folder that is removed with its process.
     Unsynced,
 }
 
@@ -39,7 +39,7 @@ impl Writing {
         let written = (|| {
             check_place(path)?;
             let mut file = tempfile::Builder::new().prefix(".holdfast-").tempfile_in(folder)?;
-            // What a file is made with is less than this where the umask says so.
+            // The umask may have reduced the permissions with which the file was made.
             file.as_file().set_permissions(Permissions::from_mode(mode))?;
             file.write_all(text.as_bytes())?;
             if self == Writing::Synced {
@@ -51,8 +51,9 @@ impl Writing {
     }
 }
 
-/// Opens a file that lines are added to, made for its owner alone where it is not there: with what it holds already, or
-/// with nothing in it. The folder is there. Links of the operator's are followed (`/dev/stdout` is one), those of other users are not.
+/// Opens a file that lines are appended to, with its content if `keep`, else emptied; a missing file is made, private
+/// to its owner. The folder must exist. Links of the operator are followed (`/dev/stdout` is one), those of other users
+/// are not.
 pub fn open_growing(path: &Path, keep: bool) -> Result<File> {
     let end = find(path)?;
     let how = if keep { OFlags::APPEND } else { OFlags::TRUNC };
@@ -68,7 +69,7 @@ pub fn open_growing(path: &Path, keep: bool) -> Result<File> {
     if !end.missing.is_empty() {
         return Err(ErrorKind::NotFound.into());
     }
-    // What is cut off is looked at first.
+    // The file is checked before it is truncated.
     let file = openat(&end.folder, &end.name, flags.difference(OFlags::TRUNC) | OFlags::NOFOLLOW, owner)?;
     let found = fstat(&file)?;
     check_found(&end.path(), &found)?;
@@ -82,8 +83,8 @@ pub fn open_growing(path: &Path, keep: bool) -> Result<File> {
     Ok(file)
 }
 
-/// Opens a file that grows over time, for its owner alone; one that is to be `new` must not be there yet. A link is not
-/// followed, and a file of another user not written to.
+/// Opens a growing file, private to its owner; with `new` it must not exist. A link is not followed, and a file of
+/// another user is not written to.
 pub fn open_private(path: &Path, new: bool) -> Result<File> {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -96,8 +97,8 @@ pub fn open_private(path: &Path, new: bool) -> Result<File> {
     Ok(file)
 }
 
-/// Listens on a socket that nobody else can open, in the place of one that an earlier process has left; anything else that
-/// is there stays.
+/// Listens on a socket that no other user can open, in place of one that an earlier process has left; anything else in
+/// its place stays.
 pub fn private_socket(path: &Path) -> Result<UnixListener> {
     check_place(path)?;
     match std::fs::symlink_metadata(path) {
@@ -105,7 +106,7 @@ pub fn private_socket(path: &Path) -> Result<UnixListener> {
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // It is closed to others before it has its name.
+    // The socket is made in a private folder, and closed to others before it gets its name.
     let closed =
         tempfile::Builder::new().prefix(".hf").permissions(Permissions::from_mode(0o700)).tempdir_in(folder)?;
     let made = closed.path().join("s");
@@ -115,14 +116,14 @@ pub fn private_socket(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Takes everybody else's rights to a file away, if it is there: an older release, or a copy, may have left some.
+/// Removes other users' permissions from a file, if it exists: an older release or a copy may have left some.
 pub fn close(file: &Path) {
     if std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
         let _ = std::fs::set_permissions(file, Permissions::from_mode(0o600));
     }
 }
 
-/// What a process makes from now on is its owner's alone, wherever nothing else says so: the files of libraries, too.
+/// Makes all new files of the process private to its owner by default, including those of libraries.
 pub fn keep_others_out() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
@@ -148,7 +149,7 @@ mod tests {
         Writing::Unsynced.file(&secret, "shown", Readers::Everybody).expect("written");
         assert_eq!(mode(&secret), 0o644);
 
-        // Links at the place itself, and where a file was made first in former times, lead nowhere.
+        // Links at the file's place, and where earlier releases first made the file, are not followed.
         let prepared = secret.with_extension("new");
         std::fs::remove_file(&secret).expect("removed");
         symlink(&elsewhere, &secret).expect("a link");

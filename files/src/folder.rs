@@ -1,6 +1,6 @@
-//! Folders for secrets: their owner's alone.
+//! Private folders for secrets.
 //!
-//! Their rights must not depend on the umask of whoever started the process, nor on who made the folder first.
+//! Their permissions must not depend on the umask of the process, nor on who made the folder first.
 
 use crate::way::{End, check, check_around, check_found, find, own_user};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
@@ -10,16 +10,16 @@ use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// All rights of the owner, and none of anybody else.
+/// All permissions for the owner, and none for others.
 pub const OWNER: u32 = 0o700;
 const OTHERS: u32 = 0o077;
 const GROUP_WRITES: u32 = 0o020;
 
-/// Makes a folder for secrets, or makes sure that the one that is there can be trusted with them.
+/// Makes a folder for secrets, or checks that the existing one can be trusted with them.
 ///
-/// One that is new or empty becomes its owner's alone. One that holds something keeps its rights, since other things may
-/// be in it: [`close`] what is ours there. One that another user owns or may write, or that a link of his leads to, is
-/// refused.
+/// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, since it may
+/// contain other things: use [`close`] for the own part. A folder that another user owns or may write to, or that
+/// another user's link leads to, is refused.
 pub fn make_private(folder: &Path) -> Result<()> {
     let mut end = find(folder)?;
     if end.found.is_none() {
@@ -36,13 +36,14 @@ pub fn make_private(folder: &Path) -> Result<()> {
     end.found.iter().try_for_each(|found| check_found(&path, found))
 }
 
-/// Makes the folders that are missing on the way to this one, which may be shared with others.
+/// Makes the missing folders of this path, which may be shared with others.
 pub fn make_missing(folder: &Path) -> Result<()> {
     let end = find(folder)?;
     if end.found.is_none() { make(&end) } else { Ok(()) }
 }
 
-/// Makes the folders that are missing, for their owner alone. Where another user was faster, his is found instead.
+/// Makes the missing folders, private to their owner. If another user makes one first, that folder is used and the
+/// caller judges it.
 fn make(end: &End) -> Result<()> {
     let owner = Mode::from_raw_mode(OWNER);
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -59,11 +60,11 @@ fn make(end: &End) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a folder in which something is another user's: he may have put it there when the folder was open to him.
+/// Refuses a folder with an entry of another user, who may have put it there when the folder was writable by others.
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         match check(&entry?.path()) {
-            // Others of this process come and go there.
+            // Other threads of this process may remove entries meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             checked => checked?,
         }
@@ -71,15 +72,16 @@ pub fn check_entries(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes everybody else's rights to a folder away. Not every file system has rights: [`warning`] tells where some are
-/// left.
+/// Removes other users' permissions from a folder. Not every file system has permissions: [`warning`] says where some
+/// are left.
 pub fn close(folder: &Path) {
     if mode(folder).is_ok_and(|mode| mode & OTHERS != 0) {
         let _ = std::fs::set_permissions(folder, Permissions::from_mode(OWNER));
     }
 }
 
-/// What others may do with a folder that is used all the same; `inner` is a folder in it that holds secrets.
+/// A warning about what other users can do with a folder that is used all the same; `inner` is a folder in it with
+/// secrets.
 pub fn warning(folder: &Path, inner: &str) -> Option<String> {
     let shown = folder.display();
     let rights = mode(folder).ok()?;
@@ -120,12 +122,12 @@ mod tests {
         make_private(&new).expect("made");
         assert_eq!([mode(&new).unwrap() & 0o777, mode(&around.path().join("a")).unwrap() & 0o777], [OWNER; 2]);
 
-        // An empty one is as good as new, whatever it allowed.
+        // An empty folder is as good as a new one, whatever its permissions were.
         set(&new, 0o777);
         make_private(&new).expect("taken");
         assert_eq!(mode(&new).unwrap() & 0o777, OWNER);
 
-        // One that holds something stays as it is.
+        // A folder with content stays as it is.
         std::fs::create_dir(new.join("log")).expect("made");
         set(&new, 0o755);
         set(&new.join("log"), 0o755);

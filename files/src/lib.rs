@@ -1,8 +1,8 @@
 //! Files and folders that no other user of the machine can read, change or prepare.
 //!
-//! Start at [`way`]: it goes from the root of the file system to a file, one name at a time, and follows no link that
-//! another user has made. [`file`] reads, writes and appends, [`folder`] makes folders. What is refused is named, with
-//! whoever it belongs to and the way out.
+//! Start at [`way`]: it resolves a path from the root of the file system, one name at a time, and follows no link that
+//! another user has made. [`file`] reads, writes and appends, [`folder`] makes folders. A refusal names the file, its
+//! owner and the way out.
 
 pub mod file;
 pub mod folder;

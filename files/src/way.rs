@@ -1,7 +1,7 @@
-//! The way to a file: name by name, from folder to folder, past no link that another user has made.
+//! Resolving a path name by name, without following a link that another user has made.
 //!
-//! Root and the user of this process are trusted, and nobody else. Links of theirs are followed, as are those of `/proc`
-//! (`/dev/stdout` leads there), which the system makes for what a process has open anyway.
+//! Only root and the user of this process are trusted. Their links are followed, as are those in `/proc` (`/dev/stdout`
+//! leads there), which the kernel makes for files that a process has open anyway.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat, statat};
@@ -14,27 +14,27 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many as the system itself follows.
+/// As many links as the kernel follows.
 const LINKS_MAX: usize = 40;
 const PROC: u64 = 0x9fa0;
 const ALL_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 const STICKY: u32 = 0o1000;
-/// As whom files of users show that a user namespace does not know.
+/// The owner that files of users outside a user namespace appear to have.
 const UNKNOWN_USER: u32 = 65534;
 
-/// Where a path ends.
+/// The end of a path.
 #[derive(Debug)]
 pub struct End {
-    /// The folder that it is in.
+    /// The folder that contains it.
     pub folder: OwnedFd,
     pub folder_path: PathBuf,
     pub name: OsString,
-    /// What is there; `None` where nothing is.
+    /// The file there; `None` if there is none.
     pub found: Option<Stat>,
-    /// It is a link of the system's own, to be followed.
+    /// It is a link of the kernel to an open file, to be followed.
     pub is_open_file: bool,
-    /// Names behind the first one that is missing.
+    /// The names after the first missing one.
     pub missing: Vec<OsString>,
 }
 
@@ -45,7 +45,7 @@ impl End {
     }
 }
 
-/// Goes to the end of a path. What is there, the caller judges.
+/// Resolves a path to its end. The caller judges what is there.
 pub fn find(path: &Path) -> Result<End> {
     let whole = std::path::absolute(path)?;
     let mut rest: VecDeque<OsString> = names(&whole).collect();
@@ -93,8 +93,8 @@ pub fn find(path: &Path) -> Result<End> {
     Ok(End { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
 }
 
-/// Refuses what another user owns, may write, could replace, or has put a link to: be it a file, a folder or a socket.
-/// Nothing at all is fine, where nobody else could put something.
+/// Refuses a file, folder or socket that another user owns, may write to, could replace, or has put a link to. A
+/// missing file is accepted if no other user could make it.
 pub fn check(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.is_open_file {
@@ -109,8 +109,8 @@ pub fn check(path: &Path) -> Result<()> {
     check_around(&end)
 }
 
-/// Refuses a place where a file is put by renaming, if another user could replace it there or has put something there.
-/// What an own link leads to does not matter: it is replaced.
+/// Refuses a place to which a file is going to be renamed, if another user could replace it there or has put something
+/// there. The target of an own link does not matter, because the link is replaced.
 pub fn check_place(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path)?;
     let (Some(around), Some(name)) = (whole.parent(), whole.file_name()) else { return Ok(()) };
@@ -134,13 +134,13 @@ pub fn check_place(path: &Path) -> Result<()> {
     }
 }
 
-/// What was refused here, in words; whatever else is wrong with a path, its reader or writer will tell.
+/// The text of a refusal by this module. Other errors of a path are left to its reader or writer.
 pub fn complaint(checked: Result<()>) -> Option<String> {
     checked.err().filter(|error| error.raw_os_error().is_none()).map(|error| error.to_string())
 }
 
-/// Refuses a folder of another user, or one that a link of his leads to. Who may write into it is looked at by whoever
-/// uses it.
+/// Refuses a folder of another user, or one that another user's link leads to. Whether others may write into it is
+/// checked by the caller.
 pub fn check_owner(path: &Path) -> Result<()> {
     let end = find(path)?;
     match &end.found {
@@ -149,8 +149,9 @@ pub fn check_owner(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a socket that another user could have made before the one who should: what is his, be it the socket or a folder
-/// on the way, must lie where root or this user has given him the place. So plug-ins may run as users of their own.
+/// Refuses a socket that another user could have made in place of the right one. If the socket or a folder on the way
+/// belongs to another user, then it must be in a folder where only root or this user could have put it. So plug-ins may
+/// run as users of their own.
 pub fn check_socket(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.found.is_none() {
@@ -172,7 +173,7 @@ fn owned(owner: u32) -> String {
     format!("belongs to {}, who could change it", user(owner))
 }
 
-/// Refuses a folder in which another user could take the file away and put his own in its place.
+/// Refuses a folder in which another user could replace the file.
 pub(crate) fn check_around(end: &End) -> Result<()> {
     let around = fstat(&end.folder)?;
     let shown = &end.folder_path;
@@ -194,7 +195,7 @@ pub(crate) fn check_around(end: &End) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what another user owns or may write.
+/// Refuses a file that another user owns or may write to.
 pub(crate) fn check_found(shown: &Path, found: &Stat) -> Result<()> {
     if !is_trusted(found.st_uid) {
         return Err(refused(shown, &owned(found.st_uid)));
@@ -215,22 +216,22 @@ pub(crate) fn check_found(shown: &Path, found: &Stat) -> Result<()> {
     Ok(())
 }
 
-/// The user that this process makes files as.
+/// The user that owns the files which this process makes.
 pub fn own_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Whether everybody may make files in a folder, under names that somebody else has guessed.
+/// Whether all users may make files in a folder, so that names in it could be taken by others.
 pub fn is_shared(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & ALL_WRITE != 0)
 }
 
-/// Whether it is root's, or the user's of this process.
+/// Whether the user is root or this process's.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == own_user()
 }
 
-/// In a user namespace, folders of the real root, such as `/`, may show as nobody's.
+/// In a user namespace, folders of the real root, such as `/`, may appear to have an unknown owner.
 fn is_trusted_on_the_way(user: u32) -> bool {
     let knows_all = || {
         let known = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -243,7 +244,7 @@ fn is_own_group(group: u32) -> bool {
     group == getegid().as_raw() || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
 }
 
-/// A user with the name that the system has for it.
+/// A user with its name in the system.
 fn user(number: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let text = number.to_string();
@@ -283,7 +284,7 @@ mod tests {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
     }
 
-    /// Gives it to another user, where the tests may do that; false where not.
+    /// Gives the file to another user; false if the tests may not do that.
     fn give_away(path: &Path) -> bool {
         lchown(path, Some(OTHER), Some(OTHER)).is_ok()
     }
@@ -353,7 +354,7 @@ mod tests {
         check_place(&at("new")).expect("nothing is there");
         check(&at("own")).expect("what is root's");
 
-        // A plug-in's own folder is where root has made it, or where anybody could.
+        // A plug-in's own folder is accepted where root has made it, and refused where anyone could have.
         check_socket(&at("theirs/file")).expect("in a folder that was given to him");
         check_socket(&at("theirs/none")).expect("not there yet");
         set(folder.path(), 0o1777);

@@ -1,4 +1,4 @@
-//! What a client did wrong.
+//! Errors of a client.
 
 use crate::reason::Reason;
 
@@ -6,7 +6,7 @@ use crate::reason::Reason;
 pub enum Fault {
     /// The connection cannot go on.
     Connection { reason: Reason, why: &'static str },
-    /// This stream cannot go on, and others can.
+    /// The stream cannot go on; other streams can.
     Stream { number: u32, reason: Reason, why: &'static str },
 }
 

@@ -1,11 +1,11 @@
-//! Flow control: how much may be sent, in either direction (RFC 9113, section 5.2).
+//! Flow control in both directions (RFC 9113, section 5.2).
 
 use crate::frame::NUMBER_MAX;
 
-/// Windows begin with this size, until somebody says something else.
+/// The initial size of windows, until settings change it.
 pub const WINDOW_BYTES: u32 = 65_535;
 
-/// How much we may send. Settings of the peer can make it negative.
+/// The window in which we may send. The peer's settings can make it negative.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing(i64);
 
@@ -18,7 +18,7 @@ impl Outgoing {
         Outgoing(i64::from(bytes))
     }
 
-    /// How many bytes may go.
+    /// The bytes that may be sent.
     pub fn room(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
@@ -37,14 +37,14 @@ impl Outgoing {
     }
 }
 
-/// How much the peer may send, and what it is to be told of that.
+/// The window in which the peer may send, and the updates that it is owed.
 ///
-/// Invariant: what is left, owed, and not read yet make up the whole window.
+/// Invariant: `left`, `owed` and the unread bytes add up to `whole`.
 #[derive(Debug, Clone, Copy)]
 pub struct Incoming {
     whole: u32,
     left: u32,
-    /// It was read, and the peer does not know yet that there is room for as much again.
+    /// Bytes that were read, and for which the peer has no window update yet.
     owed: u32,
 }
 
@@ -53,7 +53,7 @@ impl Incoming {
         Incoming { whole, left: whole, owed: 0 }
     }
 
-    /// Something came; false when it is more than the peer may send.
+    /// Counts received bytes; false when they are more than the window.
     pub fn take(&mut self, bytes: usize) -> bool {
         match u32::try_from(bytes).ok().and_then(|bytes| self.left.checked_sub(bytes)) {
             Some(left) => {
@@ -64,7 +64,7 @@ impl Incoming {
         }
     }
 
-    /// Something was read. From half a window on the peer is told by how much its window grows.
+    /// Counts read bytes. Returns a window update once half a window is owed.
     pub fn give_back(&mut self, bytes: usize) -> Option<u32> {
         let most = self.whole - self.left - self.owed;
         self.owed += u32::try_from(bytes).unwrap_or(u32::MAX).min(most);

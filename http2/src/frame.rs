@@ -1,18 +1,18 @@
-//! Frames as they are on the wire: RFC 9113, sections 4 and 6.
+//! Frames on the wire (RFC 9113, sections 4 and 6).
 
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// What a client begins with.
+/// The connection preface of a client.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What stands before each payload.
+/// The size of a frame's head.
 pub const HEAD_BYTES: usize = 9;
-/// The largest payload that is taken, which is also the largest that every peer takes.
+/// The largest payload that we accept, which is also the largest that every peer accepts.
 pub const PAYLOAD_BYTES_MAX: usize = 16_384;
-/// Streams are numbered with 31 bits.
+/// Stream numbers have 31 bits.
 pub const NUMBER_MAX: u32 = u32::MAX >> 1;
 
-/// Types of frames, by their numbers.
+/// Frame types.
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
@@ -26,7 +26,7 @@ pub mod kind {
     pub const CONTINUATION: u8 = 9;
 }
 
-/// Flags. The same bit means different things in different frames.
+/// Flags. The same bit has different meanings in different frames.
 pub mod flag {
     pub const END_STREAM: u8 = 0x1;
     pub const ACK: u8 = 0x1;
@@ -35,19 +35,19 @@ pub mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// What stands before a payload.
+/// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Of the payload.
+    /// The length of the payload.
     pub length: usize,
     pub kind: u8,
     pub flags: u8,
-    /// The number of the stream; 0 is the connection.
+    /// The stream's number; 0 is the connection.
     pub stream: u32,
 }
 
 impl Head {
-    /// Reads the first bytes of a frame; `None` while some of them are missing.
+    /// Parses a frame's head; `None` while it is incomplete.
     pub fn parse(bytes: &[u8]) -> Option<Head> {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
@@ -66,7 +66,7 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The payload without what pads it.
+    /// The payload without padding.
     pub fn unpadded(self, payload: &[u8]) -> Result<&[u8], Fault> {
         if !self.has(flag::PADDED) {
             return Ok(payload);
@@ -81,13 +81,13 @@ impl Head {
     }
 }
 
-/// The part of a HEADERS frame that is compressed.
+/// The compressed part of a HEADERS frame.
 pub fn fragment(head: Head, payload: &[u8]) -> Result<&[u8], Fault> {
     let payload = head.unpadded(payload)?;
     if !head.has(flag::PRIORITY) {
         return Ok(payload);
     }
-    // What a client says of priorities is of no use to a server that RFC 9113 does not want to heed it.
+    // Priorities are skipped: RFC 9113 has deprecated them.
     payload.get(5..).ok_or(Fault::connection(Reason::FRAME_SIZE_ERROR, "the priority is cut off"))
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn padding_is_taken_off() {
-        /// A payload, its flags, and what is left of it.
+        /// A payload, its flags, and the payload without padding.
         type Case = (&'static [u8], u8, Result<&'static [u8], Reason>);
         let cases: [Case; 6] = [
             (b"abc", 0, Ok(b"abc")),

@@ -1,4 +1,4 @@
-//! From fields to the head of a request: RFC 9113, section 8.
+//! From fields to the head of a request (RFC 9113, section 8).
 
 use crate::hpack::{Field, Name, Pseudo, Sink, Value};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request, Version};
 use std::borrow::Cow;
 
-/// Gathers the fields of a request.
+/// Collects the fields of a request.
 #[derive(Debug)]
 pub struct Head {
     method: Option<Method>,
@@ -15,27 +15,27 @@ pub struct Head {
     authority: Option<Authority>,
     path: Option<PathAndQuery>,
     headers: HeaderMap,
-    /// What is yet to come of the body.
+    /// The announced length of the body.
     announced: Option<u64>,
-    /// What is left of the bytes that a head may have.
+    /// The bytes that the head may still have; `None` once it is too large.
     room: Option<usize>,
-    /// A header that is none of the pseudo headers was there.
+    /// A header other than a pseudo-header has come.
     has_header: bool,
     has_cookies: bool,
     flaw: Option<&'static str>,
 }
 
-/// What became of the fields of a block.
+/// The result of a block's fields.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum Outcome {
-    /// A request, and how long its body is where it says so.
+    /// A request, and the length of its body if that is announced.
     Request(Request<()>, Option<u64>),
-    /// A request to be a tunnel.
+    /// A CONNECT request for a tunnel.
     Connect,
-    /// More than a head may have.
+    /// The head is larger than allowed.
     TooLarge,
-    /// No request, and why.
+    /// Not a valid request, and why.
     Malformed(&'static str),
 }
 
@@ -133,7 +133,7 @@ impl Head {
 
 impl Sink for Head {
     fn take(&mut self, field: Cow<'_, Field>) {
-        // What is too large, or wrong already, is read on for the table's sake, and not kept.
+        // The fields of a head that is too large or malformed are decoded to keep the table in step, and not kept.
         let Some(room) = self.room.and_then(|room| room.checked_sub(field.bytes as usize)) else {
             self.room = None;
             self.headers = HeaderMap::new();
@@ -193,7 +193,7 @@ fn length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// HTTP/2 may have each cookie in a field of its own; whoever reads headers expects them in one.
+/// HTTP/2 allows a field for each cookie; readers of the headers expect all cookies in one.
 fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(|cookie| cookie.as_bytes()).collect();
     if cookies.len() > 1
@@ -203,7 +203,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Fields behind a body, of which a server here has no use: it is only looked whether they may be there.
+/// Trailers of a request. The server does not use them, and only checks that they are valid.
 #[derive(Debug, Default)]
 pub struct Trailers {
     pub flaw: Option<&'static str>,
@@ -217,7 +217,7 @@ impl Sink for Trailers {
     }
 }
 
-/// Of a block that only the table is interested in.
+/// Ignores the fields of a block that is decoded only to keep the table in step.
 pub struct Nobody;
 
 impl Sink for Nobody {

@@ -1,33 +1,36 @@
-//! What one client can hold of a connection, and how much of what leads nowhere it may send.
+//! What one client can hold of a connection, and how many useless frames it may send.
 
 use crate::fault::Fault;
 use crate::reason::Reason;
 
-/// What whoever serves decides.
+/// Limits that the driver sets.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Requests in progress.
+    /// The most requests in progress.
     pub streams_max: u32,
-    /// The names and values of a request's headers, counted as RFC 9113 does in section 6.5.2.
+    /// The most bytes of a request's headers, counted as in RFC 9113, section 6.5.2.
     pub head_bytes_max: usize,
-    /// What a client may send of one request's body before any of it is read.
+    /// The bytes of one request's body that a client may send before any of them is read.
     pub stream_window: u32,
-    /// The same of all of them together.
+    /// The same for all requests together.
     pub connection_window: u32,
 }
 
-/// Frames in a row, within one period, that bring no request on.
+/// The most frames within one period that advance no request.
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
-/// How many window updates a client owes us for a frame of data: one for the stream, one for the connection.
+/// The window updates that a client may answer a DATA frame with: one for the stream, one for the connection. They do
+/// not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
-/// CONTINUATION frames behind one HEADERS frame. The largest head takes a quarter of these when they are full.
+/// The most CONTINUATION frames after one HEADERS frame. The largest head takes a quarter of these when they are full.
 pub const CONTINUATIONS_MAX: u32 = 64;
-/// Mistakes about single streams that a connection survives within one period: it may serve many people for days.
+/// The most errors on single streams within one period: a connection may serve many users for days, and survives a few
+/// errors.
 const MISTAKES_MAX: u32 = 1_024;
-/// Requests that a client takes back unanswered: so many more than it let be answered, and than it may have at a time.
+/// The most requests that a client may cancel unanswered, beyond the number that it let be answered and beyond the
+/// number that it may have in progress.
 const RESETS_MAX: u32 = 64;
 
-/// What a client has sent that led nowhere.
+/// Counts of useless frames from the client.
 #[derive(Debug, Default)]
 pub struct Counts {
     idle: u32,
@@ -36,7 +39,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// A frame that brings no request on.
+    /// Counts a frame that advances no request.
     pub fn idle(&mut self) -> Result<(), Fault> {
         self.idle += 1;
         match self.idle > IDLE_FRAMES_MAX {
@@ -50,12 +53,12 @@ impl Counts {
         (self.idle, self.mistakes) = (0, 0);
     }
 
-    /// Data went out, which the client may answer with updates of windows.
+    /// Counts a DATA frame that was sent, which the client may answer with window updates.
     pub fn sent_data(&mut self) {
         self.idle = self.idle.saturating_sub(UPDATES_A_DATA_FRAME);
     }
 
-    /// The client did something wrong with a stream.
+    /// Counts an error on a stream.
     pub fn mistake(&mut self) -> Result<(), Fault> {
         self.mistakes += 1;
         match self.mistakes > MISTAKES_MAX {
@@ -64,7 +67,7 @@ impl Counts {
         }
     }
 
-    /// The client took a request back that was not answered yet.
+    /// Counts a request that the client cancelled before it was answered.
     pub fn took_back(&mut self, streams_max: u32) -> Result<(), Fault> {
         self.resets += 1;
         match self.resets > streams_max.saturating_add(RESETS_MAX) {
@@ -73,7 +76,7 @@ impl Counts {
         }
     }
 
-    /// A request was answered to its end.
+    /// Counts a request that was answered to its end.
     pub fn answered(&mut self) {
         self.resets = self.resets.saturating_sub(1);
     }

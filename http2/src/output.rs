@@ -1,27 +1,27 @@
-//! What is to go out: small frames one behind the other, and large payloads between them as they are.
+//! The bytes to send: small frames in one buffer, and large payloads between them without copying.
 
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// A payload up to this size is copied: that costs less than to hand it on by itself.
+/// A payload up to this size is copied, which costs less than a slice of its own.
 const COPIED_BYTES_MAX: usize = 4 << 10;
-/// So much of what has gone may stay before what is left is moved to its place.
+/// How many sent bytes may stay in front of the buffer before the rest is moved to its beginning.
 const GONE_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub struct Output {
     small: Vec<u8>,
-    /// How much of the small has gone.
+    /// How many bytes of `small` were sent.
     gone: usize,
     large: VecDeque<Large>,
-    /// Of all that has not gone.
+    /// The bytes of all that is not sent yet.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Large {
-    /// It goes out when so much of the small has gone.
+    /// The payload is sent after this many bytes of `small`.
     behind: usize,
     bytes: Bytes,
 }
@@ -31,7 +31,7 @@ impl Output {
         self.bytes
     }
 
-    /// Has small frames appended.
+    /// Lets `append` append small frames.
     pub fn write<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let before = self.small.len();
         let result = append(&mut self.small);
@@ -49,7 +49,7 @@ impl Output {
         }
     }
 
-    /// What is to go out next, in as many slices as there is room for. Says how many there are.
+    /// Fills `slices` with the bytes to send next. Returns how many slices it used.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut free = slices.iter_mut();
         let mut count = 0;
@@ -71,12 +71,12 @@ impl Output {
         count.min(slices.len())
     }
 
-    /// So many bytes have gone.
+    /// Removes `bytes` that were sent.
     pub fn advance(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes);
         self.bytes -= left;
         if self.bytes == 0 {
-            // Most connections are idle most of the time, and should hold nothing then.
+            // Most connections are idle most of the time, and should hold no memory then.
             *self = Output::default();
             return;
         }
@@ -94,7 +94,7 @@ impl Output {
                 }
             }
         }
-        // A client that never takes all of it would have the rest grow for ever.
+        // Otherwise the buffer would grow for ever if the client never takes all of it.
         if self.gone > GONE_BYTES_MAX && self.gone > self.small.len() / 2 {
             self.small.drain(..self.gone);
             self.large.iter_mut().for_each(|large| large.behind -= self.gone);
@@ -109,7 +109,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the sizes, and however little goes at a time: what comes out is what was put in.
+        /// Whatever the sizes, and however few bytes are sent at a time, the bytes come out in the order in which they
+        /// were put in.
         #[test]
         fn order_is_kept(sizes in prop::collection::vec(0..9_000usize, 0..20), taken in 1..20_000usize, room in 1..5usize) {
             let mut output = Output::default();

@@ -5,7 +5,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason(pub u32);
 
-/// Codes by their numbers, and as RFC 9113 spells them.
+/// The codes' names by number, as RFC 9113 spells them.
 const NAMES: [&str; 14] = [
     "NO_ERROR",
     "PROTOCOL_ERROR",

@@ -1,4 +1,4 @@
-//! Settings, the peer's and ours: RFC 9113, section 6.5.
+//! The peer's settings and ours (RFC 9113, section 6.5).
 
 use crate::fault::Fault;
 use crate::flow::WINDOW_BYTES;
@@ -13,10 +13,10 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// The size of the table of headers until somebody says something else.
+/// The initial size of the header table.
 pub const TABLE_BYTES: usize = 4_096;
 
-/// What the client wants.
+/// The client's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     pub initial_window: u32,
@@ -29,7 +29,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes in the payload of a frame; `table` is told each size that the client's table of headers is to have.
+    /// Applies the payload of a SETTINGS frame; `table` is called with each header table size in it.
     pub fn update(&mut self, payload: &[u8], mut table: impl FnMut(usize)) -> Result<(), Fault> {
         let (settings, []) = payload.as_chunks::<6>() else {
             return Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a setting is cut off"));
@@ -45,11 +45,11 @@ impl Settings {
                     return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large"));
                 }
                 INITIAL_WINDOW_SIZE => self.initial_window = value,
-                // Frames that we send need not be as large as a client would take them: streams share a connection.
+                // Our frames stay at the size that every peer accepts, because streams share the connection.
                 MAX_FRAME_SIZE if !(PAYLOAD_BYTES_MAX as u32..0x100_0000).contains(&value) => {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds"));
                 }
-                // Of others a server has no use, or they are unknown.
+                // Other settings are unknown, or mean nothing to a server.
                 _ => {}
             }
         }
@@ -57,7 +57,7 @@ impl Settings {
     }
 }
 
-/// Appends what we want of the client.
+/// Appends a SETTINGS frame with our settings.
 pub fn announce(out: &mut Vec<u8>, limits: &Limits) {
     let mut payload = Vec::with_capacity(18);
     for (name, value) in [
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn settings_are_read() {
-        /// A payload, the first window then, and the sizes of the table that it said.
+        /// A payload, the resulting initial window, and the table sizes in it.
         type Case = (&'static [u8], Result<(u32, &'static [usize]), Reason>);
         let cases: [Case; 11] = [
             (b"", Ok((65_535, &[]))),

@@ -1,11 +1,11 @@
-//! Streams: one request and its answer each (RFC 9113, section 5.1).
+//! Streams, each with one request and its response (RFC 9113, section 5.1).
 
 use crate::flow::{Incoming, Outgoing};
 use bytes::Bytes;
 use http::HeaderMap;
 use std::collections::VecDeque;
 
-/// Names a stream. Slots are small numbers that are used again when a stream has ended.
+/// Identifies a stream. Slots are small numbers that are used again after a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamId {
     number: u32,
@@ -13,35 +13,35 @@ pub struct StreamId {
 }
 
 impl StreamId {
-    /// As it is on the wire.
+    /// The number on the wire.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Its place among the streams that are there.
+    /// The index among the connection's slots.
     pub fn slot(self) -> usize {
         self.slot as usize
     }
 }
 
-/// A stream that neither side has reset, and of which something is yet to come or to be sent.
+/// A stream that neither side has reset and that is not finished in both directions.
 #[derive(Debug)]
 pub struct Stream {
-    /// The client sends no more.
+    /// The client has sent everything.
     pub has_ended: bool,
-    /// What is yet to come of the body, where the client says how long it is.
+    /// The bytes of the body that are still to come, if the client announced its length.
     pub announced: Option<u64>,
     pub incoming: Incoming,
     pub outgoing: Outgoing,
-    /// The head of the answer was sent.
+    /// The head of the response was sent.
     pub is_answered: bool,
-    /// What the answer has to send, and nobody has made frames of.
+    /// Data of the response of which no frame was made yet.
     pub queue: VecDeque<Bytes>,
-    /// Of all that is in the queue.
+    /// The bytes in the queue.
     pub queued_bytes: usize,
-    /// How the answer ends behind its queue; `None` while more may come.
+    /// How the response ends after the queue; `None` while more may come.
     pub end: Option<End>,
-    /// It waits among those that have something to send.
+    /// The stream is in the connection's line of streams with something to send.
     pub in_line: bool,
 }
 
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Whether there is something that may be sent, as far as this stream's window goes.
+    /// Whether the stream has something that its window allows it to send.
     pub fn may_send(&self) -> bool {
         match self.queued_bytes {
             0 => self.end.is_some(),
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// Some of the body came; false when the client had announced less, or is at its end and had announced more.
+    /// Counts bytes of the body; false if the sum exceeds the announced length, or falls short of it at the end.
     pub fn count(&mut self, bytes: usize, is_end: bool) -> bool {
         match &mut self.announced {
             None => true,
@@ -94,11 +94,11 @@ impl Stream {
 pub struct Streams {
     slots: Vec<Option<Stream>>,
     free: Vec<u32>,
-    /// Those that are there, in the order of their numbers.
+    /// The streams in the order of their numbers.
     ids: Vec<StreamId>,
 }
 
-/// Of so many slots nothing is kept when there is no stream.
+/// With more slots than this, the slots are freed when there is no stream.
 const SLOTS_KEPT: usize = 8;
 
 impl Streams {
@@ -106,7 +106,7 @@ impl Streams {
         self.ids.len()
     }
 
-    /// Adds a stream, which has a higher number than those before it.
+    /// Adds a stream; its number must be higher than all before it.
     pub fn add(&mut self, number: u32, stream: Stream) -> StreamId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -123,10 +123,10 @@ impl Streams {
         Some(self.ids[place])
     }
 
-    /// The stream of this name, if it is still there.
+    /// The stream, if it still exists.
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         let is_there = || self.ids.binary_search_by_key(&id.number, |id| id.number).is_ok();
-        // The last one is asked for most.
+        // The newest stream is asked for most often.
         if self.ids.last() != Some(&id) && !is_there() {
             return None;
         }
@@ -145,7 +145,7 @@ impl Streams {
         stream
     }
 
-    /// All streams, in the order of their numbers.
+    /// Calls `work` for all streams in the order of their numbers.
     pub fn each(&mut self, mut work: impl FnMut(StreamId, &mut Stream)) {
         for id in &self.ids {
             if let Some(stream) = &mut self.slots[id.slot as usize] {

@@ -1,4 +1,4 @@
-//! What admission is counted by, under Kubernetes' names.
+//! Metrics of admission, under Kubernetes' names.
 
 use crate::metrics::{Histogram, RequestLabels};
 use holdfast_core::admission::plugins::PLUGINS;
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Instant;
 
-/// Nanoseconds since the process began to count.
+/// Nanoseconds since the first call in this process.
 pub fn ticks() -> u64 {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(BEGAN.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -105,7 +105,7 @@ struct ErrorLabels {
     subresource: String,
 }
 
-/// Histograms with buckets of their own.
+/// Makes histograms with given buckets.
 #[derive(Clone)]
 struct Buckets(&'static [f64]);
 
@@ -140,13 +140,14 @@ impl TypedMetric for Count {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
-/// Halves, operations, and whether it was rejected.
+/// Two halves of admission, four operations, rejected or not.
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,
-    /// The histograms of plug-ins and of whole halves, by number: every request has some thirty of them.
+    /// The histograms of plug-ins and of whole halves, by index: a request observes some thirty of them, so none is
+    /// looked up by its labels.
     found: Vec<OnceLock<Histogram>>,
     webhooks: Durations<NamedLabels>,
     answers: Family<AnswerLabels, Counter>,
@@ -213,7 +214,7 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Counts what admission told of a request.
+    /// Counts what admission reported of a request.
     pub(crate) fn note(&self, told: &Told, request: &RequestLabels) {
         let Some(operation) = told.operation else { return };
         for timing in &told.timings {
@@ -317,7 +318,7 @@ impl AdmissionMetrics {
     }
 }
 
-/// A metric of any type under a name.
+/// A metric of any type that can be registered under a name.
 trait Registered {
     fn register(self: Box<Self>, registry: &mut Registry, name: &str, help: &str);
 }
@@ -332,7 +333,7 @@ fn flag(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// What Kubernetes calls the halves; that of validating webhooks by another name.
+/// Kubernetes' name of the half; validating webhooks have a name of their own.
 fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     match half {
         Half::Mutating => "admit",
@@ -341,7 +342,7 @@ fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     }
 }
 
-/// As pod security tells resources apart.
+/// The sort of resource, as pod security metrics name it.
 fn sort_of(request: &RequestLabels) -> &'static str {
     match request.resource.as_str() {
         "pods" => "pod",

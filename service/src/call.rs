@@ -1,4 +1,4 @@
-//! What is asked of the server, by whom, and about which moment: the same for every transport.
+//! A request to the server, its user and its moment: the same for every transport.
 
 use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
@@ -12,56 +12,55 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request at the door.
+/// One request to the service.
 #[derive(Debug)]
 pub struct Call {
-    /// Who asks, as the transport has proved it.
+    /// The user, as the transport has authenticated it.
     pub user: Arc<User>,
-    /// In whose name, where it is another's. Whether the user may is judged behind the door.
+    /// The user to act as, if that is another. Whether it is allowed is decided by the service.
     pub acting_as: Option<ActingAs>,
-    /// How the caller names the request; without a name it gets one.
+    /// The caller's id of the request; without one the service makes one.
     pub id: Option<RequestId>,
-    /// The moment whose view of the whole cluster is asked, where it is not the present.
+    /// The moment of a view of the whole cluster; `None` for the present.
     pub at: Option<String>,
     pub asked: Asked,
-    /// What is wrong with the words of the call. It is told only to a user who may ask at all, and about kinds that
-    /// there are.
+    /// A malformed part of the request. Reported only once the user is authorized and the kind is known.
     pub flaw: Option<Refusal>,
-    /// Where the call comes from, as the audit trail tells it. It is there only where a trail is kept.
+    /// The request's origin for the audit trail; set only if the service keeps one.
     pub source: Option<Box<Source>>,
-    /// What authentication tells the client and the auditor.
+    /// What authentication reports to the client and to audit.
     pub told: Told,
-    /// The server asks itself: its own plans bound themselves, and wait for nobody's share.
+    /// A request of the server itself: it needs no place, because the server's plans have bounds of their own.
     pub own: bool,
 }
 
-/// A request as it arrived.
+/// The origin of a request.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub received: Timestamp,
-    /// Path and query, as they were sent.
+    /// Path and query as sent.
     pub uri: String,
-    /// The client, and the proxies that it came through.
+    /// The client's address, and those of the proxies on the way.
     pub addresses: Vec<IpAddr>,
     pub agent: String,
-    /// How long it took to find out whose it is.
+    /// How long authentication took.
     pub authentication: Duration,
-    /// When it is cut off, where its time is limited.
+    /// When the request is cut off, if its time is limited.
     pub deadline: Option<Deadline>,
 }
 
-/// What is asked for.
+/// The thing requested.
 #[derive(Debug)]
 pub enum Asked {
-    /// Objects of the kind that a path names: whether there is such a kind is found out behind the door.
+    /// Objects of the kind that a path names; whether there is such a kind is found out by the service.
     Named(Box<Named>),
-    /// Objects of a kind that the caller has found already.
+    /// Objects of a kind that the caller has already looked up.
     Found(Box<Request>),
-    /// Objects that another server answers for. Who may have them is decided here, and the transport asks there.
+    /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
-    /// A path that is no resource. The transport answers it when it is granted.
+    /// A path that is no resource. The transport answers it if it is granted.
     Path { verb: &'static str, path: String },
-    /// Everything that was ever stored: the log, and forks of it. The transport answers when it is granted.
+    /// The whole log, and forks of it. The transport answers it if it is granted.
     Everything { verb: &'static str, path: String },
 }
 
@@ -72,12 +71,12 @@ pub struct Named {
     pub path: Arc<ResourcePath>,
     pub options: Options,
     pub body: Body,
-    /// The moment that this one read is about, where a parameter names one.
+    /// The moment of this one read, if a parameter names one.
     pub at: Option<String>,
 }
 
 impl Named {
-    /// The name of the only object that this can be about: the path's, or the one that a field selector picks.
+    /// The name of the only object that the request can be about: the path's, or the one that a field selector picks.
     pub fn name(&self) -> Cow<'_, str> {
         let many = matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         match &self.options.field_selector {
@@ -90,23 +89,23 @@ impl Named {
     }
 }
 
-/// Where a path leads, before anything is looked up. Empty text stands for absent.
+/// A path, before anything is looked up. Empty text stands for absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
     pub version: String,
-    /// The namespace that the path is within, or the one that it names as an object.
+    /// The namespace that the path is within, or that it names as an object.
     pub namespace: String,
-    /// Whether the resource is one of the namespace's content, and not the namespace itself or the cluster's.
+    /// Whether the resource is within the namespace; false for the namespace itself and for cluster-scoped resources.
     pub within: bool,
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// What follows the subresource.
+    /// The path after the subresource.
     pub rest: String,
 }
 
-/// How a request is named in events, log lines and answers: short, and of characters that need no escaping anywhere.
+/// The id of a request in events, log lines and answers: short, and of characters that need no escaping anywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(String);
 
@@ -114,14 +113,14 @@ impl RequestId {
     /// As long as Kubernetes shows one.
     const BYTES_MAX: usize = 64;
 
-    /// A name that a client gives, unless it is none that can be kept.
+    /// A client's id; `None` if it is too long or has other characters.
     pub fn given(text: &str) -> Option<RequestId> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
         let fits = !text.is_empty() && text.len() <= Self::BYTES_MAX && text.bytes().all(plain);
         fits.then(|| RequestId(text.to_owned()))
     }
 
-    /// A name that the server makes up.
+    /// An id that the server makes.
     pub(crate) fn made(uid: String) -> RequestId {
         RequestId(uid)
     }
@@ -146,7 +145,7 @@ impl Call {
         }
     }
 
-    /// A request of the server's own, under the name that it carries.
+    /// A request of the server itself, under the id that it carries.
     pub fn own(request: Request) -> Call {
         let id = RequestId::given(&request.id);
         Call { id, own: true, ..Call::new(request.user.clone(), Asked::Found(Box::new(request))) }

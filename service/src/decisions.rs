@@ -1,4 +1,4 @@
-//! What is counted of authorization.
+//! Metrics of authorization.
 
 use crate::metrics::Histogram;
 use holdfast_core::authz::{Judged, Mode, Verdict, chain::PassedOver};
@@ -33,14 +33,14 @@ const DURATIONS: [f64; 18] = [
     0.020_48, 0.040_96, 0.081_92, 0.163_84, 1.0, 5.0, 30.0,
 ];
 
-/// Labels are names of the configuration alone: nobody can make them more.
+/// Labels come only from the configuration, so clients cannot make more of them.
 pub(crate) struct Decisions {
     attempts: Family<Attempt, Counter>,
     durations: Family<Attempt, Histogram, fn() -> Histogram>,
-    /// The counters of requests that are allowed, found already: nearly all are.
+    /// The counters of allowed requests, already looked up: nearly all requests are allowed.
     allowed: (Counter, Histogram),
     decisions: Family<Decision, Counter>,
-    /// Those that there are, for those who look for one: there are as many as authorizers that decide.
+    /// The counters made so far, in a short list to search: one for each authorizer that has decided.
     known: RwLock<Vec<(Mode, Decision, Counter)>>,
     exclusions: Family<Condition, Counter>,
     faults: Family<Condition, Counter>,

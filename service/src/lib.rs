@@ -1,12 +1,11 @@
-//! The door between transports and the engine: one way in for every request, whoever brings it.
+//! The service between transports and the engine: the one way in for every request.
 //!
-//! A transport turns what it was sent into a [`Call`] by a user whom it has authenticated, hands it to
-//! [`Service::call`], and renders the [`Reply`]. A caller in the same process makes the call itself, with nothing to
-//! parse and nothing to render. Either way the call passes the same layers: their list stands in
-//! [`layers::all`](layers), in their order, a file each.
+//! A transport turns a request into a [`Call`] by a user that it has authenticated, hands it to [`Service::call`], and
+//! renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. Either way
+//! the call passes the same layers, one file each; [`layers::all`](layers) lists them in order.
 //!
-//! There is no HTTP in here: refusals are data, and a `Status` document is the transport's. What the server does by
-//! itself is in [`housekeeping`], and comes through the door as well.
+//! This crate knows no HTTP: refusals are data, and making a `Status` document of one is the transport's work. What the
+//! server does by itself is in [`housekeeping`], and passes the same layers.
 
 mod admission_metrics;
 mod authorities;

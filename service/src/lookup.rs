@@ -1,4 +1,4 @@
-//! From the path of a resource to the kind behind it, and what may be done there.
+//! From the path of a resource to its kind, and to what may be done with it.
 
 use crate::layers::{NamespaceStarts, Passage};
 use crate::scene::Scene;
@@ -17,12 +17,12 @@ pub(crate) struct Found {
     pub scene: Scene,
     pub kind: Arc<Kind>,
     pub request: Request,
-    /// For reads of the past.
+    /// Used by reads of the past.
     pub starts: Arc<NamespaceStarts>,
 }
 
 impl Found {
-    /// The kind that a path names, if the path can be one of its objects, or its collection.
+    /// The kind that a path names, if the path can be an object or the collection of that kind.
     pub(crate) fn kind(state: &State, path: &ResourcePath, verb: Verb) -> Result<(Arc<Kind>, Target), Refusal> {
         let found = state.registry.find(&path.group, &path.version, &path.resource);
         let offered = found.filter(|(id, version)| state.registry.offers(*id, *version));
@@ -38,7 +38,7 @@ impl Found {
         Ok((kind, Target { kind: id, version, namespace, name: optional(&path.name), subresource }))
     }
 
-    /// The request of a call, on the kind that was found for it.
+    /// Makes the request of a call on the kind that was found.
     pub(crate) fn request(named: Named, target: Target, passage: &Passage) -> Request {
         let Named { verb, options, body, .. } = named;
         let id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
@@ -47,14 +47,14 @@ impl Found {
 }
 
 impl Found {
-    /// The state by which admission judges a request that writes nothing, as it was at the moment that the call is about.
+    /// The state by which admission judges a request that writes nothing, at the moment that the call is about.
     pub(crate) async fn admitting(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
         let Found { scene, kind, request, .. } = self;
         let reader = Reader::of(&request.user);
         let namespace = request.namespace().unwrap_or_default().to_owned();
         let object = kind.stored.then(|| (kind.storage.clone(), request.key()));
         let state = scene.part(engine, Wanted::Admission { namespace, object }, &reader).await?;
-        // Policies may have parameters of any kind.
+        // Policies may have parameter objects of any kind, so the whole state is needed.
         match scene.is_past() && state.registered.has_policies_on(&kind.resource) {
             true => scene.whole(engine, &reader).await,
             false => Ok(state),
@@ -65,14 +65,14 @@ impl Found {
 /// Whether path and kind allow the verb.
 fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result<(), Refusal> {
     let not_allowed = || Refusal::MethodNotAllowed(MethodNotAllowed::OnResource);
-    // The cluster's objects are in no namespace, whatever the path says.
+    // A cluster-scoped object has no path within a namespace.
     if path.within && !kind.is_namespaced() && !planted(Bug::AuthorizedElsewhere) {
         return Err(Refusal::NoSuchPath);
     }
     if !path.subresource.is_empty() {
         let is_known = kind.subresource(version, &path.subresource).is_some();
         if !is_known && kind.custom.is_some() {
-            // Kubernetes has paths for every object of a custom kind, and looks at what follows afterwards.
+            // Kubernetes accepts a path to any object of a custom kind, and looks at the subresource afterwards.
             return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
         }
         if path.name.is_empty() {

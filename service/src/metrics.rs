@@ -1,7 +1,7 @@
-//! What the server counts, in Prometheus' form.
+//! The server's metrics, in Prometheus' form.
 //!
-//! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
-//! or the table could be made to grow.
+//! Labels are verbs, and kinds and subresources that are served. Requests for anything else are counted without a name,
+//! since clients could otherwise make the table grow.
 
 mod histogram;
 mod joined;
@@ -88,16 +88,17 @@ pub struct Metrics {
     rejected: Counter,
     pub(crate) fairness: Measures,
     decisions: Decisions,
-    // Kubernetes' names of these two do not end as those of counters must here.
+    // Kubernetes' names of these two do not end in `_total`, as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram, fn() -> Histogram>,
-    /// The counters of users who are found, found already: nearly all are, and few are counted by name.
+    /// The counters of authenticated users, already looked up: nearly all requests have one, and few users are counted
+    /// by name.
     found: (Gauge, Histogram, Gauge),
     admission: AdmissionMetrics,
 }
 
-/// For how many seconds the certificates of clients are still good: half an hour to a year.
+/// Seconds until the clients' certificates expire: half an hour to a year.
 const CERTIFICATE_BUCKETS: [f64; 15] = [
     0.0,
     1_800.0,
@@ -116,18 +117,18 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
     62_208_000.0,
 ];
 
-/// Seconds that it takes to find out who asks.
+/// Seconds that authentication takes.
 const AUTHENTICATION_BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
-/// One request as it is counted, when this is dropped. Without a code there was no answer to count.
+/// One request, counted when this is dropped; without a code there was no answer to count.
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
-    /// What it is counted with, once that is known.
+    /// The row that counts the request, once it is known.
     row: Option<Arc<Row>>,
     code: u16,
-    /// Of flow control, where the request came that far.
+    /// The flow of the request, if it came to flow control.
     pub(crate) flow: Option<Arc<Flow>>,
 }
 
@@ -136,7 +137,7 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = Requests::default();
         let (terminations, unavailable, became_unavailable) = Default::default();
-        // In whole seconds: a sum of years in nanoseconds would soon be more than 64 bits hold.
+        // In whole seconds: a sum of years in nanoseconds would overflow 64 bits.
         let certificates = Histogram::of_numbers(&CERTIFICATE_BUCKETS);
         let inflight = Family::default();
         let watches = Gauge::default();
@@ -213,29 +214,29 @@ impl Default for Metrics {
 }
 
 impl Record {
-    /// What flow control made of the request.
+    /// The flow of the request.
     pub fn flow(&self) -> Option<&Arc<Flow>> {
         self.flow.as_ref()
     }
 
-    /// Says what the request came to; whoever renders the answer may know better.
+    /// Sets the code of the answer; the transport may set another when it renders.
     pub fn code(&mut self, code: u16) {
         self.code = code;
     }
 
-    /// Counts what admission told of the request.
+    /// Counts what admission reported.
     pub(crate) fn admitted(&self, told: &Told) {
         if let (Some((metrics, _)), Some(row)) = (&self.counting, &self.row) {
             metrics.admission.note(told, &row.labels);
         }
     }
 
-    /// Says what is asked for.
+    /// Sets the labels of the request.
     pub(crate) fn about(&mut self, labels: &RequestLabels) {
         self.row = self.counting.as_ref().map(|(metrics, _)| metrics.requests.row_of(labels));
     }
 
-    /// The same for a kind that is served; its labels are asked for when it was not counted before.
+    /// Sets the row of a served kind; `labels` is called only for a new row.
     pub(crate) fn about_kind(&mut self, key: RowKey, labels: impl FnOnce() -> RequestLabels) {
         self.row = self.counting.as_ref().map(|(metrics, _)| metrics.requests.row(key, labels));
     }
@@ -263,22 +264,22 @@ impl Metrics {
         Record { counting, row: None, code: 0, flow: None }
     }
 
-    /// Counts a request that did not get what it asked for because the server had no more time or place for it.
+    /// Counts a request that the server ended for lack of time or places.
     pub fn terminated(&self, code: u16) {
         self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
     }
 
-    /// Counts what waits to be done by the server itself, in a queue of this name.
+    /// Counts an item of the server's own work in a queue of this name.
     pub fn queued(&self, name: &'static str) -> Queued {
         self.queues.add(name)
     }
 
-    /// Counts a request by the holder of a certificate.
+    /// Counts a request with a client certificate.
     pub fn certified(&self, good_for: Duration) {
         self.certificates.observe(good_for.as_secs());
     }
 
-    /// Tells whether the server behind an APIService is there, and if not, why.
+    /// Sets whether the server behind an APIService is available, and if not, why.
     pub fn available(&self, name: &str, missing: Option<&'static str>) {
         let name = name.to_owned();
         let before = self.unavailable.get_or_create(&NameLabels { name: name.clone() }).set(missing.is_some().into());
@@ -287,12 +288,12 @@ impl Metrics {
         }
     }
 
-    /// Has others put what they count beside what is counted here.
+    /// Lets another part register metrics in the same registry.
     pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Counts what authorization came to.
+    /// Counts the result of authorization.
     pub fn authorized(&self, judged: &Judged, took: Duration) {
         self.decisions.count(judged, took);
     }
@@ -303,7 +304,7 @@ impl Metrics {
         self.terminated(429);
     }
 
-    /// Counts how it was found out who asks, or not.
+    /// Counts the result of authentication.
     pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
         let result = match found {
             Ok(Some(user)) => return self.recognized(user, time),
@@ -335,12 +336,12 @@ impl Metrics {
         self.watches.get()
     }
 
-    /// What the selectors of all watches take.
+    /// Sets the bytes of the selectors of all watches.
     pub fn selectors_take(&self, bytes: usize) {
         self.selector_bytes.set(bytes as i64);
     }
 
-    /// The exposition text, with what is read off the state at this moment.
+    /// The exposition text, including the numbers that are read from the state at this moment.
     pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: u64, mutating: u64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
@@ -348,7 +349,7 @@ impl Metrics {
             self.objects.get_or_create(&ResourceLabels { resource }).set(state.count(id) as i64);
         }
         self.offset.set(state.offset.0 as i64);
-        // A log that cannot tell is faulty, which its health tells: what was last known stays.
+        // A log that returns no size is faulty, which health reports: the last known numbers stay.
         if let Some((oldest, size)) = log {
             self.oldest.set(oldest.0 as i64);
             self.log_bytes.set(size.bytes as i64);
@@ -366,7 +367,7 @@ impl Metrics {
     }
 }
 
-/// As whom a user is counted: few are by name, or the table could be made to grow.
+/// The label of a user: few have their own name, since clients could otherwise make the table grow.
 fn counted_as(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
@@ -375,7 +376,7 @@ fn counted_as(name: &str) -> &str {
     }
 }
 
-/// As whom most users are counted.
+/// The label of most users.
 const OTHER_USER: &str = "other";
 
 /// A watch in progress.

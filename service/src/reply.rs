@@ -1,4 +1,4 @@
-//! What comes back through the door. How it is written for a client is the transport's.
+//! The answer of the service. The transport writes it for the client.
 
 use crate::RequestId;
 use crate::layers::Place;
@@ -16,16 +16,16 @@ use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply, and what belongs to it whatever it says.
+/// A reply, and what accompanies every reply.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
-    /// What the user should know besides, refused or not.
+    /// Warnings for the client, even with a refusal.
     pub warnings: Vec<String>,
-    /// How the request is named, if the door named it.
+    /// The id of the request.
     pub id: RequestId,
-    /// What is counted when the answer has gone.
+    /// Counts the request when the answer has been sent.
     pub record: Record,
-    /// What is told of the call, where anything is: whoever writes the answer says how it ended.
+    /// The audit trail of the call, if there is one; the transport that writes the answer records how it ended.
     pub trail: Option<Box<Trail>>,
     /// The call's place among those in progress, kept until the answer is rendered.
     pub place: Option<Place>,
@@ -35,36 +35,36 @@ pub enum Reply {
     Object(Shown),
     List(Listed),
     Watch(Box<Watched>),
-    /// An object that was not stored, as it would have been.
+    /// An object that was not stored, as it would have been: a dry run.
     Draft(Box<Draft>),
-    /// A document that is not stored as it is.
+    /// A document that is returned as it is.
     Document {
         document: Document,
         created: bool,
     },
-    /// It is done, and there is nothing to show.
+    /// Success without an object to show.
     Success {
         created: bool,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
         subject: Subject,
         uid: String,
     },
-    /// The caller may have what the transport itself answers.
+    /// The call is allowed, and the transport itself answers it.
     Granted(Granted),
-    /// The caller may have what somebody behind the API answers, to whom the transport goes.
+    /// The call is allowed, and the transport connects to what answers it behind the API.
     Connect(Box<Connecting>),
 }
 
-/// A way that leads away from the API.
+/// A connection to something behind the API.
 pub struct Connecting {
-    /// In whose name the call was made.
+    /// The user that the call acts as.
     pub user: Arc<User>,
     pub destination: Destination,
-    /// `log`, `exec`, `proxy` and so on.
+    /// The subresource: `log`, `exec`, `proxy` and so on.
     pub part: String,
-    /// The path behind `proxy`.
+    /// The path after `proxy`.
     pub rest: String,
     /// The resource and the name in the path.
     pub resource: String,
@@ -75,7 +75,7 @@ pub struct Connecting {
     pub trail: Option<Box<Trail>>,
 }
 
-/// An object in one version of its kind, which its entry can be shown in.
+/// An object, and the version of its kind in which to show it. The entry has been prepared for that version.
 pub struct Shown {
     pub kind: Arc<Kind>,
     pub version: usize,
@@ -83,11 +83,11 @@ pub struct Shown {
     pub created: bool,
 }
 
-/// What an object would look like, in a version of its kind.
+/// An object as it would be stored, in a version of its kind.
 pub struct Draft {
     pub kind: Arc<Kind>,
     pub version: usize,
-    /// As it would be stored.
+    /// In the hub version.
     pub hub: Document,
     pub document: Document,
     pub created: bool,
@@ -97,15 +97,15 @@ pub struct Listed {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub page: Page,
-    /// Sealed; empty on the last page.
+    /// The sealed token; empty on the last page.
     pub continue_token: String,
-    /// Empty: all of them, or none.
+    /// Empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,
-    /// What of it is held for its reader alone.
+    /// Counts the objects that are held for this reader alone.
     pub charge: Option<Charge>,
 }
 
-/// Events to come.
+/// A watch that has begun.
 pub struct Watched {
     pub kind: Arc<Kind>,
     pub version: usize,
@@ -113,15 +113,15 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
-    /// What the watch says before it ends, where it cannot begin.
+    /// The error with which a watch that cannot begin ends.
     pub flaw: Option<Refusal>,
     /// Ends with the watch.
     pub trail: Option<Box<Trail>>,
 }
 
-/// Permission, and what is to be looked at with it.
+/// Permission for a call that the transport answers, and the state to answer it from.
 pub struct Granted {
-    /// In whose name the call was made.
+    /// The user that the call acts as.
     pub user: Arc<User>,
     pub scene: Scene,
 }
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// The number of a success.
+    /// The HTTP status code of a success.
     pub fn code(&self) -> u16 {
         match self {
             Reply::Object(Shown { created: true, .. })

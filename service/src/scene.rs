@@ -1,7 +1,7 @@
-//! What of the cluster's history a call is about: the present, or a moment of the past.
+//! The point in the cluster's history that a call is about: the present, or a moment of the past.
 //!
-//! A moment is named by the call (a view of the whole API, in which nothing can be written and nothing happens), by
-//! the parameter `at` of one read, or by `resourceVersion` with `resourceVersionMatch=Exact`.
+//! A moment is named by the call (a read-only view of the whole API), by the parameter `at` of one read, or by
+//! `resourceVersion` with `resourceVersionMatch=Exact`.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -13,18 +13,18 @@ use holdfast_core::state::State;
 use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
-/// What a call sees.
+/// The state that a call sees.
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
-    /// A moment that stands still.
+    /// A moment of the past; the whole call is about it.
     Past(View),
-    /// The same for a single read, which the parameter names.
+    /// A moment of the past for a single read, named by a parameter; the rest of the call is about the present.
     Read(Arc<State>, View),
 }
 
 impl Scene {
-    /// What the call says.
+    /// The scene that the call names.
     pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>, reader: &Reader) -> Result<Scene, Refusal> {
         match moment {
             None => Ok(Scene::Present(engine.snapshot())),
@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// What the parameter `at` says.
+    /// The scene that the parameter `at` names.
     pub(crate) async fn named(
         self,
         engine: &Arc<Engine>,
@@ -61,7 +61,7 @@ impl Scene {
         Ok(Scene::Read(self.state().clone(), view))
     }
 
-    /// The state that paths are looked up in; of a view of the past it has the kinds alone.
+    /// The state in which paths are looked up. For a view of the past it has only the kinds.
     pub fn state(&self) -> &Arc<State> {
         match self {
             Scene::Present(state) | Scene::Read(state, _) => state,
@@ -73,7 +73,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether its kinds are those of now.
+    /// Whether its kinds are the current ones.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),
@@ -81,7 +81,7 @@ impl Scene {
         }
     }
 
-    /// The moment, if it is not the present.
+    /// The past moment; `None` for the present.
     pub(crate) fn past(&self) -> Option<&View> {
         match self {
             Scene::Present(_) => None,
@@ -89,7 +89,7 @@ impl Scene {
         }
     }
 
-    /// The whole state, for what looks at more of it than one kind.
+    /// The whole state, for callers that read more than one kind.
     pub(crate) async fn whole(&self, engine: &Arc<Engine>, reader: &Reader) -> Result<Arc<State>, Refusal> {
         match self {
             Scene::Present(_) | Scene::Read(..) => Ok(engine.snapshot()),
@@ -97,7 +97,7 @@ impl Scene {
         }
     }
 
-    /// A state that has what is asked for, and perhaps nothing else.
+    /// A state with the wanted objects, and perhaps no others.
     pub(crate) async fn part(
         &self,
         engine: &Arc<Engine>,
@@ -110,7 +110,7 @@ impl Scene {
         }
     }
 
-    /// Refuses what a view of the past cannot do.
+    /// Refuses a write in a view of the past.
     pub(crate) fn writable(&self, engine: &Engine) -> Result<(), Refusal> {
         let Scene::Past(view) = self else { return Ok(()) };
         Err(Refusal::Forbidden {
@@ -147,7 +147,7 @@ impl Scene {
         }
     }
 
-    /// What a read reads. Whatever version it waits for has come.
+    /// The view that a read uses. A version that the read waits for has already come.
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,
@@ -177,12 +177,12 @@ impl Scene {
     }
 }
 
-/// The cluster as it was at a moment, for somebody who reads it.
+/// The cluster at a moment, for a reader.
 async fn view_at(engine: &Arc<Engine>, moment: &str, reader: &Reader) -> Result<View, Refusal> {
     engine.past_for(engine.moment_for(moment, reader).await?, reader).await
 }
 
-/// In a view of the past nothing newer will ever come.
+/// The refusal of a version later than a view of the past, which never gets newer ones.
 pub(crate) fn too_large(asked: Offset, newest: Offset) -> Refusal {
     Refusal::Timeout(Timeout::Version { asked, newest })
 }

@@ -1,4 +1,4 @@
-//! The door itself: every call passes the layers, and no call can take the server with it.
+//! The service itself: every call passes the layers, and a panic in one call ends only that call.
 
 use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One a server, shared by every transport and everybody in the process.
+/// One for each server, shared by all transports and all callers in the process.
 pub struct Service {
     engine: Arc<Engine>,
     layers: Vec<Box<dyn Layer>>,
@@ -37,37 +37,38 @@ pub struct Service {
     meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     constrained_impersonation: bool,
-    /// The version up to which roles have been gathered.
+    /// The version up to which aggregated roles have been gathered.
     gathered: AtomicU64,
     components: OnceLock<&'static [&'static str]>,
 }
 
-/// What the operator says about the door.
+/// The operator's settings of the service.
 pub struct Options {
     pub limits: Limits,
-    /// Requests wait for their turn, at most as long as this says; otherwise who is over the limits is refused.
+    /// The longest wait of a request for its turn under priority and fairness; `None` refuses requests over the limits
+    /// instead.
     pub fairness: Option<Duration>,
-    /// Knows whose a token is; without it no token is anybody's.
+    /// Verifies tokens for reviews.
     pub tokens: Arc<dyn Tokens>,
-    /// Tells of requests, where they are told of.
+    /// Records requests, if they are audited.
     pub auditor: Option<Arc<Auditor>>,
-    /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
+    /// The shortest time of a watch that names none; such a watch lasts up to twice as long.
     pub watch_min: Duration,
-    /// What is counted elsewhere, and told with what is counted here.
+    /// Metrics of other parts, appended to the service's own.
     pub meters: Vec<Meter>,
-    /// Counts what authorization webhooks are asked, where there are any.
+    /// The authorization webhooks, if there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
-    /// Whether there are verbs of impersonation that hold for some requests alone.
+    /// Whether there are impersonation verbs that hold only for some requests.
     pub constrained_impersonation: bool,
 }
 
-/// Half an hour: clients do not all come back at once.
+/// Half an hour, which is spread so that clients do not all reconnect at once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
-/// Metrics as text, without the line that ends it.
+/// Metrics as text, without the final line.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// How many requests may be in progress at once; zero for any number. Watches do not count.
+/// The most requests in progress at once; zero for no limit. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     pub reading_max: u32,
@@ -101,7 +102,7 @@ impl Service {
         Service::of(engine, metrics, flow, options)
     }
 
-    /// The door of a fork. Whoever comes to it takes places of this one.
+    /// The service of a fork. Its calls take places of this one.
     pub fn beside(&self, engine: Arc<Engine>, tokens: Arc<dyn Tokens>) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
@@ -111,7 +112,7 @@ impl Service {
         let options =
             Options { tokens, auditor, authorities, watch_min, constrained_impersonation, ..Options::default() };
         let service = Service::of(engine, metrics, flow, options);
-        // What this one has gathered since is none of the fork's.
+        // Roles that this service gathered after the fork began are not gathered in the fork.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
@@ -141,7 +142,7 @@ impl Service {
         })
     }
 
-    /// The version up to which roles have been gathered.
+    /// The version up to which aggregated roles have been gathered.
     pub(crate) fn gathered(&self) -> Offset {
         Offset(self.gathered.load(Ordering::Relaxed))
     }
@@ -150,7 +151,7 @@ impl Service {
         self.gathered.store(offset.0, Ordering::Relaxed);
     }
 
-    /// Carries out a call. A fault in one, be it a panic, ends that call alone.
+    /// Carries out a call. A fault in it, even a panic, ends only that call.
     pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let mut passage = Box::new(Passage::new(call));
         let first = Next::new(self, &self.layers);
@@ -163,7 +164,7 @@ impl Service {
         Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, trail, place }
     }
 
-    /// Carries out a request of the server's own, of which only the outcome matters.
+    /// Carries out a request of the server itself, of which only the result matters.
     pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
         let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
         if let Some(trail) = trail {
@@ -173,7 +174,7 @@ impl Service {
         reply
     }
 
-    /// Counts a call that never came to the door, because nobody knows who made it.
+    /// Counts and audits a call that never reached the layers, because its user could not be authenticated.
     pub async fn turned_away(
         &self,
         asked: &Asked,
@@ -200,13 +201,13 @@ impl Service {
         &self.engine
     }
 
-    /// Has ComponentStatuses tell of components of the control plane that run in this process.
+    /// Sets the control plane components of this process, for ComponentStatuses.
     pub fn note_components(&self, names: &'static [&'static str]) {
-        // Whoever came first has told it.
+        // The first call counts.
         let _ = self.components.set(names);
     }
 
-    /// The components of the control plane that run in this process.
+    /// The control plane components that run in this process.
     pub fn components(&self) -> &'static [&'static str] {
         self.components.get().copied().unwrap_or_default()
     }
@@ -215,12 +216,12 @@ impl Service {
         &self.tokens
     }
 
-    /// Whether anything may be told of requests.
+    /// Whether requests are audited.
     pub fn is_audited(&self) -> bool {
         self.auditor.is_some()
     }
 
-    /// Whoever asks authorization webhooks.
+    /// The authorization webhooks.
     pub fn authorities(&self) -> Option<Arc<dyn Authorities>> {
         self.authorities.clone()
     }
@@ -229,7 +230,7 @@ impl Service {
         self.auditor.as_ref()
     }
 
-    /// Has `judge` ask what users may do, by the roles of this state, and webhooks answer what it cannot do without.
+    /// Has `judge` decide by the roles of this state, and asks the webhooks that it needs.
     pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
         let consulted = Consulted::default();
         loop {
@@ -240,7 +241,7 @@ impl Service {
         }
     }
 
-    /// The same without waiting: what is to be asked first, where anything is.
+    /// Like [`Self::judged`] without waiting: an error lists the webhook questions to ask first.
     pub fn judged_so_far<T>(
         &self,
         state: &State,
@@ -259,22 +260,22 @@ impl Service {
         &self.metrics
     }
 
-    /// Who decides whose turn it is, where requests wait for it.
+    /// Priority and fairness, if requests wait for their turn.
     pub fn fairness(&self) -> Option<&Arc<Fairness>> {
         self.flow.fairness()
     }
 
-    /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
+    /// A place among the requests that wait for a future version, so that one user cannot have thousands waiting.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         self.flow.wait(user)
     }
 
-    /// Has somebody who works for this server put what they count beside what it counts itself.
+    /// Lets another part of this server register metrics.
     pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
         self.metrics.with_registry(put);
     }
 
-    /// What is counted, as text.
+    /// All metrics as text.
     pub async fn metrics(&self) -> String {
         let (reading, mutating) = self.flow.in_progress();
         let log = self.engine.log().clone();
@@ -294,7 +295,7 @@ impl Service {
         text
     }
 
-    /// How long a watch lasts that says nothing of it, spread so that clients do not all come back at once.
+    /// The duration of a watch that names none, spread so that clients do not all reconnect at once.
     pub(crate) fn watch_time(&self) -> Duration {
         let least = self.watch_min.as_secs();
         Duration::from_secs(least + self.engine.stamp().seed % least.max(1))
@@ -309,12 +310,12 @@ impl Service {
         self.metrics.terminated(refusal.code());
     }
 
-    /// Counts how it was found out who asks, or not.
+    /// Counts the result of authentication.
     pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
         self.metrics.authenticated(found, time);
     }
 
-    /// How many watches are in progress.
+    /// The number of watches in progress.
     pub fn watches(&self) -> i64 {
         self.metrics.watches()
     }
@@ -324,7 +325,7 @@ impl Service {
         self.metrics.watching()
     }
 
-    /// Has everything converted that is not yet, so that the object can be shown in this version.
+    /// Converts the object if it is not yet converted, so that it can be shown in this version.
     pub(crate) async fn prepare(
         &self,
         kind: &Kind,
@@ -334,13 +335,13 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    /// A name for a request that has none.
+    /// An id for a request that has none.
     pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }
 
-/// What reads hold, as metrics.
+/// The memory that reads hold, as metrics.
 fn read_memory(told: ReadMemory) -> String {
     let rows = [
         ("bytes", "gauge", "", "Memory that reads hold", told.bytes),
@@ -357,12 +358,12 @@ fn read_memory(told: ReadMemory) -> String {
     rows.map(text).concat()
 }
 
-/// Does what belongs to one request; a panic in it becomes its refusal.
+/// Runs the work of one request; a panic in it becomes a refusal.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Refusal> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(panic.as_ref()))
 }
 
-/// What the client learns of a panic; the rest is for the log.
+/// The refusal that the client gets for a panic; the details are logged.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Places of which each user may hold a fair share, counted without a lock.
+//! Places for requests in progress, of which each user may hold a fair share, counted without a lock.
 //!
-//! As long as less than half of the places are taken, whoever comes gets one. Beyond that a user may hold no more than
-//! an equal share of all, so that nobody holds them all, however many requests one user makes. Users are counted in
-//! slots by a hash that strangers cannot know; two who meet in one slot share a share.
+//! While less than half of the places are taken, every request gets one. Beyond that a user may hold no more than an
+//! equal share of all, so that one user's requests cannot take them all. Users are counted in slots by a hash with a
+//! secret seed, so that clients cannot aim at another user's slot; two users in one slot have one share together.
 
 use holdfast_core::authz::User;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1024;
 
-/// A number of places; cloning gives the same ones.
+/// A number of places. Clones share the same ones.
 #[derive(Clone)]
 pub struct Shares {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// How many there are; zero for any number.
+    /// The number of places; zero for no limit.
     max: u64,
     taken: AtomicU64,
-    /// How many slots hold places.
+    /// The number of slots that hold places.
     active: AtomicU64,
     slots: Box<[AtomicU64]>,
-    /// What strangers cannot know.
+    /// The secret seed of the hash.
     seed: u64,
 }
 
-/// Places of one user, given back when this is dropped.
+/// Places of one user. Dropping it gives them back.
 pub struct Share {
     of: Arc<Inner>,
     slot: usize,
@@ -36,12 +36,12 @@ pub struct Share {
 }
 
 impl Shares {
-    /// So many places; any number, when it is zero.
+    /// `max` places; no limit if it is zero.
     pub fn new(max: u64) -> Shares {
         Shares::seeded(max, RandomState::new().hash_one(max))
     }
 
-    /// The same, with users in slots by this number, which must be a secret.
+    /// Like [`Shares::new`] with a given seed, which must be secret.
     pub fn seeded(max: u64, seed: u64) -> Shares {
         let slots = if max == 0 { 0 } else { SLOTS };
         let slots = (0..slots).map(|_| AtomicU64::new(0)).collect();
@@ -49,7 +49,7 @@ impl Shares {
         Shares { inner: Arc::new(inner) }
     }
 
-    /// Places for a user, unless there are none left for this one.
+    /// Takes places for a user, unless the user has its share or none are left.
     pub fn take(&self, user: &User, count: u64) -> Option<Share> {
         let of = self.inner.clone();
         let slot = of.slot(user);
@@ -71,7 +71,7 @@ impl Inner {
     }
 
     fn take(&self, slot: usize, count: u64) -> bool {
-        // Who holds nothing is not among those who share.
+        // A user that holds no place does not count as active.
         if count == 0 {
             return true;
         }
@@ -82,7 +82,7 @@ impl Inner {
         if before == 0 {
             active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
         }
-        // The next user's share is kept free, also while there is none.
+        // The share of one more user stays free even while there is no other.
         let share = (self.max / active.max(2)).max(1);
         if taken > self.max || (taken > self.max / 2 && before + count > share) {
             self.give_back(slot, count);
@@ -101,7 +101,7 @@ impl Inner {
 }
 
 impl Share {
-    /// Takes more places; false when there are none left for this user, who keeps the others.
+    /// Takes more places; false when the user can have no more, and then it keeps what it has.
     pub fn grow(&mut self, count: u64) -> bool {
         let grown = self.of.take(self.slot, count);
         if grown {
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Share {
 mod tests {
     use super::*;
 
-    /// How many places each user gets who asks for one until refused, in this order.
+    /// How many places each user gets that asks for one at a time until refused, in this order.
     fn greedy(max: u64, users: &[&str]) -> Vec<usize> {
         let shares = Shares::new(max);
         let mut held: Vec<Share> = Vec::new();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn nobody_holds_all_places() {
         assert_eq!(greedy(100, &["a"]), [50]);
-        // One who comes later finds a share, though the first one came before it and took what there was.
+        // A later user finds a share, though the first one took all that it could get.
         assert_eq!(greedy(100, &["a", "b", "a"]), [50, 50, 0]);
         assert_eq!(greedy(100, &["a", "b", "c"])[..2], [50, 50]);
         assert_eq!(greedy(3, &["a", "b"]), [1, 1]);
@@ -164,7 +164,7 @@ mod tests {
         for _ in 0..100 {
             held.extend(users.iter().filter_map(|user| shares.take(user, 1)));
         }
-        // Two may meet in a slot, and then share.
+        // Two users may fall into one slot, and then have one share.
         for user in &users {
             let slot = shares.inner.slot(user);
             assert!(held.iter().filter(|share| share.slot == slot).count() >= 10, "{}", user.name);

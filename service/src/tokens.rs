@@ -1,5 +1,4 @@
-//! Whose a token is, as far as it is asked through the API. Verifying belongs to authentication, which is the
-//! transport's.
+//! Verifying tokens for reviews made through the API. The transport's authentication implements it.
 
 use futures_util::future::BoxFuture;
 use holdfast_core::admission::Told;
@@ -7,10 +6,10 @@ use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use std::sync::Arc;
 
-/// Whoever authenticates requests by tokens.
+/// The part that authenticates requests by tokens.
 pub trait Tokens: Send + Sync + 'static {
-    /// Whose a token is, for one of these audiences, or for the server's own when none is named; or why it is nobody's.
-    /// What the token has to tell the client and the auditor is told.
+    /// The user of a token, for one of these audiences, or for the server's own if none is given; or why there is none.
+    /// `told` gets what the token's authenticator reports to the client and to audit.
     fn review<'a>(
         &'a self,
         state: &'a State,
@@ -20,17 +19,17 @@ pub trait Tokens: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Reviewed, String>>;
 }
 
-/// Whoever knows tokens that this server does not know itself.
+/// Verifies tokens that this server cannot verify itself.
 pub trait Elsewhere: Send + Sync + 'static {
-    /// Whose a token is; `None` where it is nobody's that they know, an error where it should be and is not.
+    /// The user of a token; `None` if the token is unknown, an error if it could not be verified.
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String])
     -> BoxFuture<'a, Result<Option<Reviewed>, String>>;
 }
 
-/// What is told of a token that is nobody's.
+/// The error for a token that no authenticator knows.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
-/// Whose a token is, and for which of the audiences that were asked about.
+/// The user of a token, and those of the requested audiences that the token is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviewed {
     pub user: Arc<User>,

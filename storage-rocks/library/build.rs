@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-/// What `.cargo/config.toml` sets `ROCKSDB_LIB_DIR` to. With any other value, or none, somebody else brings the library.
+/// The value of `ROCKSDB_LIB_DIR` in `.cargo/config.toml`. With any other value, or none, the library comes from
+/// elsewhere.
 const MARK: &str = "made-by-holdfast-rocksdb-library";
 
-/// What RocksDB's own build finds out about a Linux machine.
+/// What RocksDB's own build detects on a Linux machine.
 const DEFINES: [&str; 9] = [
     "HAVE_ALIGNED_NEW",
     "HAVE_UINT128_EXTENSION",
@@ -21,17 +22,17 @@ const DEFINES: [&str; 9] = [
 
 struct Unit {
     name: &'static str,
-    /// The unit has all files whose path begins with one of these, if no unit before it has them.
+    /// The unit has all files whose path begins with one of these and that no earlier unit has.
     prefixes: &'static [&'static str],
-    /// In these the bytes of every read and write are handled. The others steer, or run at a start, for a fork, or
-    /// never: they are compiled as the profile says of this crate, for size unless it is for `make dist`.
+    /// Whether the unit handles the bytes of every read and write. The other units control, or run at a start, for a
+    /// fork, or never: they are compiled with this crate's profile, for size except in `make dist`.
     is_fast: bool,
 }
 
-/// How the units are compiled in which the bytes of every read and write are handled.
+/// The optimization level of units that handle the bytes of every read and write.
 const FAST: &str = "2";
 
-/// Nothing that Holdfast calls, nor RocksDB's own database, needs what lies here.
+/// Files that neither Holdfast nor RocksDB's own database uses.
 const LEFT_OUT: [&str; 16] = [
     "tools/",
     "utilities/agg_merge/",
@@ -48,10 +49,10 @@ const LEFT_OUT: [&str; 16] = [
     "utilities/secondary_index/",
     "utilities/simulator_cache/",
     "utilities/sorted_run_builder/",
-    "util/build_version.cc", // `librocksdb-sys` brings this one ready, beside RocksDB's own folder.
+    "util/build_version.cc", // `librocksdb-sys` has this one ready, beside RocksDB's own folder.
 ];
 
-/// The files of one unit share one namespace, so no two of them may define the same name for themselves. The first takes
+/// The files of one unit share one namespace, so no two of them may define the same local name. The first unit takes
 /// longest, so it starts first.
 const UNITS: [Unit; 6] = [
     Unit { name: "db", prefixes: &["db/"], is_fast: false },
@@ -123,11 +124,11 @@ fn compiler(sources: &Path, optimization: &str) -> cc::Build {
     for include in ["rocksdb/include", "rocksdb", ""] {
         compiler.include(sources.join(include));
     }
-    // The checksums of the log are computed by the processor. Processors have had both since 2010.
+    // The processor computes the checksums of the log. Processors have had both instructions since 2010.
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
         compiler.flag("-msse4.2").flag("-mpclmul");
     }
-    // RocksDB's headers count on it.
+    // RocksDB's headers need it.
     compiler.flag("-include").flag("cstdint");
     compiler
 }

@@ -1,5 +1,5 @@
-//! What can be said of a folder and its log: RocksDB's errors as the engine knows them, and what the engine never hears
-//! of, because there is no log yet.
+//! Faults of a folder and its log: RocksDB's errors as faults of the engine, and those that occur before there is a
+//! log.
 
 use crate::whole::Making;
 use holdfast_core::event::{Damage, Offset, Record};
@@ -7,20 +7,20 @@ use holdfast_engine::Fault;
 use holdfast_engine::log::DamagedEvent;
 use std::path::{Path, PathBuf};
 
-/// Why a folder's log cannot be opened, made, copied or mended.
+/// Why a folder's log cannot be opened, made, copied or repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderFault {
-    /// Another command was making the log there.
+    /// Another command was making the log in that folder.
     #[error("{}", making.told(path))]
     Unfinished { making: Making, path: PathBuf },
-    /// A new log was to be made there.
+    /// A new log was to be made in a folder that is not empty.
     #[error("{} {why}, and nothing is added to what is there", path.display())]
     Occupied { path: PathBuf, why: &'static str },
     #[error("{} holds no Holdfast log", path.display())]
     NoLog { path: PathBuf },
     #[error("no import into {} was begun", path.display())]
     NotBegun { path: PathBuf },
-    /// Another process writes the log so often that no moment was found at which its files fit each other.
+    /// Another process changes the log so often that no consistent copy of its files could be made.
     #[error("the server changes the files of its log all the time: they cannot be copied beside it")]
     Restless,
     #[error("the data folder {path} is in use by {holder}: only one server may write to it")]
@@ -45,7 +45,7 @@ pub enum FolderDamage {
 }
 
 impl FolderDamage {
-    /// The damage in a folder that a fault tells of, if it tells of such.
+    /// The damage in a folder that a fault describes, if it does.
     pub fn of(fault: &Fault) -> Option<&FolderDamage> {
         match fault {
             Fault::Damaged(cause) => cause.downcast_ref(),
@@ -59,7 +59,7 @@ impl FolderDamage {
         }
     }
 
-    /// Whether nothing is damaged: a newer release wrote the event.
+    /// Whether nothing is damaged, but a newer release wrote the event.
     pub fn is_newer_format(&self) -> bool {
         matches!(self, Self::Event { event: DamagedEvent { damage: Damage::NewerFormat { .. }, .. }, .. })
     }
@@ -80,7 +80,7 @@ pub fn fault(operation: &'static str, error: rocksdb::Error) -> Fault {
     Fault::io(operation, error)
 }
 
-/// The same where a corruption is reported with the last event that could still be read.
+/// Like [`fault`]; a corruption is reported with the last event that could still be read.
 pub fn damage(operation: &'static str, folder: &Path, after: Offset, error: rocksdb::Error) -> Fault {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => {
@@ -96,14 +96,14 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
     Ok(record)
 }
 
-/// The same into a record that was read before.
+/// Decodes into a record that was used before.
 pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
     record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| {
         FolderDamage::Event { folder: folder.to_owned(), event: DamagedEvent { offset, damage } }.into()
     })
 }
 
-/// A record under another's key is as wrong as a flipped bit.
+/// A record under another event's key is as wrong as a flipped bit.
 fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
     if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
 }

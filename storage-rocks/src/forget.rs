@@ -1,9 +1,9 @@
-//! Lets go of old events: what a later one has replaced, up to a version.
+//! Lets go of old events: those that a later event up to a version has replaced.
 //!
-//! It goes through the events between where it was before and the new version, in their order and in pieces, so that
-//! it costs what happened since and not all of history, and holds no writer up. What an event replaced goes; so does
-//! the event of a deletion, for nothing refers to it: an object that comes again begins anew. What is left up to the
-//! version is one event for each object that was there at it, and the version's own event, which says when it was.
+//! It looks at the events between the last such version and the new one, in order and in pieces. So the cost depends on
+//! these events and not on all of history, and writers are not held up. A replaced event is removed. So is the event of
+//! a deletion, since nothing refers to it: an object that is made again has no link to it. Up to the version there
+//! remains one event for each object that existed at it, and the version's own event, which has the version's time.
 
 use crate::fault::{damage, fault};
 use crate::key::{self, BY_RESOURCE, EVENTS, FAMILIES, HISTORY, META, META_FORGOTTEN, META_OLDEST};
@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How many events are gone through at a time.
+/// How many events are looked at under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted once this part of what is in them was let go: then each byte is written a few times at most.
+/// Tables are compacted once one in so many of their bytes was let go: then each byte is rewritten a few times at most.
 const GARBAGE_PART: u64 = 4;
 
 /// What was let go since the log was opened.
@@ -25,7 +25,7 @@ const GARBAGE_PART: u64 = 4;
 pub struct LetGo {
     events: AtomicU64,
     bytes: AtomicU64,
-    /// One at a time: it goes through the log in order.
+    /// Held during a pass: the passes go through the log in order, one at a time.
     at_work: Mutex<()>,
 }
 
@@ -35,18 +35,18 @@ pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
     let through = log.with(|db, folder| {
         let through = through.min(last(db, folder)?);
         if through > oldest(db)? {
-            // First of all, so that nobody counts on what is about to go.
+            // Set first, so that no reader starts on versions that are about to go.
             db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
                 .map_err(|error| fault("note its beginning", error))?;
         }
-        // What was interrupted is finished, too.
+        // An interrupted pass is finished, too.
         oldest(db)
     })?;
     while log.with(|db, folder| piece(db, folder, through, let_go))? {}
     Ok(())
 }
 
-/// How far it has come, and how many bytes wait to be compacted.
+/// How far letting go has come, and how many bytes wait for compaction.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
     at: Offset,
@@ -73,7 +73,7 @@ impl Progress {
     }
 }
 
-/// Goes through the next events up to `through`; whether there may be more.
+/// Looks at the next events up to `through`. Returns whether there may be more.
 fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
     let mut progress = Progress::read(db)?;
     if progress.at >= through {
@@ -91,11 +91,11 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
         bytes += (size + 2 * object.len()) as u64;
         Ok(())
     };
-    // The one that it came to last time is looked at again: if it is a deletion, it goes now.
+    // The event reached last time is looked at again: a deletion that was kept then goes now.
     let start = key::offset(progress.at);
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(through.next()));
-    // These events are old: nobody else asks for them soon.
+    // These events are old, and are unlikely to be read again.
     bounds.fill_cache(false);
     for item in db.iterator_cf_opt(events, bounds, IteratorMode::From(&start, Direction::Forward)).take(PIECE) {
         let (offset, value) = item.map_err(|error| damage("read events", folder, progress.at, error))?;
@@ -122,14 +122,14 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
     }
     progress.garbage += bytes;
     progress.stage(db, &mut batch)?;
-    // Without a sync of its own: what a crash brings back is let go again.
+    // Not synced: events that a crash brings back are let go again.
     db.write(batch).map_err(|error| fault("let go of old events", error))?;
     let_go.events.fetch_add(gone, Ordering::Relaxed);
     let_go.bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(more)
 }
 
-/// What the log takes on the disk but for what only waits for compaction, and what was let go.
+/// The size of the log on the disk without what waits for compaction, and what was let go.
 pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
     let garbage = Progress::read(db)?.garbage;
     let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
@@ -151,7 +151,7 @@ fn tables(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// Gives the disk back what was let go, where that is worth it or `always`.
+/// Gives the disk room back, if that is worth the work, or `always`.
 pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     let progress = Progress::read(db)?;
     let worth_it = progress.garbage > tables(db)? / GARBAGE_PART;
@@ -159,7 +159,7 @@ pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
         return Ok(());
     }
     let mut options = CompactOptions::default();
-    // Beside what RocksDB compacts on its own account.
+    // May run beside RocksDB's own compactions.
     options.set_exclusive_manual_compaction(false);
     let through = key::offset(oldest(db)?.next());
     db.compact_range_cf_opt(family(db, EVENTS)?, None::<&[u8]>, Some(&through[..]), &options);

@@ -1,8 +1,9 @@
-//! A new log that begins with another's events up to a version, in time that does not grow with the log.
+//! Forks of a log: a new log that begins with another log's events up to a version, made in time that does not grow
+//! with the log.
 //!
-//! Tables are shared with the other log as hard links: they never change. What is younger than a table is copied, and
-//! then what came after the version is taken out, which costs what came after and no more. The folder is marked until
-//! all of it is durable.
+//! Tables never change, so they are shared with the other log as hard links. What is younger than the tables is copied.
+//! Then the events after the version are removed, which costs only as much as these. The folder is marked until all of
+//! it is durable.
 
 use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, check_owner, make_private};
@@ -21,35 +22,35 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// How often a copy beside a running server is tried: it must fall between two of the server's own changes of files.
+/// How often copying from a running server is tried: a copy must fall between two changes of the server's files.
 const TRIES_MAX: usize = 50;
 /// How many changes are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork on its way: a copy of the whole log until [`finish`](Fork::finish), and nothing at all when it is dropped.
+/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). Dropping it before removes it.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
-    /// The outermost folder that was made for it. One that was there before stays when the fork does not come about.
+    /// The outermost folder that was made for the fork. A folder that existed before stays even if the fork fails.
     made: Option<PathBuf>,
     finished: bool,
 }
 
-/// What came of a fork.
+/// A finished fork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
-    /// Of the new log.
+    /// The name of the new log.
     pub id: String,
-    /// The last event that it has in common with the other.
+    /// The last event that both logs have.
     pub version: Offset,
 }
 
 impl Fork {
-    /// Of a data folder on this machine, whether a server is running on it or not. Nothing is changed in it.
+    /// A fork of a data folder on this machine, whether a server runs on it or not. Nothing in that folder is changed.
     pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, FolderFault> {
         check_log(from)?;
         let source = from.join("log");
-        // The fork shares its tables, which their owner could still change.
+        // The fork shares tables with the other folder, whose owner could still change them.
         check_owner(from)?;
         check_entries(&source)?;
         Fork::make(to, from, |log| {
@@ -68,12 +69,12 @@ impl Fork {
         })
     }
 
-    /// Of a log that this process has open.
+    /// A fork of a log that this process has open.
     pub fn of_log(log: &RocksLog, to: &Path) -> Result<Fork, FolderFault> {
         Fork::make(to, log.told_as(), |into| {
             log.with(|db, _| {
                 let checkpoint = Checkpoint::new(db).map_err(|error| fault("make a checkpoint", error))?;
-                // What is in memory comes along as a copy of the write-ahead log: nothing is flushed for a fork.
+                // Data in memory is copied with the write-ahead log: nothing is flushed for a fork.
                 let made = checkpoint.create_checkpoint_with_log_size(into, u64::MAX);
                 made.map_err(|error| fault("make a checkpoint", error))
             })?;
@@ -86,7 +87,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // Of two that begin at the same time one is turned away here, and touches nothing of the other's.
+        // Of two forks that begin at the same time one is refused here, before it touches the other's files.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -95,7 +96,7 @@ impl Fork {
         Ok(fork)
     }
 
-    /// All of the other log, to find out which version is meant.
+    /// The whole other log, for finding the wanted version.
     pub fn log(&self) -> &dyn LogRead {
         self.rocks()
     }
@@ -107,12 +108,12 @@ impl Fork {
         }
     }
 
-    /// Takes out what came after the version, and makes a log of its own of it.
+    /// Removes the events after the version, and completes the new log.
     pub fn finish(mut self, at: Offset) -> Result<Forked, Fault> {
         let forked = self.rocks().with(|db, from| cut(db, from, at))?;
         let synced = File::open(self.folder.join("log")).and_then(|log| log.sync_all());
         synced.map_err(|error| Fault::io("write the fork", error))?;
-        // Closed before the mark goes: whoever sees it whole may open it.
+        // Closed before the mark is removed, since another process may open a folder without a mark.
         self.log = None;
         Making::Fork.unmark(&self.folder)?;
         self.finished = true;
@@ -126,7 +127,7 @@ impl Drop for Fork {
             return;
         }
         self.log = None;
-        // The mark stays if not all of it can be removed, and says what to do.
+        // If not all of it can be removed the mark stays, and its text says what to do.
         let _ = match &self.made {
             Some(made) => remove(&self.folder, made),
             None => empty(&self.folder),
@@ -134,7 +135,7 @@ impl Drop for Fork {
     }
 }
 
-/// Removes a folder, and those around it up to `outermost` that hold nothing else.
+/// Removes a folder, and the folders around it up to `outermost` that are empty then.
 fn remove(folder: &Path, outermost: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(folder)?;
     let mut around = folder.ancestors().skip(1).take_while(|around| around.starts_with(outermost));
@@ -152,9 +153,9 @@ fn empty(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Copies the files of a store between two of its changes. Nothing is deleted or begun anew without a note in the
-/// manifest or another name in the folder: where both are as before, the copy is what a crash at that moment had left.
-/// False where no try met such a moment.
+/// Copies the files of a store between two of its changes. RocksDB deletes or replaces no file without a note in the
+/// manifest or another name in the folder: where both are the same before and after, the copy equals what a crash at
+/// that moment would have left. False if no try was between changes.
 fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;
@@ -163,7 +164,7 @@ fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
         let unchanged = Listing::of(from)? == before;
         match copied {
             Ok(()) if unchanged => return Ok(true),
-            // A file that went away while it was copied is a change like others.
+            // A file that was removed during the copy is a change, too.
             Err(error) if unchanged || error.kind() != ErrorKind::NotFound => return Err(error),
             _ => std::fs::remove_dir_all(to)?,
         }
@@ -171,13 +172,13 @@ fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// The files that make a store.
+/// The files of a store.
 #[derive(PartialEq, Eq)]
 struct Listing {
     tables: BTreeSet<String>,
-    /// In the order in which they were written.
+    /// Write-ahead logs in the order in which they were written.
     write_ahead: BTreeSet<String>,
-    /// What `CURRENT` says, and how long the manifest is that it names.
+    /// The content of `CURRENT`, and the length of the manifest that it names.
     manifest: (String, u64),
 }
 
@@ -204,7 +205,7 @@ impl Listing {
             match std::fs::hard_link(&source, &target) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
-                // On another file system, or owned by somebody else.
+                // The file is on another file system, or another user owns it.
                 Err(_) => std::fs::copy(&source, &target).map(|_| ())?,
             }
         }
@@ -213,7 +214,8 @@ impl Listing {
         std::fs::copy(from.join(manifest), to.join(manifest))?;
         File::options().write(true).open(to.join(manifest))?.set_len(*length)?;
         std::fs::write(to.join("CURRENT"), current)?;
-        // Last, so that they hold all that the tables do not. The end of the newest may be torn, as after a crash.
+        // Write-ahead logs come last, so that they have everything that the tables do not. The end of the newest may be
+        // torn, as after a crash.
         for name in &self.write_ahead {
             std::fs::copy(from.join(name), to.join(name))?;
         }
@@ -221,7 +223,7 @@ impl Listing {
     }
 }
 
-/// Makes a log of its own of a copy: what came after the version goes, and it gets a name and a secret.
+/// Completes the new log in the copy: removes the events after the version, and sets the log's name and secret.
 fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
     let version = newest_up_to(db, folder, at)?;
     if version < last(db, folder)? {
@@ -234,7 +236,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
             batch.put_cf(meta, name, key::offset(version));
         }
     }
-    // What an interrupted letting go had left to do begins anew; there may be less to do here.
+    // An interrupted pass of letting go starts anew in the fork, which may have less to do.
     batch.delete_cf(meta, META_FORGOTTEN);
     let id = new_id()?;
     let origin = Origin { id: identity::read(db)?.id, version };
@@ -244,7 +246,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
     Ok(Forked { id, version })
 }
 
-/// The newest version up to the one asked for: where events were lost or let go there is none at the number itself.
+/// The newest existing version up to `at`, which itself may be lost or let go.
 fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(at.next()));
@@ -254,7 +256,7 @@ fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
     Ok(newest.max(oldest(db)?))
 }
 
-/// Removes every event after the version, and puts what is current back to it.
+/// Removes every event after the version, and points `current` back to the older events.
 fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
     let (current, history) = (family(db, CURRENT)?, family(db, HISTORY)?);
     let (events, by_resource) = (family(db, EVENTS)?, family(db, BY_RESOURCE)?);
@@ -285,12 +287,12 @@ fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
         }
         flush(db, &mut batch, PIECE)?;
     }
-    // No offset is as large as the end, so nothing is left behind it.
+    // No event has the end of this range as its offset.
     batch.delete_range_cf(events, key::offset(version.next()), key::offset(Offset(u64::MAX)));
     flush(db, &mut batch, 0)
 }
 
-/// Writes the batch when it has become long. Nothing need be durable before the fork is.
+/// Writes the batch if it is long. It need not be durable yet, since the fork is synced at its end.
 fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
     if batch.len() <= longest {
         return Ok(());
@@ -298,7 +300,7 @@ fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
     db.write(std::mem::take(batch)).map_err(|error| fault("take out later events", error))
 }
 
-/// Every resource that there are events of.
+/// Every resource that has events.
 fn resources(db: &DB, folder: &Path) -> Result<Vec<Vec<u8>>, Fault> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut entries = db.raw_iterator_cf(family(db, BY_RESOURCE)?);
@@ -313,7 +315,7 @@ fn resources(db: &DB, folder: &Path) -> Result<Vec<Vec<u8>>, Fault> {
     Ok(found)
 }
 
-/// The newest event of an object up to the version, unless it had been deleted by then.
+/// The newest event of an object up to the version, unless it is a deletion.
 fn newest(db: &DB, folder: &Path, object: &[u8], version: Offset) -> Result<Option<Offset>, Fault> {
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_lower_bound(key::versioned(object, Offset::ZERO));

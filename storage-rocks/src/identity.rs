@@ -1,4 +1,4 @@
-//! Which log this is among all logs, and of which one it is a fork.
+//! The log's name among all logs, and the log that it is a fork of.
 
 use crate::fault::fault;
 use crate::key::{self, META, META_ID, META_ORIGIN, META_SECRET};

@@ -10,15 +10,15 @@ use holdfast_engine::log::Identity;
 use holdfast_engine::{Append, Fault, Log, LogRead};
 use std::path::{Path, PathBuf};
 
-/// An import into a data folder, which nobody else can use until it is finished.
+/// An import into a data folder, which no other process can use until it is finished.
 pub struct Import {
     folder: PathBuf,
     log: RocksLog,
 }
 
 impl Import {
-    /// Begins in a folder that is new or empty, or goes on with an import that was begun. `identity` is what the
-    /// export says: the same log in another place.
+    /// Begins in a folder that is new or empty, or resumes an import. `identity` is the one in the export: it is the
+    /// same log in another place.
     pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, FolderFault> {
         let marked = Making::Import.is_marked(folder);
         if resume && !marked {
@@ -29,7 +29,7 @@ impl Import {
             check_new(folder)?;
         }
         make_private(folder)?;
-        // Two that begin at the same time meet at the lock.
+        // Of two imports that begin at the same time one is refused by the lock.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         let begun = log.identity()?;
@@ -51,17 +51,17 @@ impl Import {
         Ok(Import { folder: folder.to_owned(), log })
     }
 
-    /// The last event that is durable.
+    /// The last durable event.
     pub fn last(&self) -> Result<Offset, Fault> {
         self.log.last()
     }
 
-    /// Up to `limit` events that are durable, after `after`.
+    /// Up to `limit` durable events after `after`.
     pub fn scan(&self, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         self.log.scan(None, after, limit)
     }
 
-    /// Makes the events durable. They may leave gaps, which the export has accounted for.
+    /// Makes the events durable. They may have gaps, which the export has reported.
     pub fn append(&self, records: &[Record]) -> Result<(), FolderFault> {
         match self.log.append(records)? {
             Append::Appended => Ok(()),
@@ -71,7 +71,7 @@ impl Import {
         }
     }
 
-    /// All is there.
+    /// Completes the import.
     pub fn finish(self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         self.log.note(oldest, repaired)?;
         Making::Import.unmark(&self.folder)

@@ -6,7 +6,7 @@
 //! | `current` | `/registry/RESOURCE/KEY` | offset of its newest event | while the object exists |
 //! | `history` | `/registry/RESOURCE/KEY`, 0, offset | a mark, see [`Mark`] | as its event |
 //! | `by_resource` | resource, 0, offset | `KEY` | as its event |
-//! | `meta` | a word | see [`META_FORMAT`] | for ever |
+//! | `meta` | a word | see [`META_FORMAT`] and the following | for ever |
 //!
 //! Byte order is logical order: offsets sort by value, and the events of one key or resource are neighbours.
 
@@ -21,23 +21,24 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 
 /// In `meta`: the folder's format version, one byte.
 pub const META_FORMAT: &[u8] = b"format";
-/// In `meta`: random bytes that the log was born with, for what only this cluster may sign.
+/// In `meta`: random bytes, made with the log, from which keys of this cluster are derived.
 pub const META_SECRET: &[u8] = b"secret";
-/// In `meta`: from this offset on everything is there, as a key of `events`.
+/// In `meta`: from this offset on all events are there, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
-/// In `meta`: how far letting go has come, an offset, and the bytes that await compaction, both as eight bytes.
+/// In `meta`: the offset up to which old events were let go, and the bytes that wait for compaction, both as eight
+/// bytes.
 pub const META_FORGOTTEN: &[u8] = b"forgotten";
 /// In `meta`: the log's name among all logs, a random UUID in its usual form.
 pub const META_ID: &[u8] = b"id";
-/// In `meta`: of which log this one is a fork: the version, as a key of `events`, and behind it the other's id.
+/// In `meta`: the log that this one is a fork of: the version as a key of `events`, followed by the other log's name.
 pub const META_ORIGIN: &[u8] = b"origin";
-/// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it have been told of.
+/// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it were reported.
 pub const META_REPAIRED: &[u8] = b"repaired";
 
-/// What a row of `history` says of its event.
+/// What a row of `history` says about its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing, as rows were written at first: the event itself tells.
+    /// Nothing, in rows of early releases: the event has to be read.
     Untold,
     Put,
     Delete,
@@ -81,7 +82,7 @@ pub fn object(resource: &str, key: &str) -> Vec<u8> {
     [PREFIX, "/", resource, "/", key].concat().into_bytes()
 }
 
-/// A name, a zero byte, an offset: for `history` and `by_resource`. Names hold no zero byte.
+/// A name, a zero byte and an offset: for `history` and `by_resource`. Names contain no zero byte.
 pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 9);
     key.extend_from_slice(name);
@@ -90,7 +91,7 @@ pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
     key
 }
 
-/// Behind the last key that [`versioned`] makes of a name.
+/// A key after all that [`versioned`] makes of a name.
 pub fn behind(name: &[u8]) -> Vec<u8> {
     let mut key = name.to_vec();
     key.push(1);

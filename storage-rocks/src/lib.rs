@@ -2,7 +2,7 @@
 //!
 //! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
 
-// Has no names, but the library that `rocksdb` is linked with.
+// The crate has no items; using it links the RocksDB library for `rocksdb`.
 use holdfast_rocksdb_library as _;
 
 mod fault;

@@ -1,4 +1,4 @@
-//! One server a data folder: the lock says by whom the folder is held.
+//! The lock of a data folder, which allows one server at a time; it contains the name of its holder.
 
 use crate::fault::FolderFault;
 use crate::folder::make_private;
@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Held as long as it lives, by the operating system: a crash releases it.
+/// Held until it is dropped. The operating system releases it after a crash.
 pub struct FolderLock {
     file: File,
 }
@@ -41,7 +41,7 @@ impl FolderLock {
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| write!(file, "process {} ({name})", std::process::id()));
-        // A full disk must not keep a server from starting: the name in the lock is a courtesy.
+        // The holder's name in the lock file is only for people: a full disk must not keep a server from starting.
         if let Err(error) = written
             && error.kind() != std::io::ErrorKind::StorageFull
         {
@@ -51,7 +51,7 @@ impl FolderLock {
     }
 }
 
-/// A folder that one server uses which keeps no log in it, and leaves nothing there. Held as long as it lives.
+/// Exclusive lock on the data folder of a server whose log is in memory. Makes no file; released on drop.
 pub struct FolderInUse(File);
 
 impl FolderInUse {
@@ -69,14 +69,15 @@ impl FolderInUse {
 }
 
 impl Drop for FolderInUse {
-    /// As for [`FolderLock`].
+    /// Unlocked explicitly, for the same reason as [`FolderLock`].
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
 }
 
 impl Drop for FolderLock {
-    /// Closing alone would not do: a child that is being started holds a copy of the file until it runs its program.
+    /// Closing the file is not enough: a child process that is being started holds a copy of it until it runs its
+    /// program.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }

@@ -1,4 +1,4 @@
-//! The writing side: one synced write a batch, and what a start reads.
+//! The writing side: one synced write for each batch, and the reads of a start.
 
 use crate::fault::{FolderDamage, FolderFault, damage, fault, record, record_again};
 use crate::folder::{check_entries, close, make_private};
@@ -24,27 +24,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-/// The folder's format that this release writes.
+/// The folder format that this release writes.
 const FORMAT: u8 = 1;
-/// What must fit on the disk again before writes are taken after it was full.
+/// How much must fit on the disk before writes are accepted again after it was full.
 const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
-/// From so many events on a scan is of a whole log, or of much of it.
+/// A scan of at least this many events reads ahead.
 const LONG_SCAN: usize = 1024;
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// So many events are rather passed over than sought behind.
+/// Within this many events stepping is cheaper than seeking.
 const NEAR_EVENTS: usize = 16;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// What faults name: the folder, or the one that it is becoming a copy of.
+    /// The folder that faults name: this one, or the one that it is being copied from.
     told_as: PathBuf,
     /// `None` only between closing and opening again.
     db: RwLock<Option<DB>>,
     durability: Durability,
     let_go: LetGo,
     room: Room,
-    /// Whether RocksDB compacts tables of events of its own accord.
+    /// Whether RocksDB compacts tables of events by itself.
     compacts: AtomicBool,
     _lock: FolderLock,
 }
@@ -52,19 +52,19 @@ pub struct RocksLog {
 /// What an append waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// The disk: what was acknowledged survives a power cut.
+    /// The disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system: enough for a folder that goes away with its process.
+    /// The operating system: enough for a folder that is removed with its process.
     Unsynced,
 }
 
 impl RocksLog {
-    /// Opens the log in `folder`, making both when they are not there.
+    /// Opens the log in `folder`, and makes both if they do not exist.
     pub fn open(folder: &Path) -> Result<RocksLog, FolderFault> {
         RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }
 
-    /// The same, where appends may wait for less than the disk, and room may be kept aside.
+    /// Like [`RocksLog::open`], with a choice of durability and of the reserve.
     pub fn open_with(folder: &Path, durability: Durability, reserve: Reserve) -> Result<RocksLog, FolderFault> {
         make_private(folder)?;
         crate::whole::check_whole(folder)?;
@@ -75,7 +75,7 @@ impl RocksLog {
         Ok(log)
     }
 
-    /// Makes the name and the secret of a log that is new, or was left without by an older release or an import.
+    /// Makes the name and the secret of a log that has none: a new one, or one of an older release or an import.
     fn complete(&self) -> Result<(), Fault> {
         if self.identity()?.id.is_none() {
             self.name(&Identity { id: Some(new_id()?), origin: None })?;
@@ -89,7 +89,7 @@ impl RocksLog {
         Ok(())
     }
 
-    /// Opens a log that gets its name otherwise.
+    /// Opens a log whose name is set by the caller.
     pub(crate) fn open_unnamed(folder: &Path, told_as: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
         RocksLog::open_reserving(folder, told_as, lock, Reserve::AsItIs)
     }
@@ -100,7 +100,7 @@ impl RocksLog {
         check_entries(&log)?;
         close(&log);
         let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
-        // What a crash has left in write-ahead logs is written to tables.
+        // Opening writes the events in write-ahead logs to tables, which needs room.
         room.take_to_open(write_ahead_bytes(&log));
         let db = open_with_reserve(folder, told_as, &room)?;
         Ok(RocksLog {
@@ -130,18 +130,17 @@ impl RocksLog {
         &self.let_go
     }
 
-    /// Does something with the store, which cannot be closed meanwhile: nothing that takes long.
+    /// Runs short work on the store, which cannot be closed meanwhile.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&DB, &Path) -> Result<T, Fault>) -> Result<T, Fault> {
         work(&*self.db()?, &self.told_as)
     }
 
-    /// How the disk under it stands.
+    /// The state of the disk under the log.
     pub fn standing(&self) -> Standing {
         self.room.standing()
     }
 
-    /// Has tables of events compacted when RocksDB sees fit, or only when it is told to: a compaction may take more room
-    /// than there is.
+    /// Allows or stops automatic compaction of tables of events, which may take more room than there is.
     pub(crate) fn let_compact(&self, compacts: bool) -> Result<(), Fault> {
         if self.compacts.swap(compacts, Ordering::Relaxed) == compacts {
             return Ok(());
@@ -155,7 +154,7 @@ impl RocksLog {
         })
     }
 
-    /// Stays as it is for as long as work [with](Self::with) the store is under way.
+    /// Whether automatic compaction is on. It does not change during work [with](Self::with) the store.
     pub(crate) fn compacts(&self) -> bool {
         self.compacts.load(Ordering::Relaxed)
     }
@@ -174,7 +173,7 @@ impl RocksLog {
         options
     }
 
-    /// Notes from where on everything is there, and up to where gaps have been told of.
+    /// Notes the offset from which on all events are there, and the offset up to which gaps were reported.
     pub(crate) fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         let db = self.db()?;
         let meta = family(&db, META)?;
@@ -244,7 +243,7 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
     FAMILIES.iter().map(|name| ColumnFamilyDescriptor::new(*name, family_options())).collect()
 }
 
-/// Opens the store, if need be with all the room that is kept aside.
+/// Opens the store, and uses the whole reserve if that is needed.
 fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room) -> Result<DB, Fault> {
     match open(folder, told_as) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
@@ -257,7 +256,7 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room) -> Result<DB, F
 
 fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
     let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors()).map_err(|error| {
-        // What a newer release has added keeps it from being opened, too.
+        // A store of a newer release cannot be opened either, which needs another message.
         let why = newer(folder, told_as);
         why.unwrap_or_else(|| damage("open", told_as, last_readable(folder), error))
     })?;
@@ -268,7 +267,7 @@ fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
     Ok(db)
 }
 
-/// Whether the folder's format is noted; one that this release cannot read is a fault.
+/// Whether the folder's format is set; a format that this release cannot read is a fault.
 pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     match db.get_cf(family(db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
         None => Ok(false),
@@ -284,13 +283,13 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Up to which offset gaps are the work of `holdfast log repair`.
+/// The offset up to which gaps were left by `holdfast log repair`.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }
 
-/// From which offset on everything is there.
+/// The offset from which on all events are there.
 pub(crate) fn oldest(db: &DB) -> Result<Offset, Fault> {
     let found = db.get_cf(family(db, META)?, META_OLDEST).map_err(|error| fault("read its beginning", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
@@ -311,7 +310,7 @@ fn last_readable(folder: &Path) -> Offset {
     db.ok().and_then(|db| last(&db, folder).ok()).unwrap_or(Offset::ZERO)
 }
 
-/// The complaint about a store that a newer release wrote.
+/// The fault of a store that a newer release wrote, if it is one.
 fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
     let mut options = options();
     options.create_if_missing(false);
@@ -319,7 +318,7 @@ fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
     db.ok().and_then(|db| check_format(&db, told_as).err())
 }
 
-/// Whether the store opens as a server would open it, with nothing changed.
+/// Whether the store can be opened as a server would open it; nothing is changed.
 pub(crate) fn check(folder: &Path) -> bool {
     let mut options = options();
     options.create_if_missing(false);
@@ -332,7 +331,7 @@ pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fau
     })
 }
 
-/// Puts a record and all that points at it into the batch.
+/// Puts a record and its index entries into the batch.
 pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<(), Fault> {
     let offset = record.offset();
     let object = key::object(&record.resource, &record.key);
@@ -347,7 +346,7 @@ pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<
     Ok(())
 }
 
-/// The last offset in the log, even where its event was let go: no offset is given out twice.
+/// The last offset in the log, even if its event was let go: no offset is given out twice.
 pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
     let last = match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
         None => Offset::ZERO,
@@ -365,7 +364,7 @@ pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Reco
     }
 }
 
-/// Neighbours are read ahead of time, and what is read once does not push out what is read often.
+/// Options of a long scan: blocks are read ahead, and do not displace frequently read ones from the cache.
 fn reading_on() -> ReadOptions {
     let mut reading = ReadOptions::default();
     reading.set_readahead_size(READ_AHEAD_BYTES);
@@ -373,7 +372,7 @@ fn reading_on() -> ReadOptions {
     reading
 }
 
-/// Visits the records after `after`, all in the same room.
+/// Visits the records after `after`; all are decoded into the same record.
 pub(crate) fn each(
     db: &DB,
     folder: &Path,
@@ -433,7 +432,7 @@ pub(crate) fn scan(
     Ok(found)
 }
 
-/// Visits the newest record of every object that exists.
+/// Visits the newest record of every existing object.
 pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
     let mut offsets = Vec::new();
     for item in db.iterator_cf(family(db, CURRENT)?, IteratorMode::Start) {
@@ -547,7 +546,7 @@ impl LogRead for RocksLog {
     }
 }
 
-/// Nobody else appends to it: the folder is locked.
+/// No other process appends to it, because the folder is locked.
 impl Log for RocksLog {
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let db = self.db()?;
@@ -582,7 +581,7 @@ impl Log for RocksLog {
     fn is_short_of_room(&self) -> bool {
         let is_little = self.room.is_little();
         if !is_little {
-            // It is tried again with the next look, and reads are somewhat slower until then.
+            // If this fails, the next look tries again; until then reads are somewhat slower.
             let _ = self.let_compact(true);
         }
         is_little
@@ -595,11 +594,11 @@ impl Log for RocksLog {
     fn recover(&self) -> Result<(), Fault> {
         self.room.take_now(self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64);
         probe(&self.folder)?;
-        // A compaction could go on for long, and the store cannot be closed meanwhile.
+        // A compaction could run for long, and the store cannot be closed meanwhile.
         self.db()?.cancel_all_background_work(false);
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // RocksDB refuses writes after a failed one until it is opened again; opening also settles
-        // whether the batch that failed is there or not.
+        // After a failed write RocksDB refuses writes until it is opened again. Opening also decides whether the failed
+        // batch is stored or not.
         *db = None;
         self.compacts.store(true, Ordering::Relaxed);
         *db = Some(open_with_reserve(&self.folder, &self.told_as, &self.room)?);
@@ -607,14 +606,14 @@ impl Log for RocksLog {
     }
 }
 
-/// What opening a log again may have to write to tables.
+/// The bytes of write-ahead logs that opening the log again may have to write to tables.
 fn write_ahead_bytes(log: &Path) -> u64 {
     let logs = std::fs::read_dir(log).into_iter().flatten().flatten();
     let logs = logs.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
     logs.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Whether the disk takes a few megabytes again.
+/// Whether the disk accepts a few megabytes again.
 fn probe(folder: &Path) -> Result<(), Fault> {
     let path = folder.join("probe");
     let tried = std::fs::File::create(&path).and_then(|mut file| {

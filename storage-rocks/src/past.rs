@@ -1,4 +1,5 @@
-//! What was there at a version, read from the index of versions: no time for what happened since, or to other objects.
+//! The state at a version, read from the index of versions: the cost does not grow with later events or with other
+//! objects.
 
 use crate::fault::damage;
 use crate::key::{self, BY_RESOURCE, HISTORY, Mark};
@@ -10,11 +11,11 @@ use rocksdb::{DB, DBRawIterator, ReadOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How many versions of one object are stepped over before the next object, or the right version, is sought: a step is
-/// far cheaper than a search, and most objects have few versions.
+/// How many versions of one object are stepped over before seeking the next object or the right version. A step is far
+/// cheaper than a seek, and most objects have few versions.
 const STEPS_MAX: usize = 8;
-/// How many events of a resource are stepped over before those of the objects that are asked for are looked up instead: a
-/// watcher that was away for a moment has few to step over.
+/// How many events of a resource are stepped over before the wanted objects' own events are looked up instead. A
+/// watcher that was disconnected briefly has few to step over.
 const LOOKS_MAX: usize = 1024;
 
 /// The newest event on the object up to a version, unless it is a deletion.
@@ -59,8 +60,8 @@ pub fn as_of(
     Ok(())
 }
 
-/// See [`LogRead::changes`](holdfast_engine::LogRead::changes): from the index of a resource's events where few came since,
-/// and of the objects' own versions where others' are between them.
+/// See [`LogRead::changes`](holdfast_engine::LogRead::changes). Uses the index of the resource's events if there are
+/// few since, else the versions of each object.
 pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     if asked.after >= asked.until {
         return Ok(Changed { offsets: Vec::new(), through: asked.until });
@@ -70,7 +71,7 @@ pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<
     if is_enough { Ok(near) } else { of_objects(db, folder, asked, limit) }
 }
 
-/// The first of a resource's events, as far as few others are stepped over.
+/// The first wanted ones of the resource's events, after stepping over a bounded number of others.
 fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     let name = asked.resource.as_bytes();
     let mut bounds = ReadOptions::default();
@@ -97,7 +98,7 @@ fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<
     Ok(found)
 }
 
-/// The first events on the objects, from their versions.
+/// The first events on the wanted objects, found in their versions.
 fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     let start = key::object(asked.resource, asked.prefix);
     let mut bounds = ReadOptions::default();
@@ -126,7 +127,8 @@ fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<C
     Ok(first.changed(asked.until))
 }
 
-/// The newest of an object's rows up to a version. The iterator stands on the first one, and then behind the last.
+/// The newest row of an object up to a version. The iterator is at the object's first row before, and after its last
+/// row afterwards.
 fn newest_of(
     rows: &mut DBRawIterator,
     folder: &Path,
@@ -163,10 +165,10 @@ fn present(db: &DB, folder: &Path, offset: Offset, mark: Mark) -> Result<Option<
     Ok(there.then_some(offset))
 }
 
-/// An object's name, one of its events, and what the row says of it.
+/// An object's name, the offset of one of its events, and the row's mark.
 type Row<'a> = (&'a [u8], Offset, Mark);
 
-/// The row that the iterator stands on.
+/// The row at the iterator.
 fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<Row<'a>>, Fault> {
     let Some((entry, mark)) = rows.item() else {
         let ended = rows.status().map_err(|error| damage("read a history", folder, Offset::ZERO, error));
@@ -176,14 +178,14 @@ fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<Row<'a>>, Fa
     Ok(Some((name, offset, Mark::parse(mark))))
 }
 
-/// Behind all versions of the object, and before every other one.
+/// A key after all versions of the object, and before every other object.
 fn behind(object: &[u8]) -> Vec<u8> {
     let mut end = object.to_vec();
     end.push(1);
     end
 }
 
-/// The first key behind all that begin with `start`, which holds no byte 255.
+/// The first key after all that begin with `start`, whose last byte must not be 255.
 fn end_of(mut start: Vec<u8>) -> Vec<u8> {
     if let Some(last) = start.last_mut() {
         *last += 1;

@@ -1,4 +1,4 @@
-//! Reading a log beside the server that writes it: for the commands that look at a data folder.
+//! Reading a log while its server writes it: for commands that look at a data folder.
 
 use crate::fault::{FolderFault, fault};
 use crate::log::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct LogReader {
     folder: PathBuf,
     db: DB,
-    /// RocksDB keeps a follower's own notes here.
+    /// RocksDB keeps a secondary's own files here.
     _notes: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ impl LogReader {
             .map_err(|error| Fault::io("make a temporary folder", error))?;
         let mut options = options();
         options.create_if_missing(false);
-        // A follower keeps all files open, for the writer may remove one that it still reads.
+        // A secondary keeps all files open, because the writer may remove one that is still being read.
         options.set_max_open_files(-1);
         let db = DB::open_cf_descriptors_as_secondary(&options, &path, &notes.path().to_owned(), descriptors())
             .map_err(|error| fault("open for reading", error))?;
@@ -40,13 +40,13 @@ impl LogReader {
         Ok(LogReader { folder: folder.to_owned(), db, _notes: notes })
     }
 
-    /// Takes in what the server has written since.
+    /// Reads what the server has written since.
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }
 }
 
-/// The log as it was when it was opened or last caught up with.
+/// The log as of opening it, or of the last catching up.
 impl LogRead for LogReader {
     fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)
@@ -124,7 +124,7 @@ mod tests {
     fn a_reader_beside_the_writer_sees_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = RocksLog::open(folder.path()).expect("a log");
-        // Names that begin alike, in one resource and in one whose name begins alike.
+        // Keys with a common prefix, in one resource, and in another whose name has a common prefix.
         let names = [("pods", "a/b"), ("pods", "a/bc"), ("pods", "a/b"), ("podspecs", "a/b"), ("pods", "a/b")];
         let records: Vec<Record> =
             (1..).zip(names).map(|(offset, (resource, key))| put(offset, resource, key)).collect();

@@ -1,9 +1,9 @@
-//! Gives back the room of what was let go on a disk that has little room to work in.
+//! Gives back the disk room of events that were let go, on a disk with little room to work in.
 //!
-//! A compaction writes what is left of tables before it removes them, and may need as much room as all of them. So what
-//! needs none comes first: what is in memory is written, which lets write-ahead logs go, and tables in which nothing is
-//! left are dropped whole. Then tables of which little is left are written again, a few at a time; and only where there is
-//! room for all are they compacted.
+//! A compaction writes what is left of tables before it removes them, and may need as much room as all of them. So the
+//! steps that need no room come first: memory is flushed to tables, which removes write-ahead logs, and tables with no
+//! events left are dropped whole. Then tables with few events left are rewritten, a few at a time. All tables are
+//! compacted only if there is room for that.
 
 use crate::fault::fault;
 use crate::forget::Progress;
@@ -15,13 +15,14 @@ use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Tables are compacted where so many bytes of them were let go: what is less is not worth the work.
+/// The bytes let go from which on tables are compacted; fewer are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// Written again are tables of which at most so many eighths are left: those first that give back most for the work.
+/// The tables to rewrite are those of which at most so many eighths are left; the first pass takes those that give back
+/// most for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
-/// So much is written again at a time.
+/// How many bytes are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
-/// How long a compaction that is under way is waited for.
+/// How long a running compaction is waited for.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS: usize = 100;
 
@@ -30,12 +31,13 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         log.with(flush)?;
         log.room().tell();
     }
-    // What is written again is in the newest level until the old tables are gone, which nobody may compact meanwhile.
+    // Rewritten events are in the newest level until the old tables are gone. A compaction in between could move them
+    // into a table that is then dropped.
     log.let_compact(false)?;
     if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
         return Ok(());
     }
-    // What lets go of an event is durable before the event is gone.
+    // The writes that let an event go are made durable before the event's table is dropped.
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
     log.room().tell();
@@ -46,7 +48,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         }
     }
     let (taken, garbage) = log.with(|db, _| Ok((taken(db)?, garbage_of(db)?)))?;
-    // As much as will be left is written before the old tables go.
+    // A compaction writes as much as will be left before the old tables go.
     if garbage >= WORTH_BYTES && log.room().is_there(taken.saturating_sub(garbage)) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
@@ -54,7 +56,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Waits until no table is being compacted; false where that takes long.
+/// Waits until no table is being compacted; false if that takes long.
 fn becomes_still(log: &RocksLog) -> bool {
     for _ in 0..WAITS {
         if is_still(log) {
@@ -72,7 +74,7 @@ fn is_still(log: &RocksLog) -> bool {
     running.is_ok_and(|running| running.unwrap_or(0) == 0)
 }
 
-/// A flush of all families lets go of the write-ahead logs that are behind them.
+/// Flushes all column families, which removes the write-ahead logs before that point.
 fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
     for name in FAMILIES {
         db.flush_cf(family(db, name)?).map_err(|error| fault("write tables", error))?;
@@ -84,7 +86,7 @@ fn garbage_of(db: &DB) -> Result<u64, Fault> {
     Ok(Progress::read(db)?.garbage)
 }
 
-/// What the tables take that a compaction would write again.
+/// The bytes of the tables that a compaction would rewrite.
 fn taken(db: &DB) -> Result<u64, Fault> {
     let mut bytes = 0;
     for name in [EVENTS, HISTORY, BY_RESOURCE, CURRENT] {
@@ -94,14 +96,15 @@ fn taken(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// A table of old events that no other one below the newest lies over or under: what is deleted in it is nowhere else.
+/// A table of old events whose range overlaps no other table below the newest level. So dropping it deletes its events
+/// completely.
 struct Table {
     start: Vec<u8>,
     end: Vec<u8>,
     bytes: u64,
 }
 
-/// Tables of events, of those levels in which they are in order.
+/// The tables of events that overlap no other one, in all levels but the newest.
 fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     let files: Vec<LiveFile> = db.live_files().map_err(|error| fault("list its tables", error))?;
     let events: Vec<_> = files.into_iter().filter(|file| file.column_family_name == EVENTS && file.level > 0).collect();
@@ -113,7 +116,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     let mut overlaps = false;
     for (start, end, bytes) in ranges {
         if reaches.as_ref().is_some_and(|reaches| *reaches >= start) {
-            // Neither of the two stands alone.
+            // Neither of two overlapping tables is usable.
             if !overlaps {
                 tables.pop();
             }
@@ -127,7 +130,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     Ok(tables)
 }
 
-/// How many bytes of a table's events are still there, as far as the bound.
+/// How many bytes of the table's events are left; `None` if they exceed `most`.
 fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
     let mut reading = ReadOptions::default();
     let mut end = table.end.clone();
@@ -149,7 +152,8 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.
+/// Drops the tables without events left. Returns whether it dropped any: then other tables may no longer overlap, and
+/// can be dropped too.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {
@@ -164,10 +168,10 @@ fn drop_empty(db: &DB) -> Result<bool, Fault> {
     Ok(dropped > 0)
 }
 
-/// Writes what is left of the next tables again, and drops them; whether there may be more of them. `looked_at` is the
-/// end of those that it has come to.
+/// Rewrites the events left in the next tables, and drops these tables. Returns whether there may be more. `looked_at`
+/// is the end of the last table looked at.
 fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -> Result<bool, Fault> {
-    // The store may have been opened anew.
+    // The store was opened anew meanwhile, which allows compactions again.
     if log.compacts() {
         return Ok(false);
     }
@@ -196,8 +200,8 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
     if dropped.is_empty() || !log.room().is_there(copied) {
         return Ok(more);
     }
-    // Written to a table of the newest level, which is not dropped, before the old ones go; nothing is lost until then, so
-    // that no write-ahead log need have it.
+    // The events are flushed to a table of the newest level, which is never dropped here, before the old tables go.
+    // Until then the old tables have them, so they need no write-ahead log.
     let mut writing = WriteOptions::default();
     writing.disable_wal(true);
     db.write_opt(batch, &writing).map_err(|error| fault("write old events again", error))?;
@@ -209,7 +213,7 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
     Ok(more)
 }
 
-/// Whether no event of a table is newer than what may be let go.
+/// Whether all events of a table are old enough to be let go.
 fn is_old(db: &DB, table: &Table) -> Result<bool, Fault> {
     Ok(key::parse_offset(&table.end).unwrap_or(Offset(u64::MAX)) <= oldest(db)?)
 }
@@ -219,7 +223,7 @@ fn drop_table(db: &DB, table: &Table) -> Result<(), Fault> {
     dropped.map_err(|error| fault("drop a table", error))
 }
 
-/// What is gone does not wait for a compaction any more.
+/// Subtracts bytes that no longer wait for a compaction.
 fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
     let mut progress = Progress::read(db)?;
     progress.garbage = progress.garbage.saturating_sub(bytes);
@@ -239,7 +243,7 @@ mod tests {
     const BYTES: usize = 200_000;
 
     fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
-        // Nothing that a compression makes smaller.
+        // Bytes that compression cannot shrink.
         let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let noise = std::iter::repeat_with(|| {
             seed ^= seed << 13;
@@ -277,7 +281,7 @@ mod tests {
         for batch in made.chunks(10) {
             log.append(batch).expect("appended");
         }
-        // Of the objects' first third all are deleted, of the second third two in three, and of the last third none.
+        // All objects of the first third are deleted, two in three of the second third, and none of the last.
         let third = OBJECTS / 3;
         let gone = (1..=third).chain((third + 1..2 * third).filter(|key| key % 3 > 0));
         let deleted: Vec<Record> = gone.zip(OBJECTS + 1..).map(|(key, offset)| record(offset, key, key, 100)).collect();
@@ -288,7 +292,7 @@ mod tests {
         let before = log.with(|db, _| taken(db)).expect("its size");
         let is_there = |log: &RocksLog| assert!(found(log) == expected, "what is current is there, and as it was");
 
-        // Without room for a compaction, as far as tables can be dropped or written again.
+        // Without room for a compaction: only dropping and rewriting tables.
         log.let_compact(false).expect("stopped");
         assert!(becomes_still(&log));
         while log.with(|db, _| drop_empty(db)).expect("dropped") {}

@@ -1,8 +1,8 @@
-//! The way out of damage: a new store from all that can still be read of the old one.
+//! Repairing a damaged log: a new store is made from all that can still be read of the old one.
 //!
-//! Every record vouches for itself by its checksum, so the old store is read without trusting anything else: what
-//! does not check is left behind. An object whose newest event is among that goes back to its last intact
-//! version, as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
+//! Every record has a checksum, so nothing else of the old store needs to be trusted: records that do not match theirs
+//! are left behind. If the newest event of an object is among these, the object's last intact version is written again
+//! as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
@@ -19,20 +19,20 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBat
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What was put right, or could not be.
+/// One thing that the repair did, or could not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
-    /// The object is as it was at `intact`, again.
+    /// The object has the content of version `intact` again.
     PutBack { object: String, damaged: Offset, intact: Offset },
-    /// No version of the object could be read: it is gone.
+    /// No version of the object could be read: the object is lost.
     Lost { object: String, damaged: Offset },
-    /// An old version of an object, or one of an object that is deleted.
+    /// An old version of an object, or a version of a deleted one, is lost.
     Forgotten { object: String, damaged: Offset },
-    /// Nothing is left of the event, not even what it was about.
+    /// The event could not be read, and its object is unknown.
     Unknown { damaged: Offset },
-    /// The end of the store could not be read: events behind this one, if there were any, are lost.
+    /// The end of the store could not be read: later events, if there were any, are lost.
     End { after: Offset },
-    /// Where the old store is.
+    /// The folder of the old store.
     Kept { folder: PathBuf },
 }
 
@@ -57,13 +57,14 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// Versions that may have been given out and lost are never given out again: the log goes on this far behind them.
+/// The log continues this far after the last readable version, so that versions which were given out and lost are not
+/// given out again.
 const GAP: u64 = 1000;
 /// How many records are written at a time.
 const PIECE: usize = 1000;
 
-/// Repairs the log of a data folder that no server uses. An intact log is left as it is. `values` opens and keeps what is
-/// written once more.
+/// Repairs the log of a data folder that no server uses. An intact log is left unchanged. `values` decrypts and
+/// encrypts the records that are written again.
 pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Repair>, FolderFault> {
     crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
@@ -92,7 +93,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     Ok(repairs)
 }
 
-/// Opens a store however damaged, without changing what can be read of it.
+/// Opens a store however damaged it is, without changing what can be read of it.
 fn open_distrustful(path: &Path) -> Result<DB, Fault> {
     let mut options = options();
     options.create_if_missing(false);
@@ -102,9 +103,9 @@ fn open_distrustful(path: &Path) -> Result<DB, Fault> {
         .map_err(|error| fault("open even for repair; restore the folder from a backup", error))
 }
 
-/// What is wrong with a store.
+/// The damage of a store.
 struct Found {
-    /// Offsets of damaged and missing events, with the object where that is known.
+    /// Offsets of damaged and missing events, with the object where it is known.
     damaged: BTreeMap<Offset, Option<String>>,
     last: Offset,
 }
@@ -114,18 +115,18 @@ impl Found {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
         let repaired = crate::log::repaired(db).unwrap_or(Offset::ZERO);
-        // What was let go is not missed, either.
+        // Events that were let go are not missing.
         let repaired = repaired.max(crate::log::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
-            // Offsets are dense, but for gaps that an earlier repair left.
+            // Offsets have no gaps, except those that an earlier repair left.
             if offset > repaired {
                 damaged.extend((last.max(repaired).0 + 1..offset.0).map(|missing| (Offset(missing), None)));
             }
             last = offset;
             match record(folder, offset, bytes) {
                 Ok(_) => {}
-                // What this release cannot read is not damaged.
+                // A record of a newer release is not damaged.
                 Err(newer) if is_of_newer_release(bytes) => return Err(newer),
                 Err(_) => {
                     damaged.insert(offset, None);
@@ -147,7 +148,7 @@ impl Found {
         Ok(Found { damaged, last })
     }
 
-    /// Writes a store of all intact events, and new ones for the objects that go back.
+    /// Writes a store with all intact events, and new events for the objects that go back to an intact version.
     fn rebuild(
         &self,
         old: &DB,
@@ -201,7 +202,7 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        // It is the same log: it keeps its name and its secret, and what was let go is no more there than before.
+        // It is the same log: it keeps its name, its secret, and the record of what was let go.
         let mut batch = WriteBatch::default();
         let meta = family(&new, META)?;
         for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {
@@ -215,7 +216,7 @@ impl Found {
     }
 }
 
-/// Whether the record says so, and is otherwise as it was written.
+/// Whether the record has a newer format, and is intact.
 fn is_of_newer_release(bytes: &[u8]) -> bool {
     let mut readable = bytes.to_vec();
     matches!(Record::decode_record(bytes), Err(Damage::NewerFormat { .. })) && {
@@ -224,7 +225,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
     }
 }
 
-/// The same object once more, under a new version.
+/// The same object in a new event.
 fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =
@@ -246,11 +247,11 @@ fn write(db: &DB, piece: &mut Vec<Record>) -> Result<(), Fault> {
     for record in piece.drain(..) {
         stage(db, &mut batch, &record)?;
     }
-    // The format is noted when the new store is first opened.
+    // The format is written when the new store is first opened.
     db.write_opt(batch, &synced()).map_err(|error| fault("write the new store", error))
 }
 
-/// Visits every entry that can be reached. Events in a block that cannot be read at all are stepped over.
+/// Visits every entry that can be read. A block of events that cannot be read is skipped.
 fn each(db: &DB, name: &str, mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
     let end = match db.iterator_cf(family(db, name)?, IteratorMode::End).next() {
         Some(Ok((key, _))) if name == EVENTS => key::parse_offset(&key).unwrap_or_default(),
@@ -259,7 +260,7 @@ fn each(db: &DB, name: &str, mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), F
     let mut from: Vec<u8> = Vec::new();
     loop {
         let mut distrust = ReadOptions::default();
-        // Records check themselves; a block with one flipped bit still holds all the others.
+        // Records have checksums of their own; a block with one flipped bit still has all other records.
         distrust.set_verify_checksums(false);
         let mut reached = key::parse_offset(&from).unwrap_or_default();
         let mut failed = false;

@@ -1,8 +1,8 @@
-//! Room on the disk under the log: how much there is, and how much is kept aside.
+//! Room on the disk under the log: how much there is, and how much is kept in reserve.
 //!
-//! A file holds room that nobody else gets, and is made when the log is opened. While the disk has little room left, most
-//! writes are refused, and the file is made smaller, step by step, for what goes through all the same: deletes, the
-//! letting go of history, and the opening of the log after a crash. It becomes larger again with the room that there is.
+//! The reserve is a file that occupies room, made when the log is opened. While the disk has little room left, most
+//! writes are refused. The file shrinks step by step for the writes that are accepted all the same: deletes, letting
+//! history go, and opening the log after a crash. It grows again when there is room.
 
 use holdfast_files::check;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -15,32 +15,32 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const NAME: &str = "reserve";
-/// What is in memory when the room becomes little has yet to be written to tables.
+/// Below this much free room most writes are refused: data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// On a small disk the mark is this part of it.
+/// On a small disk the limit is the disk's size divided by this.
 const MARK_PART: u64 = 8;
-/// The file takes at most this part of the room that there is when it is made.
+/// The reserve takes at most the free room divided by this when it is made.
 const RESERVE_PART: u64 = 4;
-/// Or so much, where a start finds less: room may come.
+/// But at least this much, where a start finds less free room: room may become free later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
-/// The file becomes smaller by a multiple of this.
+/// The reserve shrinks by a multiple of this.
 const STEP_BYTES: u64 = 1 << 20;
-/// This part of it is kept for the opening of the log after a crash, which nothing goes on without.
+/// The reserve divided by this is only for opening the log after a crash, without which the server cannot start.
 const LAST_PART: u64 = 4;
-/// What each write takes beside its bytes, and the disk's own notes of it.
+/// What each write takes beside its bytes, for the file system's own data.
 const WRITE_BYTES: u64 = 4096;
-/// A write comes to the write-ahead log, and later to a table.
+/// A write goes to the write-ahead log, and later to a table.
 const COPIES: u64 = 2;
-/// The disk is looked at again after so many bytes, however much room there was.
+/// The disk is looked at again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// A write that makes room waits so long, in such steps, for room that is being made.
+/// How long, and how often, a write that makes room waits for room that is being made.
 const WAIT: Duration = Duration::from_millis(100);
 const WAITS: usize = 30;
 
-/// How much room is kept aside.
+/// The size of the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
-    /// What an earlier server has kept aside. Writes are refused when nothing is left at all.
+    /// The size that an earlier server left. Writes are refused only when no room is left at all.
     AsItIs,
     Bytes(u64),
 }
@@ -48,7 +48,7 @@ pub enum Reserve {
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,
-    /// Zero where writes go on until nothing is left.
+    /// Zero if writes are accepted until no room is left.
     wanted: u64,
     mark: u64,
     reserve: Mutex<u64>,
@@ -56,16 +56,16 @@ pub struct Room {
     free: AtomicU64,
     /// Bytes that may still be written before the disk is looked at again.
     unlooked: AtomicI64,
-    /// Room was made.
+    /// Notified when room was made.
     made: Condvar,
 }
 
-/// How a disk stands.
+/// The state of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
-    /// Most writes are refused below this.
+    /// Below this much free room most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
 }
@@ -105,7 +105,7 @@ impl Room {
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little }
     }
 
-    /// Why there is too little room for a write of so many bytes that does not make room; nothing if there is enough.
+    /// Why there is too little room for a write of `bytes` that does not make room; `None` if there is enough.
     pub fn lacks(&self, bytes: u64) -> Option<String> {
         if self.wanted == 0 {
             return None;
@@ -128,14 +128,14 @@ impl Room {
         })
     }
 
-    /// Whether there is little room now.
+    /// Whether the disk has little room now.
     pub fn is_little(&self) -> bool {
         self.settle(0);
         self.is_little.load(Ordering::Relaxed)
     }
 
-    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is more than that, the file becomes
-    /// larger first.
+    /// Looks at the disk: does a write that costs this much leave enough? If there is more room than that, the reserve
+    /// grows first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;
@@ -143,9 +143,10 @@ impl Room {
         let mut reserve = self.reserve();
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
-        // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
+        // Leaving this state needs somewhat more room than entering it, so that it does not change with each write.
         let enough = self.mark.saturating_add(self.mark / 2).saturating_add(cost);
-        // What there is beyond that is kept aside first, and what the next start needs before writes go on.
+        // Room beyond that goes to the reserve first, and writes are accepted again only once the reserve has what the
+        // next start needs.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
         let mut is_little = match was_little {
@@ -162,8 +163,8 @@ impl Room {
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Sees to it that so many bytes can be written, with room of the file where that is needed. Waits a little for room
-    /// that somebody makes; false where there is none.
+    /// Makes room for a write of `bytes`, from the reserve if needed. Waits a little for room that is being made; false
+    /// if there is none.
     pub fn take(&self, bytes: u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         let mut reserve = self.reserve();
@@ -176,23 +177,23 @@ impl Room {
         false
     }
 
-    /// Whether so much is there beside what is kept aside, and enough for the writes that come meanwhile.
+    /// Whether there is this much free room beside the reserve, and enough for other writes meanwhile.
     pub fn is_there(&self, bytes: u64) -> bool {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// The same at once.
+    /// Like [`Self::take`] for a known cost, without waiting.
     pub fn take_now(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }
 
-    /// The same for the opening of the log, which may have all that there is.
+    /// Like [`Self::take_now`] for opening the log, which may use the whole reserve.
     pub fn take_to_open(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, 0)
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // With room for what is in memory, too, as long as there is some.
+        // With room for data in memory, too, if there is any.
         let wanted = cost.saturating_add(self.mark);
         let free = self.look();
         if free < wanted && *reserve > last {
@@ -203,7 +204,7 @@ impl Room {
         self.look() >= cost
     }
 
-    /// Tells those who wait that room was made.
+    /// Wakes the writes that wait for room.
     pub fn tell(&self) {
         self.made.notify_all();
     }
@@ -238,7 +239,7 @@ impl Room {
     }
 }
 
-/// Makes a file of so many bytes that the disk has room for.
+/// Makes a file that occupies `bytes` on the disk.
 fn fill(path: &Path, bytes: u64) -> Result<()> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -250,7 +251,7 @@ fn fill(path: &Path, bytes: u64) -> Result<()> {
     match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
         Err(error) if is_full(&error.into()) => Err(error.into()),
-        // Where a file system cannot promise room, it is written.
+        // A file system that cannot allocate room in advance: the file is written instead.
         Err(_) => write_over(&mut file, bytes),
     }
 }
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
         assert_eq!(room.lacks(1000), None);
 
-        // A write larger than what there is finds that out, and takes what is kept aside.
+        // A write larger than the free room looks at the disk first, and finds too little.
         let huge = standing.free_bytes;
         let why = room.lacks(huge).expect("too little");
         assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");
@@ -294,7 +295,7 @@ mod tests {
         room.settle(0);
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
-        // Another one goes on with what is there, and one without a reserve removes it.
+        // Another server keeps the reserve that is there, and one without a reserve removes it.
         let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
         Room::open(folder.path(), Reserve::Bytes(0)).expect("room");

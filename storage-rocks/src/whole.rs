@@ -1,4 +1,4 @@
-//! A data folder that is being made is marked until it is whole, so that nobody takes a part of a log for a log.
+//! The mark on a data folder whose log is being made, so that no process takes an incomplete log for a whole one.
 
 use crate::fault::FolderFault;
 use holdfast_engine::Fault;
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What is making the log of a folder.
+/// The command that makes the log of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Making {
     Import,
@@ -16,7 +16,7 @@ pub enum Making {
 impl Making {
     const ALL: [Making; 2] = [Making::Import, Making::Fork];
 
-    /// The file that is in the folder as long as it is not finished.
+    /// The file that marks the folder until it is finished.
     fn marker(self) -> &'static str {
         match self {
             Self::Import => "import-in-progress",
@@ -42,7 +42,7 @@ impl Making {
         folder.join(self.marker()).exists()
     }
 
-    /// Durable before anything of the log is, so that no crash leaves a part of it that looks whole.
+    /// The mark is durable before any part of the log is, so that no crash leaves an incomplete log without a mark.
     pub(crate) fn mark(self, folder: &Path) -> Result<(), Fault> {
         let marked = (|| {
             std::fs::write(folder.join(self.marker()), self.text())?;
@@ -52,7 +52,7 @@ impl Making {
         marked.map_err(|error| Fault::io("mark the folder as unfinished", error))
     }
 
-    /// The last step: from now on it is a log like any other.
+    /// Removes the mark, as the last step: from now on the log is like any other.
     pub(crate) fn unmark(self, folder: &Path) -> Result<(), Fault> {
         let removed = std::fs::remove_file(folder.join(self.marker())).and_then(|()| File::open(folder)?.sync_all());
         removed.map_err(|error| Fault::io("take the mark off the folder", error))
@@ -65,7 +65,7 @@ pub fn check_whole(folder: &Path) -> Result<(), FolderFault> {
     Err(FolderFault::Unfinished { making, path: folder.to_owned() })
 }
 
-/// Refuses a folder that holds anything.
+/// Refuses a folder that is not empty.
 pub fn check_new(folder: &Path) -> Result<(), FolderFault> {
     let refused = |why| Err(FolderFault::Occupied { path: folder.to_owned(), why });
     match std::fs::read_dir(folder) {
@@ -79,7 +79,7 @@ pub fn check_new(folder: &Path) -> Result<(), FolderFault> {
     }
 }
 
-/// Refuses a folder that holds no log.
+/// Refuses a folder without a log.
 pub fn check_log(folder: &Path) -> Result<(), FolderFault> {
     check_whole(folder)?;
     match File::open(folder.join("log").join("CURRENT")) {

@@ -2,20 +2,21 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// What such a header holds.
+/// The content of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearer<'a> {
     Token(&'a str),
-    /// Spaces stand where the token should begin: there is none, which few mean.
+    /// Extra spaces before the token: it is ignored, which few clients intend.
     Misplaced,
     Nothing,
 }
 
-/// What the holder of a misplaced token is told.
+/// The warning for a client with a misplaced token.
 pub const MISPLACED: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// Stands for a token that is no text. It is nobody's, and yet a credential: who shows one is not nobody in particular.
+/// Stands for a token that is no text. It is invalid, but still a credential: such a request must not count as
+/// anonymous.
 const NO_TEXT: &str = "\u{fffd}";
 
 impl<'a> Bearer<'a> {

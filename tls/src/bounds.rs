@@ -1,50 +1,52 @@
-//! What those who connect can hold of this server at most, and for how long.
+//! The most that connections can hold of this server, and for how long.
 //!
-//! The table in docs/SECURITY.md says which test holds which bound.
+//! The table in docs/SECURITY.md says which test checks which bound.
 
 use std::time::Duration;
 
-/// Bounds of connections. Kubernetes has an option for the streams alone; the others are far above what a cluster uses.
+/// Bounds of connections. Kubernetes has an option only for the streams; the other bounds are far above what a cluster
+/// uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// All of them, from the moment that they are accepted.
+    /// The most connections, counted from their acceptance on.
     pub connections_max: usize,
-    /// So many are kept for those of nobody: whoever has not said yet who it is, the page, and probes.
+    /// How many of these are reserved for connections without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// How many of nobody may come from one address; then the newest takes the place of the oldest.
+    /// The most such connections from one address; beyond that the newest replaces the oldest.
     pub strangers_of_one_max: usize,
-    /// How many one user may have.
+    /// The most connections of one user.
     pub connections_of_user_max: usize,
-    /// Handshakes that are worked on at once; the others wait for their turn, and half of these are one address's at most.
-    /// A turn is a step, which what has come from the client suffices for: nobody keeps it by being slow.
+    /// The most handshakes in progress at once. The others wait for their turn, and one address has half of the turns
+    /// at most. A turn is one step of a handshake, for which the client's bytes have already arrived, so a slow client
+    /// does not keep it.
     pub handshakes_max: usize,
-    /// How long a client may take to say something, and then to shake hands once it is its turn.
+    /// How long a client may take to send its first byte, and then to finish the handshake once it is its turn.
     pub handshake: Duration,
-    /// How long it may take to send the head of a request, or to begin with HTTP/2.
+    /// How long a client may take to send the head of a request, or to begin HTTP/2.
     pub head: Duration,
-    /// How many bytes the head of a request may have.
+    /// The most bytes in the head of a request.
     pub head_bytes_max: u32,
-    /// Requests in progress on one HTTP/2 connection.
+    /// The most requests in progress on one HTTP/2 connection.
     pub streams_max: u32,
     /// How long an HTTP/2 connection may be open without a request.
     pub idle: Duration,
-    /// How often an HTTP/2 client is asked whether it is there, and how long it has to say so.
+    /// How often an HTTP/2 client is pinged, and how long it may take to answer.
     pub ping_period: Duration,
     pub pong: Duration,
-    /// How long a client may leave an answer unread.
+    /// How long a client may leave a response unread.
     pub unread: Duration,
 }
 
-/// An HTTP/2 client may have this many requests in progress on one connection.
+/// The default number of requests in progress on one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 250;
 
-/// Handshakes that are worked on at once: so many that no core waits, and so few that others do not wait for them.
+/// The most handshakes in progress: enough to use all cores, and few enough that other work does not wait for them.
 pub const HANDSHAKES_MAX: usize = 32;
-/// The memory that one connection may take before its first request has said which user it is.
+/// The memory that one connection may take before its first request has identified the user.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// As many connections as the limit of open files leaves, an eighth of which the log and others need, and as a quarter of
-/// the memory holds.
+/// The number of connections that the limit of open files allows, less an eighth for the log and other files, and that
+/// fit into a quarter of the memory.
 pub fn connections_within(files: u64, memory: u64) -> usize {
     let files = files - (files / 8).max(256).min(files);
     let fit = files.min(memory / 4 / CONNECTION_BYTES).max(64);
@@ -52,7 +54,7 @@ pub fn connections_within(files: u64, memory: u64) -> usize {
 }
 
 impl Bounds {
-    /// The bounds that follow from that of all connections.
+    /// The bounds that follow from the number of all connections.
     pub fn of_connections(connections_max: usize) -> Bounds {
         let half = (connections_max / 2).max(1);
         Bounds {

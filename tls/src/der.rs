@@ -1,22 +1,22 @@
-//! The outermost layer of DER: where an element ends, and what is in it.
+//! Parsing the outermost layer of DER: the end of an element, and its content.
 
 pub const INTEGER: u8 = 0x02;
 pub const OCTET_STRING: u8 = 0x04;
 pub const OBJECT_IDENTIFIER: u8 = 0x06;
 pub const BIT_STRING: u8 = 0x03;
 pub const SEQUENCE: u8 = 0x30;
-/// The first element that is told by a number alone.
+/// The tag of the first context-specific element.
 pub const CONTEXT_0: u8 = 0xa0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element<'a> {
     pub tag: u8,
     pub content: &'a [u8],
-    /// The element with its tag and length.
+    /// The element including its tag and length.
     pub whole: &'a [u8],
 }
 
-/// The elements that stand one after the other, up to the first that is broken.
+/// The elements one after another, up to the first malformed one.
 pub fn elements(mut rest: &[u8]) -> impl Iterator<Item = Element<'_>> {
     std::iter::from_fn(move || {
         let (element, behind) = split(rest)?;
@@ -25,7 +25,7 @@ pub fn elements(mut rest: &[u8]) -> impl Iterator<Item = Element<'_>> {
     })
 }
 
-/// What is in a sequence that is all there is.
+/// The content of a sequence that is the whole input.
 pub fn sequence(bytes: &[u8]) -> Option<&[u8]> {
     match split(bytes)? {
         (Element { tag: SEQUENCE, content, .. }, []) => Some(content),
@@ -47,7 +47,7 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element { tag, content, whole: &bytes[..bytes.len() - rest.len()] }, rest))
 }
 
-/// An element of these parts.
+/// An element with this content.
 pub fn made(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let digits = length.to_be_bytes();

@@ -1,11 +1,11 @@
-//! A proxy in front of a server: it names the user in headers, which only its certificate makes worth anything.
+//! A proxy in front of a server: it names the user in headers, which count only because of the proxy's certificate.
 
 use crate::peer::authenticated;
 use holdfast_core::authz::User;
 use http::{HeaderMap, HeaderValue};
 use std::borrow::Cow;
 
-/// In which headers a proxy names the user.
+/// The headers in which a proxy names the user.
 #[derive(Debug, Clone, Default)]
 pub struct RequestHeaders {
     pub usernames: Vec<String>,
@@ -15,7 +15,7 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Takes away what a client may have said about itself.
+    /// Removes such headers that a client sent itself.
     pub fn clear(&self, headers: &mut HeaderMap) {
         for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
             headers.remove(name.as_str());
@@ -27,7 +27,7 @@ impl RequestHeaders {
         said.iter().for_each(|name| drop(headers.remove(name)));
     }
 
-    /// Whom a proxy speaks for, if it names anybody.
+    /// The user that a proxy names, if it names one.
     pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
@@ -50,13 +50,13 @@ impl RequestHeaders {
     }
 }
 
-/// What a header says. Whatever is no text in it stays visible: a name that was passed over would have somebody else
-/// be meant.
+/// The text of a header. Bytes that are no text become replacement characters: if a name were skipped instead, the
+/// request could run as another user.
 pub fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
-/// Undoes percent-encoding; a malformed escape stays as it is.
+/// Decodes percent-encoding; a malformed escape stays as it is.
 pub fn decode(text: &str) -> Cow<'_, str> {
     decoded(text, |out| {
         out.push(b'%');
@@ -65,7 +65,7 @@ pub fn decode(text: &str) -> Cow<'_, str> {
     .unwrap_or_default()
 }
 
-/// Undoes percent-encoding of a key of `extra`: with a malformed escape in it, all of it stays as it is.
+/// Decodes percent-encoding in a key of `extra`; with a malformed escape the whole key stays as it is.
 pub fn decode_key(text: &str) -> String {
     decoded(text, |_| None).map_or_else(|| text.to_owned(), Cow::into_owned)
 }

@@ -1,8 +1,9 @@
-//! Who is connected: how many connections an address and a user have, and whose turn it is to shake hands.
+//! Connections: how many each address and each user has, and the turns of handshakes.
 //!
-//! A connection is nobody's until a request on it says whose it is. Those of nobody are counted by address, and where
-//! there is no room the newest takes the place of the oldest: whoever says soon who it is keeps its place. Those of users
-//! are counted by user; where users have all that is theirs, the one with the most gives way to those with fewer.
+//! A connection is anonymous until a request on it has identified its user. Anonymous connections are counted by
+//! address. Where there is no room, the newest replaces the oldest, so that clients which identify themselves soon keep
+//! their place. Identified connections are counted by user. When users have all the connections that they may, the user
+//! with the most gives way to those with fewer.
 
 mod count;
 #[cfg(test)]
@@ -16,13 +17,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-/// Who is connected.
+/// The connections of a server.
 pub struct Guests {
     pub bounds: Bounds,
     count: Mutex<Count>,
 }
 
-/// One connection's place. Dropping it leaves.
+/// The place of one connection. Dropping it frees the place.
 pub struct Place {
     guests: Arc<Guests>,
     address: IpAddr,
@@ -30,16 +31,16 @@ pub struct Place {
     user: OnceLock<Arc<str>>,
 }
 
-/// Why a connection cannot be a user's.
+/// Why a connection cannot be counted as a user's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The user has as many as a user may have.
+    /// The user has as many connections as one user may have.
     User { most: usize },
-    /// All users together have what is theirs.
+    /// All users together have all the connections for users.
     All { most: usize },
 }
 
-/// What ends a connection whose place another one takes.
+/// Ends a connection whose place another one takes.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
 impl Guests {
@@ -47,14 +48,14 @@ impl Guests {
         Arc::new(Guests { bounds, count: Mutex::default() })
     }
 
-    /// A place for a connection that is about to shake hands; `None` where users have them all.
+    /// A place for a connection that is about to shake hands; `None` if users have all places.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let address = neighbourhood(address);
         let mut count = self.lock();
         let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
             Some(address)
         } else if count.connections >= self.bounds.connections_max {
-            // Where one address has most of them, it gives way first.
+            // The address with the most anonymous connections gives way first.
             match count.largest() {
                 Some(largest) => Some(largest),
                 None => {
@@ -76,7 +77,7 @@ impl Guests {
         Some(Place { guests: self.clone(), address, number, user: OnceLock::new() })
     }
 
-    /// What is counted, in Prometheus' text form.
+    /// Metrics in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let (count, bounds) = (self.lock(), &self.bounds);
         let mut text = String::new();
@@ -136,7 +137,7 @@ impl Guests {
 }
 
 impl Place {
-    /// Says what ends the connection, should another one take its place.
+    /// Sets what ends the connection if another one takes its place.
     pub fn gives_way_by(&self, give_way: impl FnOnce() + Send + 'static) {
         let give_way: GiveWay = Box::new(give_way);
         let lost = self.guests.lock().gives_way_by(self.address, self.number, self.user.get(), give_way);
@@ -145,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Ready once it is this connection's turn to do a step of its handshake.
+    /// Ready once this connection may do a step of its handshake.
     pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut count = self.guests.lock();
         count.ask(self.address, self.number, context.waker());
@@ -156,7 +157,7 @@ impl Place {
         if has_turn { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Gives the turn to who waits for it, after a step.
+    /// Passes the turn on after a step.
     pub fn end_turn(&self) {
         let mut count = self.guests.lock();
         count.end_turn(self.address, self.number);
@@ -165,8 +166,7 @@ impl Place {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Counts the connection as the user's whose request was the first on it. Members of `system:masters` have a place
-    /// whatever there is.
+    /// Counts the connection as the user's of its first request. Members of `system:masters` always have a place.
     pub fn belongs_to(&self, user: &User) -> Result<(), Full> {
         if self.user.get().is_some() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Place {
             };
             gives_way = count.take_newest(&largest);
         }
-        // Nothing is counted of a connection that lost its place to another one: it is about to be closed.
+        // A connection that has lost its place is about to be closed, and is no longer counted.
         if let Some(user) = count.identify(self.address, self.number, name, is_privileged) {
             _ = self.user.set(user);
         }
@@ -213,7 +213,7 @@ impl Drop for Place {
     }
 }
 
-/// Whoever has one IPv6 address has the 2^64 around it.
+/// The network of an address: the owner of one IPv6 address has the 2^64 around it.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

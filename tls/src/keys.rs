@@ -1,7 +1,7 @@
-//! Private keys as people have them, and certificates that go with them.
+//! Private keys in their various formats, and the certificates that belong to them.
 //!
-//! The same key may be written as PKCS #1 (`RSA PRIVATE KEY`), as SEC 1 (`EC PRIVATE KEY`, which openssl puts behind
-//! `EC PARAMETERS`) or as PKCS #8 (`PRIVATE KEY`); libraries that work with keys want the last.
+//! The same key may be written as PKCS #1 (`RSA PRIVATE KEY`), as SEC 1 (`EC PRIVATE KEY`, which openssl writes after
+//! `EC PARAMETERS`) or as PKCS #8 (`PRIVATE KEY`); libraries that use keys want the last.
 
 use crate::der::{self, BIT_STRING, CONTEXT_0, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
 use rustls::crypto::CryptoProvider;
@@ -23,12 +23,12 @@ pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// The same, as PKCS #8.
+/// The first private key in a PEM text, as PKCS #8.
 pub fn private_key_in_pkcs8(pem: &[u8]) -> Result<PrivatePkcs8KeyDer<'static>, String> {
     in_pkcs8(&private_key(pem)?)
 }
 
-/// A key as PKCS #8.
+/// Converts a key to PKCS #8.
 pub fn in_pkcs8(key: &PrivateKeyDer) -> Result<PrivatePkcs8KeyDer<'static>, String> {
     match key {
         PrivateKeyDer::Pkcs8(key) => Ok(key.clone_key()),
@@ -48,7 +48,7 @@ fn wrapped(algorithm: &[u8], parameters: &[u8], key: &[u8]) -> PrivatePkcs8KeyDe
     der::made(SEQUENCE, &[&version, &algorithm, &der::made(OCTET_STRING, &[key])]).into()
 }
 
-/// What a public key is of.
+/// The kind of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Rsa,
@@ -59,7 +59,7 @@ pub enum Kind {
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
-/// A public key as a SubjectPublicKeyInfo. RSA comes as in PKCS #1, a point of a curve as it is.
+/// A public key as a SubjectPublicKeyInfo. An RSA key is given as PKCS #1, a curve's point as it is.
 pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
     let (algorithm, parameters) = match kind {
         Kind::Rsa => (RSA, NULL.to_vec()),
@@ -71,14 +71,14 @@ pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
     der::made(SEQUENCE, &[&algorithm, &der::made(BIT_STRING, &[&[0], key])])
 }
 
-/// The curve that a key in SEC 1 names.
+/// The curve that a SEC 1 key names.
 fn curve(key: &[u8]) -> Option<&[u8]> {
     let parameters = der::elements(der::sequence(key)?).find(|element| element.tag == CONTEXT_0)?;
     let curve = der::elements(parameters.content).next()?;
     (curve.tag == OBJECT_IDENTIFIER).then_some(curve.whole)
 }
 
-/// A chain of certificates with the key of its first one, for TLS. Certificates of every version will do.
+/// A certificate chain with the key of its first certificate, for TLS. Certificates of every version are accepted.
 pub fn certified(
     provider: &CryptoProvider,
     chain: Vec<CertificateDer<'static>>,

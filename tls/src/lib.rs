@@ -1,8 +1,7 @@
-//! Who is at the other end of a connection: certificates, keys and proofs, as clients and servers of every component
-//! share them.
+//! The other end of a connection: certificates, keys and proofs, for the clients and servers of every component.
 //!
-//! [`server`] makes the TLS side of a server from files and follows them, [`peer`] says whom a client's certificate
-//! stands for, [`front_proxy`] whom a proxy speaks for, and [`bounds`] how many may connect.
+//! [`server`] makes the TLS side of a server from files and follows them, [`peer`] identifies a client by its
+//! certificate, [`front_proxy`] reads the user that a proxy names, and [`bounds`] limits connections.
 
 pub mod bearer;
 pub mod bounds;

@@ -1,4 +1,4 @@
-//! Certificates made here.
+//! Makes certificates.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, Error, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
@@ -6,7 +6,7 @@ use rcgen::{
 use std::net::IpAddr;
 use time::{Duration, OffsetDateTime};
 
-/// How long a certificate is good that somebody has to renew.
+/// The validity of a certificate that has to be renewed.
 pub const CERTIFICATE_DAYS: i64 = 365;
 
 /// A certificate and its key, in PEM.
@@ -15,7 +15,7 @@ pub struct Made {
     pub key: String,
 }
 
-/// A server's certificate that nobody but itself vouches for.
+/// A self-signed server certificate.
 pub fn self_signed(name: &str, names: &[String], addresses: &[IpAddr]) -> Result<Made, Error> {
     let key = KeyPair::generate()?;
     let mut params = params(name, CERTIFICATE_DAYS);
@@ -24,19 +24,19 @@ pub fn self_signed(name: &str, names: &[String], addresses: &[IpAddr]) -> Result
     Ok(Made { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// What every certificate has: a name, and a time in which it is good.
+/// The parameters of every certificate: a name and a validity.
 pub fn params(name: &str, days: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // Clocks differ a little between machines.
+    // The clocks of machines differ a little.
     params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
     params.not_after = OffsetDateTime::now_utc() + Duration::days(days);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params
 }
 
-/// The names and addresses that a certificate is good for.
+/// The names and addresses that a certificate is valid for.
 pub fn alternatives(names: &[String], addresses: &[IpAddr]) -> Result<Vec<SanType>, Error> {
     let names = names.iter().map(|name| Ok(SanType::DnsName(name.as_str().try_into()?)));
     names.chain(addresses.iter().map(|address| Ok(SanType::IpAddress(*address)))).collect()

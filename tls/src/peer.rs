@@ -1,7 +1,7 @@
-//! Whom the certificate of a connection stands for: a user, a proxy in front of this server, or nobody that is trusted.
+//! The peer of a connection by its certificate: a user, a proxy in front of this server, or an untrusted client.
 //!
-//! The handshake takes any certificate, so that a client that is not trusted gets a `Status` and not a broken
-//! connection. [`Presented`] keeps what was shown and says for each request whom it stands for: certificates end while
+//! The handshake accepts any certificate, so that an untrusted client gets a `Status` and not a broken connection.
+//! [`Presented`] keeps the certificate and judges it again for each request, because certificates expire while
 //! connections live.
 
 mod version1;
@@ -19,14 +19,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Whoever does not say who it is.
+/// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// What of a user tells which credential was shown.
+/// The extra field that identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-/// The attribute that is a user's uid.
+/// The subject attribute with a user's uid.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// Puts a user that some credential proved into the group of all such, unless it is meant to be nobody.
+/// Adds an authenticated user to `system:authenticated`, unless it is the anonymous one.
 pub fn authenticated(mut user: User) -> User {
     let placed = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
     if !placed && user.name != ANONYMOUS {
@@ -35,27 +35,28 @@ pub fn authenticated(mut user: User) -> User {
     user
 }
 
-/// Who asks without saying who it is.
+/// The user of requests without credentials.
 pub fn anonymous() -> User {
     User::new(ANONYMOUS, &[UNAUTHENTICATED])
 }
 
-/// What is known of the other side before it reads a request.
+/// What is known of the other side before its first request.
 #[derive(Clone)]
 pub enum Peer {
     /// A connection without a client certificate.
     Unknown,
     /// A certificate that one of the client authorities signed.
     Certificate(Arc<User>),
-    /// A certificate that cannot be trusted.
+    /// A certificate that is not trusted.
     Untrusted(Arc<str>),
-    /// A proxy in front of this server, which names the user in headers; who it is itself, when it names none.
+    /// A proxy in front of this server, which names the user in headers. Contains the proxy itself as a peer, for
+    /// requests without these headers.
     FrontProxy(Arc<Peer>),
     /// A caller within the process.
     Internal(Arc<User>),
 }
 
-/// What a client has shown on one connection.
+/// The certificates that a client presented on one connection.
 pub struct Presented {
     verifier: Arc<PeerVerifier>,
     chain: Vec<CertificateDer<'static>>,
@@ -64,7 +65,7 @@ pub struct Presented {
 
 struct Judged {
     peer: Peer,
-    /// The last second in which every certificate that counted is valid; afterwards the chain is judged again.
+    /// The last second in which every certificate of the trusted chain is valid; afterwards the chain is judged again.
     until: u64,
 }
 
@@ -75,12 +76,12 @@ impl Presented {
         Presented { verifier, chain, judged }
     }
 
-    /// Whom it stands for at this moment.
+    /// The peer at this moment.
     pub fn peer(&self, now: UnixTime) -> Peer {
         self.peer_until(now).0
     }
 
-    /// The same with the last second in which it does so, where a certificate is trusted.
+    /// The peer, and the last second of its validity if a certificate is trusted.
     pub fn peer_until(&self, now: UnixTime) -> (Peer, Option<u64>) {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if now.as_secs() > judged.until {
@@ -91,19 +92,19 @@ impl Presented {
     }
 }
 
-/// Asks for a client certificate, and knows who signs those of users and of proxies.
+/// Requests a client certificate, and verifies those of users and of proxies.
 #[derive(Debug)]
 pub struct PeerVerifier {
     users: Option<Authorities>,
     front_proxies: Option<FrontProxies>,
     hints: Vec<DistinguishedName>,
     signatures: Signatures,
-    /// Whether certificates say the uids of users.
+    /// Whether certificates contain the uids of users.
     uids: bool,
 }
 
 impl PeerVerifier {
-    /// `authorities` sign users' certificates, and those of `front_proxies` such proxies'.
+    /// `authorities` sign users' certificates, those in `front_proxies` sign proxies'.
     pub fn new(
         authorities: Vec<CertificateDer<'static>>,
         front_proxies: Option<(Vec<CertificateDer<'static>>, Vec<String>)>,
@@ -120,7 +121,7 @@ impl PeerVerifier {
         Ok(PeerVerifier { users, front_proxies, hints, signatures: Signatures::default(), uids: true })
     }
 
-    /// The same, and certificates say no uids.
+    /// The same verifier, which ignores uids in certificates.
     pub fn without_uids(self) -> PeerVerifier {
         PeerVerifier { uids: false, ..self }
     }
@@ -130,7 +131,7 @@ impl PeerVerifier {
         let proxy = self.front_proxies.as_ref().filter(|_| !chain.is_empty()).map(|known| known.include(chain, now));
         let peer = match (proxy, user) {
             (Some(Ok(())), user) => Peer::FrontProxy(Arc::new(user)),
-            // Where only proxies have certificates, one that is none of theirs is still no anonymous client.
+            // Where only proxies have certificates, any other certificate is untrusted and does not count as anonymous.
             (Some(Err(why)), Peer::Unknown) => Peer::Untrusted(why.into()),
             (_, user) => user,
         };
@@ -149,16 +150,16 @@ impl PeerVerifier {
     }
 }
 
-/// Which certificates are those of proxies in front of this server.
+/// The certificates of proxies in front of this server.
 #[derive(Debug)]
 struct FrontProxies {
     authorities: Authorities,
-    /// Any, when there is none.
+    /// The common names that are allowed; empty for any.
     allowed_names: Vec<String>,
 }
 
 impl FrontProxies {
-    /// Says why not, if it is no such proxy's.
+    /// Returns why not, if the chain is not a proxy's.
     fn include(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         self.authorities.vouch_for(chain, now)?;
         if self.allowed_names.is_empty() {
@@ -173,16 +174,17 @@ impl FrontProxies {
     }
 }
 
-/// Those who sign certificates of clients.
+/// The authorities that sign clients' certificates.
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
-    /// Good as long as all of them are valid: it does not look at when an authority's own certificate ends.
+    /// May be used while all of the authorities are valid: it does not check when an authority's own certificate
+    /// expires.
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Authorities {
-    /// `None` where nobody signs any.
+    /// `None` without authorities.
     fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Option<Authorities>, String> {
         if certificates.is_empty() {
             return Ok(None);
@@ -195,7 +197,7 @@ impl Authorities {
         self.certificates.iter().map(end)
     }
 
-    /// Says why not, if one of the chain has ended, or none of the authorities that are valid signed it.
+    /// Returns why not, if a certificate of the chain has expired, or no valid authority signed it.
     fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
         if is_version_1(certificate) {
@@ -212,7 +214,7 @@ impl Authorities {
     }
 }
 
-/// The last second in which a certificate is valid. One that cannot be read is left to the verifier.
+/// The last second in which a certificate is valid. One that cannot be parsed is left to the verifier.
 fn end(certificate: &CertificateDer<'_>) -> u64 {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return u64::MAX };
     u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0)
@@ -228,7 +230,7 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCer
     verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
 }
 
-/// The attribute of a subject that is the user's uid, if there is one.
+/// The subject attribute with the user's uid, if there is one.
 fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     let uids = certificate.subject().iter_attributes().filter(|attribute| *attribute.attr_type() == UID);
     let uids: Vec<Option<&str>> = uids.map(|attribute| attribute.as_str().ok()).collect();
@@ -240,13 +242,13 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     }
 }
 
-/// The user that a verified certificate names: its common name, with its organizations as groups, and with its uid where
-/// certificates say one.
+/// The user that a verified certificate names: the common name, the organizations as groups, and the uid if
+/// certificates contain one.
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    // Of several the last one counts, as it does for Go and so for whoever approves requests for certificates: it must
-    // not be another one that the certificate then stands for.
+    // Of several common names the last one counts, as in Go. An approver of a certificate request sees that one, and
+    // the certificate must not stand for another user.
     let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());
@@ -317,7 +319,7 @@ mod tests {
     use std::time::Duration;
     use time::OffsetDateTime;
 
-    /// Seconds since 1970 at which the certificates of these tests begin.
+    /// When the certificates of these tests become valid, in seconds since 1970.
     const BEGINNING: i64 = 1_800_000_000;
 
     fn params(name: &str, seconds: i64) -> CertificateParams {
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Whom a connection stands for, so many seconds after the beginning.
+    /// The peer, `seconds` seconds after that.
     fn at(presented: &Presented, seconds: i64) -> String {
         let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
         shown(&presented.peer(now))
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!([1, 30, 31, 40].map(|seconds| at(&direct, seconds)), ["jane", "jane", "untrusted", "untrusted"]);
         let chained = presented(verifier(), &[between.client("jane", 300), between.0.clone()]);
         assert_eq!([1, 60, 61].map(|seconds| at(&chained, seconds)), ["jane", "jane", "untrusted"]);
-        // One that nothing rests on may end.
+        // An intermediate that the chain does not use may expire.
         let beside = presented(verifier(), &[authority.client("jane", 300), between.0.clone()]);
         assert_eq!([1, 61, 300, 301].map(|seconds| at(&beside, seconds)), ["jane", "jane", "jane", "untrusted"]);
         let outlived = presented(verifier(), &[authority.client("jane", 3000)]);
@@ -391,7 +393,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // Another name of the same attribute, which is kept beside the first.
+        // Another common name beside the first.
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");

@@ -1,6 +1,6 @@
-//! The TLS side of a server: made of certificates, keys and options, and made again when a file changes.
+//! The TLS side of a server: made from certificates, keys and options, and made again when a file changes.
 //!
-//! What cannot be read when it changes leaves the server as it was: a file is often written in two steps.
+//! Changed files that cannot be used change nothing: a file is often written in two steps.
 
 use crate::keys;
 use crate::peer::PeerVerifier;
@@ -23,47 +23,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// Where a certificate or a key is.
+/// A certificate or a key, in a file or as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pem {
     File(PathBuf),
     Text(String),
 }
 
-/// What a server needs to speak TLS.
+/// The settings of a TLS server.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub certificate: Pem,
     pub key: Pem,
-    /// `CERT,KEY[:DOMAINS]` each.
+    /// Each is `CERT,KEY[:DOMAINS]`.
     pub named: Vec<String>,
-    /// By their names in Go; empty means all that are safe.
+    /// By their names in Go; empty for all safe ones.
     pub cipher_suites: Vec<String>,
-    /// Groups of key exchanges by their numbers, as Go has them; empty means all that are safe.
+    /// Key exchange groups by their numbers in Go; empty for all safe ones.
     pub curves: Vec<u16>,
-    /// `VersionTLS12` or another; empty means the lowest that is spoken.
+    /// `VersionTLS12` or another; empty for the lowest supported version.
     pub min_version: String,
     pub http2: bool,
-    /// Who signs the certificates of users.
+    /// The authorities of users' certificates.
     pub client_authorities: Vec<Pem>,
-    /// Who signs those of proxies in front of the server, and how these may be called; empty means any name.
+    /// The authorities of certificates of proxies in front of the server, and the allowed common names; empty for any
+    /// name.
     pub front_proxy_authorities: Vec<Pem>,
     pub front_proxy_names: Vec<String>,
-    /// Whether certificates say the uids of users.
+    /// Whether certificates contain the uids of users.
     pub certificate_uids: bool,
 }
 
-/// The TLS side of a server, as it is for one connection.
+/// The TLS side of a server, as one connection uses it.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// The same for connections to addresses that have certificates of their own.
+    /// The same for connections to addresses with certificates of their own.
     by_address: BTreeMap<IpAddr, Arc<ServerConfig>>,
     pub verifier: Arc<PeerVerifier>,
 }
 
 impl Tls {
-    /// One that is the same for all addresses.
+    /// One configuration for all addresses.
     pub fn of(config: Arc<ServerConfig>, verifier: Arc<PeerVerifier>) -> Tls {
         Tls { config, by_address: BTreeMap::new(), verifier }
     }
@@ -127,7 +128,7 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), by_address, verifier })
     }
 
-    /// How to speak to a client that has connected to this address of the server.
+    /// The configuration for a client that has connected to this address of the server.
     pub fn config(&self, local: Option<IpAddr>) -> &Arc<ServerConfig> {
         local.and_then(|local| self.by_address.get(&local.to_canonical())).unwrap_or(&self.config)
     }
@@ -136,20 +137,20 @@ impl Tls {
 /// The TLS side of a server that follows its files.
 pub struct LiveTls {
     current: ArcSwap<Tls>,
-    /// What it was made of; nothing where it never changes.
+    /// The options and the files' stamps; `None` if it never changes.
     made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
-    /// Why the files as they are do not count.
+    /// Why the files' present content is not used, if so.
     pub trouble: Trouble,
-    /// How often they were read anew, and how often they could not be.
+    /// How often the files were read again, and how often that failed.
     reloads: AtomicU64,
     failures: AtomicU64,
 }
 
-/// What tells one state of a file from another.
+/// Distinguishes one content of a file from another.
 pub type Stamp = (i64, i64, u64, u64);
 
 impl From<Tls> for LiveTls {
-    /// One that stays as it is.
+    /// A TLS side that never changes.
     fn from(tls: Tls) -> LiveTls {
         LiveTls::made_of(tls, None)
     }
@@ -172,7 +173,7 @@ impl LiveTls {
         LiveTls { current, made_of, trouble: Trouble::default(), reloads, failures }
     }
 
-    /// How often changed files were read anew, in Prometheus' text form.
+    /// How often changed files were read again, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let name = "holdfast_tls_automatic_reloads_total";
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -185,12 +186,12 @@ impl LiveTls {
         )
     }
 
-    /// What the next connection is served with.
+    /// The TLS side for the next connection.
     pub fn current(&self) -> Arc<Tls> {
         self.current.load_full()
     }
 
-    /// Looks whether a file has changed, and takes what it says now.
+    /// Checks whether a file has changed, and applies the new content.
     pub fn look(&self) {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((options, stamps)) = made_of.as_mut() else { return };
@@ -212,7 +213,7 @@ impl LiveTls {
         }
     }
 
-    /// Changes what it is made of, unless nothing would come of that.
+    /// Changes the options, unless the result would be unusable.
     pub fn change(&self, change: impl FnOnce(&mut Options)) -> Result<(), String> {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((options, stamps)) = made_of.as_mut() else { return Ok(()) };
@@ -226,7 +227,7 @@ impl LiveTls {
 }
 
 impl Options {
-    /// The state of each file at this moment.
+    /// The present stamp of each file.
     fn stamps(&self) -> Vec<Option<Stamp>> {
         let own = [&self.certificate, &self.key].into_iter();
         let all = own.chain(&self.client_authorities).chain(&self.front_proxy_authorities);
@@ -240,14 +241,14 @@ impl Options {
     }
 }
 
-/// The state of a file at this moment; nothing where there is none.
+/// The present stamp of a file; `None` if it does not exist.
 pub fn stamp(file: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(file).ok()?;
     Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
 }
 
 impl Pem {
-    /// The text of it.
+    /// The PEM text.
     pub fn read(&self) -> Result<Cow<'_, str>, String> {
         match self {
             Pem::Text(text) => Ok(text.into()),
@@ -290,7 +291,7 @@ fn load_pair(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<
     pair.map(Arc::new).map_err(|why| format!("{certificate} and {key}: {why}"))
 }
 
-/// The files and the domains of `CERT,KEY[:DOMAINS]`.
+/// The files and the domains in `CERT,KEY[:DOMAINS]`.
 fn named_files(text: &str) -> Option<(&str, &str, Option<&str>)> {
     let (files, domains) = match text.split_once(':') {
         Some((files, domains)) => (files, Some(domains)),
@@ -300,7 +301,7 @@ fn named_files(text: &str) -> Option<(&str, &str, Option<&str>)> {
     Some((certificate, key, domains))
 }
 
-/// TLS 1.3 and nothing else.
+/// Only TLS 1.3.
 static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion], String> {
@@ -311,19 +312,19 @@ fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion
     }
 }
 
-/// Leaves the suites that are named, and gives back what is wrong with the names.
+/// Keeps only the named suites. Returns what is wrong with the names.
 fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Vec<String> {
     let unknown = names.iter().filter(|name| !suites::exists(name));
     let faults = unknown.map(|name| format!("Cipher suite {name} not supported or doesn't exist")).collect();
     if !names.is_empty() {
-        // As in Go, the list rules TLS 1.2 alone: the suites of 1.3 are not configurable.
+        // As in Go, the list applies only to TLS 1.2: the suites of 1.3 are not configurable.
         let is_wanted = |suite: CipherSuite| names.iter().any(|name| suites::is(suite, name));
         provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_wanted(suite.suite()));
     }
     faults
 }
 
-/// As in Go, the numbers say which groups there are, and nothing of their order.
+/// As in Go, the numbers select groups, and their order has no meaning.
 fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     let number = |group: &&'static dyn SupportedKxGroup| u16::from(group.name());
     let served: Vec<u16> = provider.kx_groups.iter().map(number).collect();
@@ -338,10 +339,10 @@ fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     faults
 }
 
-/// Which certificate a client gets, by the name it asks for.
+/// Selects the certificate by the name that a client asks for.
 #[derive(Debug, Clone)]
 struct Certificates {
-    /// For names that have none of their own.
+    /// For names without a certificate of their own.
     default: Arc<CertifiedKey>,
     /// For clients that ask for no name, because they have connected to an address.
     without_name: Arc<CertifiedKey>,
@@ -352,13 +353,13 @@ struct Certificates {
 struct Named {
     /// `example.com`, `*.example.com`, or an address.
     pattern: String,
-    /// Given on the command line, not taken from the certificate.
+    /// The pattern is from the command line, not from the certificate.
     explicit: bool,
     pair: Arc<CertifiedKey>,
 }
 
 impl Named {
-    /// A pair under each of its names.
+    /// The pair under each of its names.
     fn load(provider: &CryptoProvider, text: &str) -> Result<Vec<Named>, String> {
         let (certificate, key, domains) = named_files(text).ok_or("expected CERT,KEY[:DOMAINS]")?;
         let file = |path: &str| Pem::File(path.into());
@@ -379,7 +380,7 @@ impl Certificates {
             Some(suffix) => name.split_once('.').is_some_and(|(_, rest)| rest == suffix),
             None => named.pattern == name,
         };
-        // Exact names beat wildcards, names given here beat those in certificates.
+        // Exact names come before wildcards, names from the command line before those in certificates.
         let rank = |named: &&Named| (!named.pattern.starts_with("*."), named.explicit);
         self.named.iter().rev().filter(matches).max_by_key(rank).map(|named| &named.pair)
     }
@@ -394,12 +395,12 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// A name or an address in the one form in which it is looked up.
+/// A name or an address in the form in which it is looked up.
 fn canonical(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_ascii_lowercase(), |address| address.to_canonical().to_string())
 }
 
-/// The names and addresses that a certificate is for.
+/// The names and addresses in a certificate.
 fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
     let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_owned);
@@ -461,7 +462,7 @@ mod tests {
         assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
     }
 
-    /// Files of a pair for some names and addresses, as the option names them.
+    /// The files of a pair for some names and addresses, in the form of the option.
     fn pair(folder: &Path, name: &str, addresses: &[&str]) -> String {
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().expect("an address")).collect();
         let made = self_signed(name, &[name.to_owned()], &addresses).expect("a certificate");
@@ -484,7 +485,8 @@ mod tests {
         let of = |address: &str| tls.config(Some(address.parse().expect("an address"))).cert_resolver.clone();
         let shown = |address: &str| format!("{:?}", of(address));
         let other = format!("{:?}", tls.config(None).cert_resolver);
-        // Explicit ones beat those in certificates, and a certificate that is given names explicitly is for no others.
+        // Names from the command line come before those in certificates, and replace the names in their own
+        // certificate.
         assert_eq!(shown("10.0.0.1"), shown("10.0.0.2"));
         assert_eq!(shown("::ffff:10.0.0.2"), shown("10.0.0.2"));
         assert_ne!(shown("fd00::1"), shown("10.0.0.1"));

@@ -1,8 +1,8 @@
-//! Signatures of a TLS handshake, by which whoever shows a certificate proves that the key is theirs; and those of
+//! Signatures of a TLS handshake, which prove that a peer has the key of its certificate; and signatures of
 //! certificates.
 //!
-//! Whose certificate is good is what verifiers differ in; how a proof is checked is the same for all of them. The TLS
-//! library reads certificates of version 3 alone; of the others, the key is read here.
+//! Verifiers differ in which certificates they trust, but check proofs in the same way. The TLS library parses only
+//! certificates of version 3; the key of others is parsed here.
 
 use crate::der::{self, BIT_STRING, SEQUENCE};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectP
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-/// The algorithms that signatures are checked with.
+/// The algorithms of accepted signatures.
 #[derive(Debug, Clone, Copy)]
 pub struct Signatures(WebPkiSupportedAlgorithms);
 
@@ -57,13 +57,13 @@ impl Signatures {
         self.0.supported_schemes()
     }
 
-    /// Whether the owner of a key signed a certificate.
+    /// Whether the owner of the key `signer` signed the certificate.
     pub fn certificate(&self, certificate: &CertificateDer<'_>, signer: &[u8]) -> bool {
         let check = || -> Option<bool> {
             let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
             let mut parts = der::elements(der::sequence(certificate)?);
             let (signed, algorithm, signature) = (parts.next()?, parts.next()?, bits(parts.next()?)?);
-            // What is checked here is what others read, and it is signed by the algorithm that it says.
+            // The bytes that are checked must be those that other code parses, signed with the stated algorithm.
             let is_read = signed.whole == parsed.tbs_certificate.as_ref() && parts.next().is_none();
             if !is_read || algorithm.tag != SEQUENCE || parsed.signature_algorithm != parsed.tbs_certificate.signature {
                 return None;
@@ -77,7 +77,7 @@ impl Signatures {
     }
 }
 
-/// Whether a certificate is of version 1: it has no extensions, and `openssl x509 -req` makes it.
+/// Whether a certificate has version 1, which has no extensions; `openssl x509 -req` makes such.
 pub fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
     key_of_version_1(certificate).is_some()
 }
@@ -90,7 +90,7 @@ fn key_of_version_1<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPu
     }
 }
 
-/// A public key, as certificates have it.
+/// The public key in a certificate.
 struct PublicKey<'a> {
     algorithm: &'a [u8],
     bits: &'a [u8],
@@ -109,7 +109,7 @@ impl<'a> PublicKey<'a> {
     }
 }
 
-/// The bytes of a string of whole bytes.
+/// The content of a bit string of whole bytes.
 fn bits(element: der::Element<'_>) -> Option<&[u8]> {
     match (element.tag, element.content) {
         (BIT_STRING, [0, bytes @ ..]) => Some(bytes),

@@ -1,8 +1,8 @@
-//! Cipher suites by the names that Go has for them.
+//! Cipher suites by their names in Go.
 
 use rustls::CipherSuite;
 
-/// All suites of Go, those included that it calls insecure. Those of TLS 1.3 come first.
+/// All suites in Go, including those that it calls insecure; those of TLS 1.3 first.
 const KNOWN: [&str; 27] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -37,14 +37,14 @@ pub fn exists(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Whether a suite has this name. Go has a shorter one for two of them, too.
+/// Whether a suite has this name. Go also has a shorter name for two of them.
 pub fn is(suite: CipherSuite, name: &str) -> bool {
     let standard = format!("{suite:?}").replace("TLS13_", "TLS_");
     standard == name || standard.strip_suffix("_SHA256").is_some_and(|short| short == name)
 }
 
-/// Those of the names that stand for suites which the library of TLS does not have: they encrypt without authenticating,
-/// or with keys that a thief of the server's key learns afterwards.
+/// The names of suites that the TLS library lacks: they encrypt without authentication, or allow decrypting recorded
+/// connections once the server's key is stolen.
 pub fn unserved(names: &[String]) -> Vec<&str> {
     let served = rustls::crypto::ring::default_provider().cipher_suites;
     let is_served = |name: &&str| served.iter().any(|suite| is(suite.suite(), name));

@@ -1,18 +1,18 @@
-//! What is wrong with a file that is followed, while what it said before goes on: for those who ask how a server is.
+//! The error of a followed file whose last good content stays in use, for health checks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Cloning gives the same.
+/// Clones share the same error.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble(Arc<Mutex<Option<String>>>);
 
 impl Trouble {
-    /// What came of the last look at the file.
+    /// Notes the result of the last look at the file.
     pub fn note<T>(&self, outcome: &Result<T, String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = outcome.as_ref().err().cloned();
     }
 
-    /// Why the file does not count.
+    /// Why the file's present content is not used, if so.
     pub fn check(&self) -> Result<(), String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }

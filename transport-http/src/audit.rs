@@ -1,4 +1,4 @@
-//! What only the transport knows of a request that is told of: where it comes from, and what the client gets.
+//! The parts of an audit event that only the transport knows: the origin of the request, and the response.
 
 use crate::lists;
 use crate::respond::{self, Encoding, Response, Shape};
@@ -19,12 +19,12 @@ use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// The client, and the proxies that the request has passed.
+/// The client's address, and those of the proxies on the way.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The client alone.
+/// The client's address alone.
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Where a request comes from.
+/// The origin of a request.
 pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<SocketAddr>) -> Source {
     let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let said = |name: HeaderName| headers.get(name).map(text);
@@ -42,18 +42,19 @@ pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<Socke
     Source { received: Timestamp::now(), uri, addresses, agent, authentication, deadline }
 }
 
-/// When a request is cut off that may take so long, and what is told of it then.
+/// The deadline of a request that may take this long, and what the audit event says when it passes.
 pub fn deadline(patience: Duration) -> Deadline {
     Deadline { at: Instant::now() + patience, ended: || ended(&Refusal::Timeout(Timeout::Backend)) }
 }
 
-/// How a request ended that was refused.
+/// The end of a refused request.
 pub fn ended(refusal: &Refusal) -> Ended {
     let Status { code, document, .. } = Status::from(refusal);
     Ended { code, status: Some(document.clone()), object: Some(document) }
 }
 
-/// Tells how a request ended, as far as its reply says it; gives the trail back where only the answer does.
+/// Records the end of a request, if its reply says it; otherwise returns the trail, and the response's end is recorded
+/// later.
 pub async fn tell(
     transport: &Transport,
     mut trail: Box<Trail>,
@@ -99,13 +100,13 @@ pub async fn tell(
     None
 }
 
-/// Whether the answers of a part of an object take as long as somebody wants.
+/// Whether the subresource's responses may take any time.
 fn is_lasting(route: &Route) -> bool {
     let Route::Resource { path, .. } = route else { return false };
     matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
 }
 
-/// What the client gets: a document, or an answer whose body is one.
+/// The response's document, or a response whose body is one.
 enum Shown {
     Document(Value),
     Answer(Response),

@@ -1,4 +1,4 @@
-//! Who is asking: client certificates, bearer tokens, and nobody in particular.
+//! Authentication: client certificates, bearer tokens, passwords, a proxy's headers, and anonymous users.
 
 pub mod basic;
 mod bootstrap;
@@ -19,7 +19,7 @@ use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tries each method in turn; a credential that is there and wrong is refused, not ignored.
+/// Tries each method in turn; a credential that is present but wrong is refused, not ignored.
 #[derive(Default)]
 pub struct Authenticator {
     pub anonymous: Anonymous,
@@ -27,21 +27,21 @@ pub struct Authenticator {
     /// Users with passwords.
     pub passwords: Arc<Passwords>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
-    /// Whether Secrets of the cluster let their holders join.
+    /// Whether Secrets of the cluster can be bootstrap tokens.
     pub bootstrap_tokens: bool,
-    /// Who knows tokens that are not known here.
+    /// Verifies tokens that are not known here.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
-    /// In which a proxy names the user; others may tell of new ones.
+    /// The headers in which a proxy names the user; they can be changed at run time.
     pub request_headers: Arc<ArcSwap<RequestHeaders>>,
 }
 
-/// Whether one need not say who one is.
+/// Whether requests without credentials are accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Anonymous {
     #[default]
     Never,
     Always,
-    /// Where exactly one of these paths is asked for.
+    /// Only on exactly one of these paths.
     Paths(Vec<String>),
 }
 
@@ -56,7 +56,8 @@ impl Anonymous {
 }
 
 impl Authenticator {
-    /// The same for a fork, which is called so: it knows the tokens of the cluster that it was made of, and has its own.
+    /// The authenticator of a fork whose log has the name `cluster`: it accepts the tokens of the original cluster, and
+    /// its own.
     pub fn beside(&self, cluster: String) -> Authenticator {
         let service_accounts = self.service_accounts.as_ref().map(|tokens| Arc::new(tokens.beside(cluster)));
         Authenticator {
@@ -70,8 +71,8 @@ impl Authenticator {
         }
     }
 
-    /// Who asks for a path; `None` where nobody says who it is and must, an error where a credential is wrong. What the
-    /// credential has to tell the client and the auditor is told, whether it is good or not.
+    /// The user of a request; `None` if it has no credential and needs one, an error if a credential is wrong. `told`
+    /// gets what the authenticator reports to the client and to audit, whether the credential is valid or not.
     pub async fn authenticate(
         &self,
         state: &State,
@@ -101,7 +102,7 @@ impl Authenticator {
         }
     }
 
-    /// Whose a token is, for one of these audiences or the server's own; or why it is nobody's.
+    /// The user of a token, for one of these audiences or the server's own; or why there is none.
     async fn find(
         &self,
         state: &State,
@@ -130,7 +131,7 @@ impl Authenticator {
         })
     }
 
-    /// The same without asking anybody.
+    /// The same without calling another server.
     fn find_here(
         &self,
         state: &State,
@@ -138,7 +139,7 @@ impl Authenticator {
         asked: &[String],
         told: &mut Told,
     ) -> Result<Option<Reviewed>, String> {
-        // A token that names no audience is meant for this server.
+        // A token without audiences is for this server.
         let meant_for_us = |user: &Arc<User>| {
             let own = self.audiences();
             let audiences: Vec<String> = asked.iter().filter(|audience| own.contains(audience)).cloned().collect();
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn token_files_read_or_say_which_line() {
-        // Nothing is cut off, and no line is a comment.
+        // Spaces are kept, and no line is a comment.
         let tokens = static_tokens("t1,jane,7\n#note, x,y\nt2,joe,8,\"a, b\"\nt3,jim,9,\n").unwrap();
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
         assert_eq!(tokens["#note"].name, " x");

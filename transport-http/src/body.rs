@@ -1,4 +1,4 @@
-//! The body of a request: reading it to its end within bounds, and what one says of how something is deleted.
+//! The body of a request: reading it within bounds, and parsing the options in the body of a deletion.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
@@ -20,25 +20,25 @@ use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// The largest body that is read.
+/// The largest body.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// How long one may take to come.
+/// The longest time that a body may take to arrive.
 const BODY_SECONDS_MAX: u64 = 60;
-/// How many bytes of bodies are held at once.
+/// The most bytes of bodies held at once.
 const BODIES_BYTES_MAX: u64 = 256 << 20;
-/// What a body counts for at least, so that many that never come are no cheaper than one that does.
+/// The least bytes that a body counts, so that many bodies that never arrive are no cheaper than one that does.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
-/// How much of a body that nobody looks at is read, and how long it may take.
+/// How many bytes of an unwanted body are read, and how long that may take.
 const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
 const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
 
-/// On an answer: the request's body has not been read to its end, so that nothing else can come on an HTTP/1.1 connection.
+/// Marks a response whose request body was not read to its end, so that an HTTP/1.1 connection cannot be used again.
 #[derive(Debug, Clone, Copy)]
 pub struct Unread;
 
-/// How far the body of a request has been read.
+/// Whether the body of a request was read to its end.
 pub struct Progress(Option<Arc<AtomicBool>>);
 
 impl Progress {
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// The body, and how far it has been read; one that the head of the request does not announce is read already.
+/// The body, and whether it was read; a body that the head does not announce counts as read.
 pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = B::Item> + use<B>, Progress) {
     let announced = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
@@ -60,7 +60,7 @@ pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = 
     (body.chain(end), progress)
 }
 
-/// Reads what nobody will look at, if it is not long: the connection of a client that is refused can then go on.
+/// Reads an unwanted body if it is short, so that the connection of a refused client can be used again.
 pub async fn pass_over<B, D, E>(body: B)
 where
     B: Stream<Item = Result<D, E>> + Send,
@@ -76,18 +76,18 @@ where
             }
         }
     };
-    // One that does not come soon is not waited for.
+    // A body that does not arrive in time stays unread.
     let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
-/// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
-/// Cloning gives the same room.
+/// The bodies being read, of all users, with a fair share of the memory for each. A body takes memory before its
+/// request takes a place among those in progress. Clones share the same memory.
 #[derive(Clone)]
 pub struct Bodies {
     room: Shares,
 }
 
-/// A body that has come, and the room that it takes as long as this is kept.
+/// A body that was read, and its memory, which counts until this is dropped.
 #[derive(Default)]
 pub struct Received {
     pub bytes: Bytes,
@@ -165,10 +165,10 @@ where
     Ok(received)
 }
 
-/// What a DELETE may have in its body.
+/// The kind of the body of a DELETE.
 const WANTED: &str = "DeleteOptions";
 
-/// `DeleteOptions` may come in the body.
+/// Reads `DeleteOptions` in the body.
 pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
     match options_body(&named.body)? {
         Some(body) => take(&mut named.options, &checked(body)?),
@@ -176,11 +176,12 @@ pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
     }
 }
 
-/// An Eviction says in its body how to delete, and whether to at all. Whether it is one is found out later.
+/// Reads the delete options in the body of an Eviction, so that a dry run is seen before the request is judged. Whether
+/// the body is an Eviction is found out later.
 pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
     match parsed(&named.body).as_ref().map(|body| &body["deleteOptions"]) {
         None | Some(Value::Null) => Ok(()),
-        // What is of a wrong type is refused with the body.
+        // Options of a wrong type are refused later, with the body.
         Some(options) => checked(options.clone()).map_or(Ok(()), |options| take(&mut named.options, &options)),
     }
 }
@@ -192,7 +193,7 @@ fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The body of a request that is about how something goes, if it has one.
+/// The options in the body of a deletion, if it has any.
 fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     if body.content.is_empty() {
         return Ok(None);
@@ -221,7 +222,7 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     Ok(Some(body))
 }
 
-/// `DeleteOptions` from a body win over those of the query.
+/// `DeleteOptions` in a body win over those in the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -242,7 +243,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
     Ok((options, !asked.is_empty()))
 }
 
-/// The options as their type has them.
+/// The options, checked against their type.
 fn checked(mut body: Value) -> Result<Value, Refusal> {
     static MESSAGE: LazyLock<MessageId> = LazyLock::new(|| {
         schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions").expect("deletions have options")

@@ -1,4 +1,4 @@
-//! Wires the door and the transport over an engine: the one place that does.
+//! Wires the service and the transport over an engine: the only place that does.
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
@@ -24,59 +24,60 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What a server is made of. [`Builder::new`] has what suits one without options.
+/// The parts of a server. [`Builder::new`] has the defaults.
 pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
-    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    /// The longest wait of requests for their turn under priority and fairness; `None` refuses requests over the limits
+    /// instead.
     pub fairness: Option<Duration>,
     pub features: Features,
-    /// How servers are reached that answer for parts of the API.
+    /// How aggregated API servers are reached.
     pub aggregation: aggregate::Settings,
-    /// Whom other servers may trust, where they are to be told.
+    /// The trust that other servers are told, if they are.
     pub trust: Option<Trust>,
-    /// Ways to nodes and to what runs in the cluster.
+    /// The connections to nodes and to what runs in the cluster.
     pub connections: Connections,
-    /// As clients reach the server: `10.0.0.1:6443`.
+    /// The address by which clients reach the server: `10.0.0.1:6443`.
     pub address: String,
-    /// Where the keys of service account tokens are asked for; without it, nobody is told of them.
+    /// The URL of the keys of service account tokens; without it they are not published.
     pub keys_url: Option<String>,
-    /// Makes forks of the log, where it is on a disk.
+    /// Makes forks of a log on a disk.
     pub forker: Option<Arc<dyn Forker>>,
-    /// How many forks there may be in memory at once.
+    /// The most forks in memory at once.
     pub forks_max: u32,
-    /// Starts what runs in this process beside the server, and beside each fork of it.
+    /// Starts components in this process beside the server, and beside each fork of it.
     pub components: Option<Components>,
-    /// Says whether images may run, where somebody is asked.
+    /// Reviews images, if the admission plug-in is on.
     pub images: Option<Arc<dyn Images>>,
-    /// Who speaks to admission webhooks, where they are shown anything.
+    /// The identities with which admission webhooks are called, if they have any.
     pub speakers: Speakers,
-    /// Tells of requests, where they are told of.
+    /// Records requests, if they are audited.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
-    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
     pub releases: (u32, u32),
-    /// The version that the server says it is.
+    /// The version that the server reports.
     pub git_version: String,
-    /// How long a watch lasts at least that says nothing of it.
+    /// The shortest time of a watch that names none.
     pub watch_min: Duration,
-    /// What the program tells of itself to people.
+    /// The debug pages of the program.
     pub pages: Option<Pages>,
-    /// Follows requests, where they are followed.
+    /// Samples requests for traces, if they are traced.
     pub tracer: Option<Tracer>,
     pub shown_metrics: Option<ShownMetrics>,
-    /// Health checks beside its own.
+    /// Health checks beside the server's own.
     pub checks: Vec<Arc<dyn HealthCheck>>,
-    /// What is counted elsewhere.
+    /// Metrics of other parts.
     pub meters: Vec<Meter>,
-    /// Asks authorization webhooks, where the chain has any.
+    /// Calls authorization webhooks, if the chain has any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Something that the server's health depends on.
 pub trait HealthCheck: Send + Sync {
-    /// As paths name it.
+    /// The name of the check in paths.
     fn name(&self) -> &str;
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
@@ -85,7 +86,7 @@ pub trait HealthCheck: Send + Sync {
 pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
-    /// A server that knows nobody but callers within the process.
+    /// A server with defaults that authenticates only callers within the process.
     pub fn new(engine: Arc<Engine>) -> Builder {
         Builder {
             engine,
@@ -117,7 +118,7 @@ impl Builder {
         }
     }
 
-    /// The transport, which is not ready before somebody [says so](Transport::be_ready).
+    /// Builds the transport, which is not ready until [`Transport::be_ready`] is called.
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
@@ -178,7 +179,7 @@ impl Builder {
 }
 
 impl Transport {
-    /// The same over the engine of a fork: it knows the same users, and shares the room that requests take.
+    /// The transport over the engine of a fork: it authenticates the same users, and shares the bounds of requests.
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
@@ -198,7 +199,7 @@ impl Transport {
             trust: self.trust.clone(),
             connections: self.connections.clone(),
             documents: self.documents.beside(revision),
-            // It is in memory, and whoever rules in it writes nothing to the disk.
+            // A fork is in memory, and its administrators must not write to the disk.
             forker: None,
             components: self.components.clone(),
             images: self.images.clone(),
@@ -225,14 +226,14 @@ impl Transport {
     }
 }
 
-/// Who is asked elsewhere.
+/// The parts that ask other servers.
 struct Asked {
     authorities: Option<Arc<dyn Authorities>>,
     images: Option<Arc<dyn Images>>,
     speakers: Speakers,
 }
 
-/// Has read what other servers there are, and what the engine needs from outside done.
+/// Reads the APIServices, and connects the engine with what carries out its effects.
 fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,

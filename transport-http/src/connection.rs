@@ -1,8 +1,9 @@
-//! The task of one HTTP/2 connection: it reads, has requests answered, and writes; the protocol is `holdfast-http2`'s.
+//! The task of one HTTP/2 connection: it reads, has requests answered, and writes; `holdfast-http2` has the protocol.
 //!
-//! Requests whose answers take no work are answered where they are read, and whatever was read together is answered
-//! before anything is written. Others, and what is long of answers, run in tasks of their own and send what they have;
-//! streams of events move in with the connection once they wait (`making.rs`). So the connection writes rarely, and much.
+//! Requests with little work are answered where they are read, and all requests read together are answered before
+//! anything is written. Other requests, and long bodies, run in tasks of their own, which send the connection what they
+//! have made. Watches are polled by the connection's task once they wait (`making.rs`). So the connection writes
+//! seldom, and much at a time.
 
 mod answers;
 mod date;
@@ -36,16 +37,16 @@ use wakes::{Cause, Wakes};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a client may send of one body, and of all, before it is read.
+/// The bytes that a client may send of one body, and of all bodies, before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// While there is so much to go out, nothing is read, and no body asked for more.
+/// With this many bytes of output nothing is read, and no body is asked for more.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// So many requests are answered before more are read.
+/// The most requests that are read before they are answered.
 const ARRIVALS_MAX: usize = 64;
-/// How many slices of the output one write takes.
+/// The most slices of the output in one write.
 const SLICES: usize = 16;
-/// Of so many slots of streams something is kept while there is no stream.
+/// With more stream slots than this, the slots are freed when there is no stream.
 const SLOTS_KEPT: usize = 8;
 
 /// The task of one connection.
@@ -53,13 +54,13 @@ pub struct Connection<T, S, B> {
     io: T,
     http: http2::Connection,
     service: S,
-    /// Says of a request that its answer takes so little work that it may be made here.
+    /// Whether a request's response takes so little work that it is made in this task.
     is_quick: fn(&Request<()>) -> bool,
     /// By the slots of their streams.
     entries: Vec<Option<Entry<B>>>,
-    /// What streams wake the connection with, by their slots.
+    /// The wakers that streams wake this task with, by slot.
     wakers: Vec<Waker>,
-    /// Requests that were read and not looked at yet.
+    /// Requests that were read and not yet looked at.
     arrivals: Vec<(StreamId, Request<()>)>,
     wakes: Arc<Wakes>,
     mailbox: Arc<Mailbox<B>>,
@@ -68,17 +69,17 @@ pub struct Connection<T, S, B> {
     bounds: Bounds,
     /// Ready when the server stops.
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// How many frames had come when it was looked last.
+    /// The number of frames received at the last look.
     frames: u64,
-    /// There was a request since it was looked last.
+    /// Whether there was a request since the last look.
     was_busy: bool,
-    /// There may be something to read.
+    /// Whether the socket may have something to read.
     is_readable: bool,
-    /// Something was written that may not have left the buffers of TLS.
+    /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
-    /// A task has sent something that is not written yet.
+    /// Whether a task has sent something that is not written yet.
     has_mail: bool,
-    /// Tasks that may have something to send as well have had their turn since.
+    /// Whether other tasks, which may have something to send as well, have had their turn since.
     gave_way: bool,
 }
 
@@ -90,7 +91,7 @@ where
     S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
     B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
-    /// Serves whoever is at the other end of `io`. Requests that are quick are answered in the connection's task.
+    /// Serves the client at the other end of `io`. Requests for which `is_quick` holds are answered in this task.
     pub fn new(
         io: T,
         service: S,
@@ -111,7 +112,7 @@ where
         deadlines.set(Deadline::Period, now + bounds.ping_period);
         deadlines.set(Deadline::Ping, now + bounds.ping_period);
         deadlines.set(Deadline::Idle, now + bounds.idle);
-        // It is looked at first, and tells when it happens from then on.
+        // `stopped` is polled once at first, and wakes the task from then on.
         wakes.wake(Cause::Stop);
         Connection {
             io,
@@ -126,7 +127,7 @@ where
             wakes,
             deadlines,
             bounds,
-            // A server whose sender is gone has stopped, too.
+            // A dropped sender means that the server has stopped, too.
             stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
             frames: 0,
             was_busy: false,
@@ -137,7 +138,7 @@ where
         }
     }
 
-    /// The other side's stream, for what is done behind the end of a connection.
+    /// The stream, for work after the end of the connection.
     pub fn into_io(self) -> T {
         self.io
     }
@@ -148,7 +149,7 @@ where
         self.deadlines.set_first(Deadline::Farewell, Instant::now() + self.bounds.unread);
     }
 
-    /// Reads what has come, as long as there is room for what it calls for. False at the end of all input.
+    /// Reads while there is room for the responses. False at the end of the input.
     fn read(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
         while self.is_readable
             && self.arrivals.len() < ARRIVALS_MAX
@@ -192,7 +193,7 @@ where
         Ok(true)
     }
 
-    /// Writes all that is to go out.
+    /// Writes all output.
     fn write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         while self.http.output_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -217,7 +218,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    /// The outcome of a write. From the first one on that the client takes nothing of, it has a deadline.
+    /// The result of a write. The first write that the client does not accept starts a deadline.
     fn in_time<R>(&mut self, written: Poll<Result<R, Error>>) -> Poll<Result<R, Failure>> {
         match &written {
             Poll::Ready(_) => self.deadlines.clear(Deadline::Taken),
@@ -226,7 +227,7 @@ where
         written.map_err(Into::into)
     }
 
-    /// Looks at what has woken the task.
+    /// Looks at everything that has woken the task.
     fn look(&mut self) -> Result<(), Failure> {
         self.http.release(self.uploads.take_read());
         let wakes = self.wakes.clone();
@@ -246,7 +247,7 @@ where
         looked
     }
 
-    /// Does what is to be done at this time; fails where the connection is to end at once.
+    /// Handles passed deadlines; fails if the connection must end at once.
     fn look_at_deadlines(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         for passed in self.deadlines.take_passed(now) {
@@ -280,7 +281,7 @@ where
         Ok(())
     }
 
-    /// Ends answers that were left unread for too long.
+    /// Ends responses that were not read for too long.
     fn let_unread_go(&mut self, now: Instant) {
         let unread_max = self.bounds.unread;
         let late = |entry: &&Entry<B>| entry.unread.is_some_and(|since| since + unread_max <= now);
@@ -295,14 +296,14 @@ where
         }
     }
 
-    /// Notes what the last turn means for deadlines.
+    /// Updates the deadlines after a turn.
     fn note(&mut self) {
         let frames = self.http.frames();
         let is_idle = self.http.streams() == 0;
         if !is_idle {
             self.deadlines.clear(Deadline::Idle);
         }
-        // The clock is asked only where something has happened.
+        // The clock is read only if something has happened.
         let becomes_idle = is_idle && (self.was_busy || self.deadlines.at(Deadline::Idle).is_none());
         if frames == self.frames && !becomes_idle {
             return;
@@ -324,7 +325,7 @@ where
         }
     }
 
-    /// Reads, has answered, and writes, until nothing more can be done at once. Ready when the connection is over.
+    /// Reads, answers and writes, until nothing more can be done at once. Ready when the connection is over.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         self.look()?;
         self.is_readable = true;
@@ -340,7 +341,7 @@ where
             self.fill();
             let has_output = self.http.output_bytes() > 0 || self.is_unflushed;
             if has_output && self.has_mail && !self.gave_way {
-                // Others that finish about now have their turn, and what they answer goes out in the same write.
+                // Lets other tasks run that finish about now, so that their output goes into the same write.
                 self.gave_way = true;
                 context.waker().wake_by_ref();
                 return Poll::Pending;

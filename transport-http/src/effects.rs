@@ -1,4 +1,4 @@
-//! Runs the effects of decisions: webhooks convert, admit and authorize, and the server's key signs.
+//! Carries out the effects of decisions: calls to webhooks that convert, admit and authorize, and signing of tokens.
 
 use crate::tokens::ServiceAccountTokens;
 use async_trait::async_trait;
@@ -19,9 +19,9 @@ pub struct Effects {
     pub webhooks: Webhooks,
     /// `None`: there is no key to sign with.
     pub tokens: Option<Arc<ServiceAccountTokens>>,
-    /// `None`: the chain has no webhooks.
+    /// `None`: the authorizer chain has no webhooks.
     pub authorities: Option<Arc<dyn Authorities>>,
-    /// `None`: nobody is asked about images.
+    /// `None`: images are not reviewed.
     pub images: Option<Arc<dyn Images>>,
 }
 

@@ -1,19 +1,19 @@
-//! How a server ends: it says so, lets requests in progress finish and watches go, and closes the door.
+//! How a server stops: it becomes unready, lets requests in progress finish and watches end, and closes its socket.
 
 use crate::transport::Transport;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often it is looked whether watches have ended.
+/// How often the number of watches is checked.
 const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
 impl Transport {
-    /// Says that the server will stop: it is no longer ready, so that nobody new is led to it.
+    /// Makes the server unready, so that load balancers send it no new clients. Until it stops it serves as before.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Ends in the order that the operator wants, and says when nobody need be waited for any more but connections.
+    /// Stops in the order that the operator wants. Returns when only connections remain to be waited for.
     pub async fn end(&self) {
         self.leave();
         if self.manners.send_retry_after {
@@ -30,7 +30,7 @@ impl Transport {
         self.stop();
     }
 
-    /// Waits until requests in progress have their answers, as long as a request may take.
+    /// Waits until requests in progress have their responses, at most as long as a request may take.
     pub(crate) async fn wait_for_requests(&self) {
         self.requests.close();
         match self.manners.request_timeout {
@@ -49,10 +49,11 @@ impl Transport {
         }
     }
 
-    /// When the server stops: one watch after the other, spread evenly over the time that they are given.
+    /// Resolves when this watch is to end after the server stops: watches end one after another, spread evenly over the
+    /// grace period.
     pub(crate) fn watch_ends(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stopping.subscribe();
-        // Multiples of the golden ratio lie evenly between whole numbers, however many there are.
+        // The fractional parts of multiples of the golden ratio are spread evenly, however many there are.
         let nth = self.watches_begun.fetch_add(1, Ordering::Relaxed) as f64;
         let wait = self.manners.watch_grace.mul_f64((nth * 0.618_033_988_749_895).fract());
         async move {

@@ -1,5 +1,5 @@
-//! Tells the engine of writes when they come, before their tasks get to run: those that come together share a write to
-//! the disk.
+//! Announces writes to the engine when their requests arrive, before their tasks run, so that writes that arrive
+//! together share a write to the disk.
 
 use holdfast_engine::Engine;
 use holdfast_engine::gather::Expected;

@@ -1,4 +1,5 @@
-//! What clients are told of flow control: whose turn it was by, and what is in progress.
+//! Flow control as clients see it: headers with the flow schema and the priority level, and dumps of what is in
+//! progress.
 
 use crate::query::Query;
 use crate::respond::{self, Response};
@@ -9,10 +10,10 @@ use http::header::{HeaderName, HeaderValue};
 const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// Says in the answer which schema and which level the request belonged to.
+/// Adds the headers with the request's flow schema and priority level.
 pub fn tell(response: &mut Response, flow: &Flow) {
     for (name, uid) in [(SCHEMA, &flow.schema_uid), (LEVEL, &flow.level_uid)] {
-        // A server that is about to make the objects does not know their uids yet.
+        // Before the server has made the objects their uids are unknown.
         if let Ok(uid) = HeaderValue::from_maybe_shared(uid.clone())
             && !uid.is_empty()
         {
@@ -21,9 +22,9 @@ pub fn tell(response: &mut Response, flow: &Flow) {
     }
 }
 
-/// Shows levels, queues or requests; `None` where requests do not wait for their turn, or there is no such table.
+/// Shows levels, queues or requests; `None` without priority and fairness, or if there is no such table.
 pub fn answer(transport: &Transport, table: &str, query: &Query) -> Option<Response> {
-    // Who rules in a fork need not know who asks for what outside.
+    // The users of a fork must not see the requests of the original cluster.
     let fairness = transport.service.fairness().filter(|_| transport.place.is_none())?;
     let dump = match table {
         "dump_priority_levels" => Dump::PriorityLevels,

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz`: checks by name, and what they come to.
+//! `/healthz`, `/livez` and `/readyz`: named checks, and their combined result.
 
 use crate::query::Query;
 use crate::respond::{self, Response};
@@ -11,11 +11,11 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects.
+/// The checks of every server. `etcd` is queried by tools that know where other API servers keep their objects.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
-/// More of them while it is asked whether the server is ready.
+/// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
-/// What is done once at the start, by the names that Kubernetes has for it: scripts ask for some of them.
+/// What is done once at the start, under Kubernetes' names, some of which scripts query.
 const HOOKS: &[&str] = &[
     "autoregister-completion",
     "loopback-serving-certificate",
@@ -46,7 +46,7 @@ const HOOKS: &[&str] = &[
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/storage-object-count-tracker-hook",
 ];
-/// The same where requests wait for their turn, and where they do not.
+/// Further start hooks: with priority and fairness, and without it.
 const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-config-consumer",
     "poststarthook/priority-and-fairness-config-producer",
@@ -56,19 +56,19 @@ const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How the log is, who writes it, and what else is not as it should be.
+/// The health of the writer and of the log, and the failed checks.
 struct Looked {
     writer: Health,
     readable: Result<(), String>,
-    /// By the names of their checks.
+    /// By the name of the check.
     failed: Vec<(String, String)>,
 }
 
 impl Looked {
-    /// Looks at what the checks of a path need that are wanted.
+    /// Does the work that the wanted checks of a path need.
     async fn look(transport: &Transport, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Many who read, or a slow disk, are nothing that a restart would cure.
+            // Liveness does not depend on it: a restart cures neither many reads nor a slow disk.
             "livez" => Ok(()),
             _ => {
                 let log = transport.engine().log().clone();
@@ -76,7 +76,7 @@ impl Looked {
             }
         };
         let mut failed = Vec::new();
-        // What other processes lack is nothing that a restart would cure, either.
+        // Liveness does not depend on other processes either, for the same reason.
         for check in transport.checks.iter().filter(|check| path != "livez" && wanted(check.name())) {
             if let Err(why) = check.check().await {
                 failed.push((check.name().to_owned(), why));
@@ -94,7 +94,7 @@ impl Looked {
 
     fn log(&self, path: &str) -> Result<(), String> {
         match &self.writer {
-            // A full disk is nothing that a restart would cure.
+            // A restart would not cure a full disk.
             Health::ReadOnly(why) if path != "livez" => Err(why.clone()),
             _ => self.readable.clone(),
         }
@@ -120,7 +120,7 @@ impl Transport {
             "log" => log.log(path),
             "etcd" | "etcd-readiness" => log.writer().and_then(|()| log.log(path)),
             "shutdown" if self.leaving.load(Ordering::Relaxed) => Err("the server is stopping".into()),
-            // Nothing is asked for before what is in memory is as the log says.
+            // Requests are served only after the state was loaded from the log.
             "informer-sync" => Ok(()),
             hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match *self.ready.borrow() {
                 true => Ok(()),
@@ -180,7 +180,7 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
     }
 }
 
-/// The text of `/metrics/slis`: whether each check of each path is well.
+/// The text of `/metrics/slis`: whether each check of each path passes.
 pub async fn metrics(transport: &Transport) -> String {
     let mut text = String::from(
         "# HELP kubernetes_healthcheck Whether a check of health is well\n# TYPE kubernetes_healthcheck gauge\n",

@@ -1,8 +1,10 @@
-//! Answers that are made whole wait for whoever asked to read them. What they hold meanwhile is bounded, and nobody
-//! holds it all; and what takes long is made where no other request waits for it.
+//! Memory of responses until they are sent. Responses that were made whole wait for the client to read them. The memory
+//! that they hold is bounded and shared among users; and a response that takes long is made on a thread where no other
+//! request waits for it.
 //!
-//! Most answers are bytes that the state holds anyway, or are made of them while they go out. YAML, indented lists and
-//! single tables are not, and a reader who never comes would keep each of them, and a piece of every list, for a minute.
+//! Most responses are bytes that the state holds anyway, or are made of them while they are sent. YAML, indented lists
+//! and tables of one object are not. A client that does not read would keep each of these, and a piece of every list,
+//! for a minute.
 
 use crate::respond::{self, OWN_BYTES_MIN, Response, Shape};
 use bytes::Bytes;
@@ -12,29 +14,29 @@ use holdfast_engine::{Charge, Cut, Kept, Length, Loss, ReadMemory, Reader, Reads
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How many bytes of objects are written in other forms where requests are answered.
+/// Up to this many bytes of objects are converted on the worker that answers the request.
 const QUICK_BYTES_MAX: usize = 256 << 10;
 
-/// Room for answers that are made whole. Cloning gives the same.
+/// Makes responses and counts their memory. Clones share the same bounds.
 #[derive(Clone)]
 pub struct Answers {
     memory: ReadMemory,
-    /// For what takes long.
+    /// Threads for work that takes long.
     threads: Reads,
 }
 
-/// What one answer holds until it has gone out. Its body keeps a clone, and gives the room back when it is dropped.
+/// The memory that one response holds until it was sent. The body keeps a clone; dropping it gives the memory back.
 #[derive(Clone)]
 pub struct Held {
-    /// What it holds by itself.
+    /// The bytes that only this response holds.
     bytes: usize,
-    /// Whether its objects are the state's, as long as the state has them.
+    /// Whether its objects are those of the state, which cost nothing as long as the state has them.
     is_shared: bool,
     kept: Arc<Mutex<Counted>>,
     is_cut: Arc<AtomicBool>,
 }
 
-/// An answer ended before all of it had gone out.
+/// The error with which a response ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutOff;
 
@@ -46,16 +48,16 @@ impl std::fmt::Display for CutOff {
 
 impl std::error::Error for CutOff {}
 
-/// What is counted for an answer.
+/// The charges of a response.
 #[derive(Default)]
 struct Counted {
     charges: Vec<Charge>,
     state: Option<Kept>,
-    /// Where its pieces are made.
+    /// The iterator that makes its pieces.
     pieces: Option<Weak<dyn Cut>>,
 }
 
-/// The pieces of an answer, until they have gone out or are cut off.
+/// The pieces of a response, until they were sent or are cut off.
 struct Pieces<I> {
     pieces: Mutex<Option<I>>,
     is_cut: Arc<AtomicBool>,
@@ -74,8 +76,8 @@ impl Held {
         Held { bytes, is_shared, kept: Arc::default(), is_cut: Arc::default() }
     }
 
-    /// The pieces, which keep the room until the last of them is gone. They end early where others need the room, and
-    /// [`end`](Self::end) says so.
+    /// The pieces, which keep the memory counted until the last one is gone. They end early when other users need the
+    /// memory, and [`end`](Self::end) then returns an error.
     pub fn over<I>(self, pieces: I) -> impl Iterator<Item = Bytes> + Send + Sync + use<I>
     where
         I: Iterator<Item = Bytes> + Send + Sync + 'static,
@@ -89,7 +91,7 @@ impl Held {
         })
     }
 
-    /// What comes behind the pieces: a fault where they were cut off.
+    /// The end of the pieces: an error if they were cut off.
     pub fn end(&self) -> impl Iterator<Item = Result<Bytes, CutOff>> + Send + Sync + use<> {
         let is_cut = self.is_cut.clone();
         std::iter::once_with(move || is_cut.load(Ordering::Relaxed)).filter(|is_cut| *is_cut).map(|_| Err(CutOff))
@@ -99,7 +101,7 @@ impl Held {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what was counted, and has the pieces cut off when it is to be let go of.
+    /// Keeps a charge, and has the pieces cut off when the charge gives way.
     fn count(&self, mut charge: Charge) {
         let mut counted = self.counted();
         let (pieces, kept) = (counted.pieces.clone(), Arc::downgrade(&self.kept));
@@ -118,29 +120,29 @@ impl Answers {
         Answers { threads: Reads::of_processors(memory.clone()), memory }
     }
 
-    /// Has something made of so many bytes of objects.
+    /// Runs `work` on `bytes` bytes of objects, on this worker if they are few.
     pub async fn make<T: Send + 'static>(
         &self,
         user: &User,
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        // What takes long is in a box: what is quick need not make room for it.
+        // The future for long work is boxed, so that requests with quick work need no room for it.
         if bytes <= QUICK_BYTES_MAX { work() } else { Box::pin(self.aside(user, work)).await }
     }
 
-    /// Has something made that takes long, when it is the user's turn.
+    /// Runs long work on a thread of low priority when it is the user's turn.
     pub async fn aside<T: Send + 'static>(&self, user: &User, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.threads.run_for(&Reader::of(user), Length::Long, work).await
     }
 
-    /// Room for what a stream holds of one event until it has gone out. Who holds enough waits until some of it has.
+    /// Waits for memory that a stream holds for one event until it was sent. A user beyond its share waits.
     pub async fn room(&self, user: &User, bytes: usize) -> Charge {
         self.memory.room(&Reader::of(user), bytes as u64).await
     }
 
-    /// The answer, counted as its user's until it has gone out, with what of it is counted already and what it keeps of the
-    /// state, by `keep`; a refusal where this user holds enough.
+    /// Counts a response as its user's until it was sent: `counted` is already counted, and `keep` counts what the
+    /// response keeps of the state. Without room for it the response becomes a refusal.
     pub fn hold(
         &self,
         user: &User,
@@ -155,7 +157,7 @@ impl Answers {
         let reader = Reader::of(user);
         let pieces = held.counted().pieces.clone();
         let state = match (&counted, pieces) {
-            // What is counted already is not the state's.
+            // A response that is counted already does not hold the newest state's objects.
             (None, Some(pieces)) if held.is_shared => keep(&reader, pieces).map(Some),
             _ => Ok(None),
         };

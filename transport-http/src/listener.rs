@@ -1,4 +1,4 @@
-//! A listening socket and its connections: TLS, HTTP/1.1 or HTTP/2 as the client chose, bounds, and a clean end.
+//! A listening socket and its connections: TLS, HTTP/1.1 or HTTP/2 as the client chose, bounds, and a clean shutdown.
 
 use crate::body::Unread;
 use crate::connection::Connection;
@@ -35,37 +35,37 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tower::{Service, ServiceExt};
 
-/// How long, and how much, is read of what a client still sends that has got its last answer.
+/// How long, and how many bytes, are read from a client after its last response was sent.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-/// So much waits in the system for the client to have room for it. Of an answer that nobody reads no more is made,
-/// encrypted and kept than this.
+/// The most unsent bytes in the system's buffer. While the client does not read, no more of a response than this is
+/// made, encrypted and kept.
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// Tells of connections for which there is no file descriptor.
+/// Limits the warnings about connections that could not be accepted.
 static UNACCEPTED: Sparing = Sparing::new();
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whose connection a request came on.
+/// The client of a request's connection.
 #[derive(Clone)]
 pub struct Guest {
     pub address: SocketAddr,
     pub place: Arc<Place>,
 }
 
-/// What every connection of a listener is served with.
+/// The settings and parts with which a listener serves every connection.
 #[derive(Clone)]
 pub struct Listener<S> {
     pub tls: Arc<LiveTls>,
     pub service: S,
-    /// Says of a request that its answer takes so little work that its connection may do it at once.
+    /// Whether a request's response takes so little work that the connection's task makes it at once.
     pub is_quick: fn(&Request<()>) -> bool,
     pub guests: Arc<Guests>,
-    /// Is told for how long the certificate of a request's sender is still good.
+    /// Called with the time for which the client's certificate is still valid.
     pub certified: Arc<dyn Fn(Duration) + Send + Sync>,
-    /// Turns true when the server stops.
+    /// Becomes true when the server stops.
     pub stopping: signal::Receiver<bool>,
 }
 
@@ -75,7 +75,7 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
-    /// Serves whoever connects until the stop signal. The connections end when their requests have.
+    /// Accepts connections until the server stops. A connection ends when its requests have.
     pub async fn accept(self, listener: TcpListener) -> TaskTracker {
         let connections = TaskTracker::new();
         let mut stopping = self.stopping.clone();
@@ -84,7 +84,7 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Out of file descriptors, most likely: wait until some connection ends.
+                        // Most likely there are no file descriptors left: wait until a connection ends.
                         if UNACCEPTED.line().is_some() {
                             tracing::warn!(%error, "a connection could not be accepted");
                         }
@@ -115,7 +115,7 @@ where
 
     async fn serve(self, stream: TcpStream, guest: Guest) -> Result<(), Failure> {
         let bounds = &self.guests.bounds;
-        // Whoever says nothing takes nobody's turn.
+        // A client that sends nothing takes no turn of a handshake.
         tokio::time::timeout(bounds.handshake, stream.readable()).await??;
         poll_fn(|context| guest.place.poll_turn(context)).await;
         let tls = self.tls.current();
@@ -128,7 +128,7 @@ where
             step
         });
         let stream = tokio::time::timeout(bounds.handshake, steps).await??;
-        // In a box, so that those who wait for their turn hold little.
+        // Boxed, so that connections that wait for their turn hold little memory.
         let served: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> =
             Box::pin(self.serve_http(stream, tls, guest));
         served.await
@@ -175,7 +175,8 @@ where
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
         let wire = Wire::new(stream, bounds.unread, Some(place));
-        // Whoever is answered before having sent everything is told that nobody reads the rest. (HTTP/2 resets the stream.)
+        // A client that is answered before it has sent everything is told that the rest is not read. (HTTP/2 resets the
+        // stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
         let service = service.map_request(|request: Request<Incoming>| request.map(Received::Http1));
@@ -206,8 +207,8 @@ where
     }
 }
 
-/// Reads on for a moment after the last answer: closing a socket from which there is something to read resets the
-/// connection, and the client might lose the answer.
+/// Reads on for a moment after the last response: closing a socket with unread bytes resets the connection, and the
+/// client might lose the response.
 async fn linger(mut wire: impl AsyncRead + Unpin) {
     let mut buffer = [0; 4 << 10];
     let mut left = LINGER_BYTES_MAX;
@@ -223,7 +224,7 @@ async fn linger(mut wire: impl AsyncRead + Unpin) {
 }
 
 async fn stopped(stopping: &mut signal::Receiver<bool>) {
-    // One whose sender is gone has stopped too.
+    // A dropped sender means that the server has stopped, too.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 

@@ -1,4 +1,4 @@
-//! Lists in the form that the client accepts, most of them made while they go out.
+//! Lists in the form that the client accepts; most are made while they are sent.
 
 use crate::respond::{self, Encoding, Form, JSON, PIECE_BYTES, PROTOBUF, Response, Shape, form};
 use bytes::Bytes;
@@ -12,18 +12,19 @@ use holdfast_value::json;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How much the cells of one piece of a table may take, so that its connection gets on with others meanwhile.
+/// The most work that the cells of one piece of a table may take, so that the connection can serve other requests
+/// meanwhile.
 const PIECE_LOOKS_MAX: usize = 100_000;
 
-/// What stands above a list's items.
+/// The fields of a list beside its items.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
     pub continue_token: String,
-    /// Where the list was found; empty when it does not say so.
+    /// The path of the list; empty when `selfLink` is off.
     pub self_link: String,
 }
 
-/// A list's answer.
+/// The response with a list.
 pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
     let bytes: usize = page.entries.iter().map(|entry| entry.size()).sum();
@@ -46,7 +47,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
             None => respond::bytes(200, first, shape),
             Some(second) => {
                 let size = bytes.max(first.len() + second.len());
-                // Cells may show as much of an object as there is of it.
+                // Cells may show a large part of an object.
                 respond::counted([first, second].into_iter().chain(pieces), 2 * piece, size, JSON, shape.gzip)
             }
         };
@@ -76,7 +77,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     }
     let is_partial = matches!(shape.form, Form::Metadata(_));
     if is_partial && page.entries.is_empty() {
-        // Kubernetes makes such a list of the objects, and of none it makes none.
+        // Kubernetes makes such a list from the objects; without any it has `null` items.
         start.push_str("},\"items\":null}\n");
         return respond::bytes(200, start.into(), shape);
     }
@@ -91,14 +92,14 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
         Form::Object if !shape.links => each(&|entry| entry.body_in(kind, version)),
         _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
     };
-    // Go's lists of objects that no type stands for hold them whole.
+    // In Go's lists of unstructured objects each item has `apiVersion` and `kind`.
     let whole = is_partial || kind.custom.is_some();
     let items = Items { head: start.into(), entries: page.entries, converted, whole };
     let size = items.size();
     if !shape.is_raw() {
         return respond::bytes(200, items.join(), shape);
     }
-    // Items that were made for this list alone wait with it.
+    // Items that were made for this list alone are held until the list is sent.
     let own = match &items.converted {
         Some(_) if is_partial => size,
         Some(_) => piece,
@@ -107,12 +108,12 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     respond::counted(items.pieces(), own, size, JSON, shape.gzip)
 }
 
-/// What the largest object takes in the piece that it is written into, where that is more than a piece takes anyway.
+/// The size of the largest object, if it is larger than a piece: the piece that contains it is larger, too.
 fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
     entries.iter().map(|entry| entry.size()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
 }
 
-/// A table on its way out.
+/// A table that is being sent.
 struct Table {
     kind: Arc<Kind>,
     version: usize,
@@ -122,7 +123,7 @@ struct Table {
 }
 
 impl Table {
-    /// The table in pieces, each made when the one before has gone out.
+    /// The table in pieces; each is made when the one before has been sent.
     fn pieces(mut self, begin: Vec<u8>) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut begin = Some(begin);
         let mut next = 0;
@@ -145,7 +146,7 @@ impl Table {
     }
 }
 
-/// The list made of its items' messages; `None` when one of them has none.
+/// The list made of its items' Protobuf messages; `None` when an item has none.
 fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Messages> {
     let codec = protobuf::codec();
     let api_version = kind.versions[version].api_version();
@@ -163,13 +164,13 @@ fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Optio
     Some(Messages { size: start.len() + size, start, number: codec.items_number(message), items })
 }
 
-/// A Protobuf list on its way out.
+/// A Protobuf list that is being sent.
 struct Messages {
     start: Vec<u8>,
-    /// Of the field that holds the items.
+    /// The number of the field that holds the items.
     number: u32,
     items: Vec<Body>,
-    /// Of the whole, in bytes.
+    /// The size of the whole in bytes.
     size: usize,
 }
 
@@ -192,13 +193,13 @@ impl Messages {
     }
 }
 
-/// A list on its way out, sliced from the stored bytes.
+/// A list that is being sent, sliced from the stored bytes.
 struct Items {
     head: Bytes,
     entries: Vec<Arc<Entry>>,
-    /// Other bytes than the stored ones, for other versions and forms.
+    /// Items that differ from the stored bytes, for other versions and forms.
     converted: Option<Vec<Body>>,
-    /// Items keep their `apiVersion` and `kind`.
+    /// Whether items keep their `apiVersion` and `kind`.
     whole: bool,
 }
 
@@ -223,7 +224,7 @@ impl Items {
         }
     }
 
-    /// Where an item stands in its stored bytes, behind its opening brace unless it is whole.
+    /// The item's range in its stored bytes; unless it is whole, without the opening brace.
     fn stored(&self, entry: &Entry) -> Range<usize> {
         if self.whole { 0..entry.size() } else { entry.hub_item() }
     }
@@ -244,8 +245,8 @@ impl Items {
         out.into()
     }
 
-    /// The same in pieces, each made when the one before has gone out. A large item is a piece of its own, as it is
-    /// stored: nothing is copied for a reader who does not come.
+    /// The list in pieces; each is made when the one before has been sent. A large item is a piece of its own, as it is
+    /// stored: nothing is copied for a client that does not read.
     fn pieces(self) -> impl Iterator<Item = Bytes> + Send + Sync + 'static {
         let mut next = 0;
         let mut ended = false;
@@ -280,7 +281,7 @@ impl Items {
         })
     }
 
-    /// The stored bytes of an item that is large.
+    /// The stored bytes of a large item.
     fn large(&self, index: usize) -> Option<Bytes> {
         let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
         let item = self.stored(entry);

@@ -1,18 +1,19 @@
-//! The event log over HTTP, for those who may read everything: what `LogRead` reads.
+//! The event log over HTTP, for users that may read everything: the reads of `LogRead`.
 //!
-//! Below [`PATH`]. The door grants it to who may `get` the path, and `get`, `list` and `watch` all objects of all kinds
-//! in all namespaces (`cluster-admin` may):
+//! Paths are below [`PATH`]. A user needs `get` on the path, and `get`, `list` and `watch` on all objects of all kinds
+//! in all namespaces (`cluster-admin` has these):
 //!
 //! | path | parameters | answer |
 //! | --- | --- | --- |
-//! | | | which log it is, where it begins and where it ends, as JSON |
-//! | `/version` | `at`: a version, a time, or how long ago | the version that it means, as JSON |
+//! | | | the log's name, its oldest and its last version, as JSON |
+//! | `/version` | `at`: a version, a time, or a duration back | the version that it means, as JSON |
 //! | `/versions` | `resource`, `key` | the versions of one object, as JSON |
 //! | `/records` | `after`, `limit`, `resource`, `wait` (seconds, for the next event when there is none) | records |
-//! | `/records` | `offsets`: up to 1024, with commas between | those of them that are there |
+//! | `/records` | `offsets`: up to 1024, separated by commas | those of them that exist |
 //! | `/current` | | the newest record of every object |
 //!
-//! Records go out as they are read, each as [`frame`] writes it, and an end behind them: what has none was cut short.
+//! Records are sent as they are read, each as [`frame`] writes it, followed by an end mark: a response without it was
+//! cut short.
 
 use crate::query::Query;
 use crate::respond::{self, Frames, Response, Shape};
@@ -37,26 +38,26 @@ use std::time::Duration;
 
 pub const PATH: &str = crate::route::LOG;
 pub const RECORDS: &str = "application/vnd.holdfast.records";
-/// How many offsets one request may name.
+/// The most offsets in one request.
 pub const OFFSETS_MAX: usize = 1024;
-/// How long a request may wait for the next event, in seconds.
+/// The longest wait for the next event, in seconds.
 pub const WAIT_SECONDS_MAX: u64 = 30;
 
-/// How many records are read at a time, and how many bytes of them go out at a time.
+/// How many records are read at a time, and how many bytes of them are sent at a time.
 const PIECE: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
-/// Stands for a length where the log failed: the text behind it says how.
+/// Stands in place of a length when the log failed; the text of the fault follows.
 const FAILED: u32 = u32::MAX;
-/// No record is near as long.
+/// Longer than any record.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
-/// Who asks, and the place that this one has among requests in progress: who waits needs none.
+/// The user, and the request's place among those in progress, which it gives up while it waits.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
     pub place: Option<Place>,
 }
 
-/// Answers a path below [`PATH`], without it.
+/// Answers a path below [`PATH`]; `path` is without that prefix.
 pub(crate) async fn answer(
     transport: &Transport,
     method: &Method,
@@ -82,7 +83,7 @@ pub(crate) async fn answer(
     answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
 }
 
-/// Reads something off the log, and tells it as JSON.
+/// Reads from the log, and answers with JSON.
 async fn told(
     transport: &Transport,
     shape: Shape,
@@ -177,7 +178,7 @@ async fn passed(transport: &Transport, after: Offset) {
 }
 
 fn current(transport: &Transport) -> Result<Response, Refusal> {
-    // From the snapshot, which knows the newest event of every object without reading any.
+    // The snapshot knows the newest event of every object, so no event is read for this.
     let state = transport.engine().snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
@@ -187,7 +188,7 @@ fn current(transport: &Transport) -> Result<Response, Refusal> {
     Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
-/// What is still to go out.
+/// The records that are still to be sent.
 struct Source {
     log: Arc<dyn LogRead>,
     rest: Rest,
@@ -200,7 +201,7 @@ enum Rest {
 }
 
 impl Source {
-    /// The next records, and what comes after them; the end where there are no more.
+    /// The next records, and the source of the following ones; the end mark where there are no more.
     fn piece(mut self) -> (Bytes, Source) {
         let mut out = Vec::new();
         let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
@@ -275,22 +276,22 @@ fn streamed(transport: &Transport, source: Source) -> Response {
     respond::streamed(200, frames, RECORDS, false)
 }
 
-/// A record on the wire: its length in four bytes, little endian, and then as the log stores it, with its checksum.
-/// The end is a length of zero.
+/// A record on the wire: its length in four bytes, little endian, then the record as the log stores it, with its
+/// checksum. A length of zero is the end mark.
 pub fn frame(record: &Record, out: &mut Vec<u8>) {
     let bytes = record.encode_record();
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(&bytes);
 }
 
-/// Takes records out of an answer as its bytes come.
+/// Parses the records of a response as its bytes arrive.
 #[derive(Debug, Default)]
 pub struct Unframed {
     bytes: BytesMut,
     ended: bool,
 }
 
-/// Why an answer gives no more records.
+/// Why a response has no more records.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Broken {
     #[error("the answer was cut short")]
@@ -306,7 +307,7 @@ impl Unframed {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next record, if all of it has come.
+    /// The next record, if it has arrived completely.
     pub fn next_record(&mut self) -> Result<Option<Record>, Broken> {
         let Some(length) = self.length(0).filter(|_| !self.ended) else { return Ok(None) };
         match length {
@@ -331,7 +332,7 @@ impl Unframed {
         }
     }
 
-    /// Says whether everything came, once there is nothing more to push.
+    /// Whether the end mark has arrived, once there are no more bytes to push.
     pub fn finish(&self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken::CutShort) }
     }
@@ -368,7 +369,7 @@ mod tests {
             replaces: 0,
             operation: Operation::Put as i32,
             actor: Actor::default(),
-            // So large that a few hundred are more than goes out at a time.
+            // So large that a few hundred exceed one piece.
             object: format!("{{\"offset\":{offset},\"text\":\"{}\"}}", "x".repeat(1000)).into(),
         }
     }
@@ -379,7 +380,7 @@ mod tests {
         Arc::new(log)
     }
 
-    /// Everything that goes out, and in how many pieces.
+    /// All bytes that are sent, and the number of pieces.
     fn sent(rest: Rest) -> (Vec<u8>, usize) {
         let mut source = Source { log: log(600), rest };
         let (mut out, mut pieces) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! How every request is dealt with, whatever it asks for: whether a browser may show the answer, how long it may take, and
-//! what is said while the server goes.
+//! Rules for every request, whatever it asks for: CORS and HSTS, time limits, and responses while the server shuts
+//! down.
 
 use crate::query::Query;
 use crate::respond::{self, Response};
@@ -17,22 +17,22 @@ use http::{HeaderMap, Method, StatusCode};
 use regex::Regex;
 use std::time::Duration;
 
-/// What the operator says of it.
+/// The operator's settings of these rules.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// Pages of these origins may read answers.
+    /// The origins whose pages may read responses.
     pub origins: Vec<Regex>,
-    /// Tells browsers to come back over TLS alone.
+    /// The HSTS header: browsers come back only over TLS.
     pub strict_transport: Option<HeaderValue>,
-    /// Which share of the requests over HTTP/2 is the last one of its connection.
+    /// The share of HTTP/2 requests after which the connection is ended.
     pub goaway_chance: f64,
-    /// How long a request may take that does not last by its nature; zero for any time.
+    /// The longest time of a request that is not long-running; zero for no limit.
     pub request_timeout: Duration,
-    /// Over which time watches end when the server does.
+    /// The period over which watches end when the server stops.
     pub watch_grace: Duration,
-    /// While the server goes, whoever asks is told to come back instead of finding the door closed.
+    /// While the server shuts down, clients get a response with `Retry-After` instead of a closed socket.
     pub send_retry_after: bool,
-    /// How long `/livez` bears with a start that is not done.
+    /// How long `/livez` tolerates a start that is not done.
     pub livez_grace: Duration,
 }
 
@@ -50,14 +50,14 @@ impl Default for Manners {
     }
 }
 
-/// The answer is the last one of its connection, over any version of HTTP or over HTTP/2 alone.
+/// The response ends its connection: over any version of HTTP, or only over HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Farewell {
     Always,
     OverHttp2,
 }
 
-/// What is put upon an answer to a page of another origin.
+/// The CORS headers of a response to a page of another origin.
 const CORS: [(HeaderName, &str); 4] = [
     (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS, PUT, DELETE, PATCH"),
     (
@@ -70,7 +70,7 @@ const CORS: [(HeaderName, &str); 4] = [
 ];
 
 impl Manners {
-    /// The origin of the page that asks, where its like are let in.
+    /// The origin of the page that sends the request, if it is allowed.
     pub fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if self.origins.is_empty() {
             return None;
@@ -80,7 +80,7 @@ impl Manners {
         self.origins.iter().any(|allowed| allowed.is_match(text)).then(|| origin.clone())
     }
 
-    /// What a browser is told that asks whether a page may ask: nobody is authenticated for that.
+    /// The response to a CORS preflight request, which needs no authentication.
     pub fn preflight(method: &Method, origin: Option<&HeaderValue>) -> Option<Response> {
         let asks = origin.is_some() && *method == Method::OPTIONS;
         asks.then(|| {
@@ -90,7 +90,7 @@ impl Manners {
         })
     }
 
-    /// Marks an answer with what holds for all of them. `drawn` is random.
+    /// Adds the headers that every response has. `drawn` makes a random number.
     pub fn mark(&self, response: &mut Response, origin: Option<HeaderValue>, drawn: impl FnOnce() -> u64) {
         if let Some(origin) = origin {
             let headers = response.headers_mut();
@@ -102,13 +102,13 @@ impl Manners {
         if let Some(directives) = &self.strict_transport {
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| directives.clone());
         }
-        // As many equal steps from 0 to 1 as a float can tell apart.
+        // The random number in 53 bits, as many as a float can distinguish between 0 and 1.
         if self.goaway_chance > 0.0 && ((drawn() >> 11) as f64) < self.goaway_chance * (1u64 << 53) as f64 {
             response.extensions_mut().insert(Farewell::OverHttp2);
         }
     }
 
-    /// How long a request may take, if that is limited.
+    /// The longest time of this request, if it is limited.
     pub fn patience(&self, route: &Route, query: &Query) -> Result<Option<Duration>, Refusal> {
         if lasts(route) {
             return Ok(None);
@@ -126,21 +126,21 @@ impl Manners {
     }
 }
 
-/// Whether a request lasts by its nature.
+/// Whether a request is long-running.
 pub fn lasts(route: &Route) -> bool {
     match route {
         Route::Resource { verb: Some(Verb::Watch), .. } => true,
         Route::Resource { path, .. } => {
             matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
         }
-        // The log is followed as watches are, and a fork takes as long as its disk does.
+        // The log is followed like a watch, and making a fork takes as long as its disk.
         Route::Log(_) | Route::Forks(_) => true,
         Route::Page(path) => path.starts_with("/debug/pprof/"),
         _ => false,
     }
 }
 
-/// What is said to whoever comes while the server goes, unless they look how it is.
+/// The response to a request while the server shuts down, unless it is about health or metrics.
 pub fn going(path: &str) -> Option<Response> {
     let is_asked_about = ["/healthz", "/livez", "/readyz", "/metrics"].iter().any(|looked| path.starts_with(looked));
     if is_asked_about {

@@ -16,7 +16,7 @@ use tower::{Service, ServiceExt};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the server answers to this user's GET, as JSON.
+/// The server's response to a GET by this user, as JSON.
 pub async fn get(
     transport: Arc<Transport>,
     user: Arc<User>,
@@ -29,7 +29,7 @@ pub async fn get(
     Ok(http::Response::from_parts(parts, body.to_bytes()))
 }
 
-/// The server as seen by `user`, who needs no credentials. A request's body is read whole before it is sent.
+/// The server for `user`, who needs no credentials. A request's body is read completely before it is sent.
 pub fn service<B>(
     transport: Arc<Transport>,
     user: Arc<User>,

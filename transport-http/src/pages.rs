@@ -1,5 +1,4 @@
-//! What the process tells of itself to people, on pages that the program around this server has: `/flagz`, `/statusz`,
-//! `/configz` and what is below `/debug`.
+//! The debug pages of the program around this server: `/flagz`, `/statusz`, `/configz` and the paths below `/debug`.
 
 use crate::respond::{self, Response};
 use crate::transport::{Head, Transport};
@@ -7,7 +6,7 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
-/// A request whose sender may ask it.
+/// An authorized request for a page.
 pub struct Asked<'a> {
     pub method: &'a Method,
     pub path: &'a str,
@@ -16,7 +15,7 @@ pub struct Asked<'a> {
     pub body: &'a [u8],
 }
 
-/// What it gets.
+/// The response.
 pub struct Page {
     pub code: u16,
     pub content_type: &'static str,

@@ -1,4 +1,4 @@
-//! From the words of an HTTP request to a [`Named`] one: options, body, in whose name, under which id.
+//! From an HTTP request to a [`Named`] one: options, body, impersonation, request id.
 
 use crate::body;
 use crate::query::Query;
@@ -19,21 +19,21 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use std::sync::Arc;
 
-/// What a path and the query's moment say, before the rest is read.
+/// The request on a path, with the query's moment; the rest is read later.
 pub fn named(verb: Verb, path: Arc<ResourcePath>, query: &Query) -> Named {
     let at = query.get("at").map(str::to_owned);
     Named { verb, path, options: Options::default(), body: Body::default(), at }
 }
 
-/// How a client names its request, if it does so in a way that can be kept.
+/// The client's id for the request, if it has a valid form.
 pub fn request_id(headers: &HeaderMap) -> Option<RequestId> {
     headers.get("audit-id").and_then(|id| id.to_str().ok()).and_then(RequestId::given)
 }
 
-/// In whose name a client wants to act. What is told of groups and the like without a user depends on the verbs that there
-/// are.
+/// The user that the client wants to act as. How groups without a user are refused depends on whether constrained
+/// impersonation is on.
 pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<ActingAs>, Refusal> {
-    // A name that was passed over, for letters beside those of ASCII, would have the request go on as the caller's own.
+    // If a name with non-ASCII letters were ignored, the request would run as the caller.
     let values = |name: &str| -> Vec<String> { headers.get_all(name).iter().map(text).collect() };
     let first = |name: &str| values(name).into_iter().next().filter(|value| !value.is_empty());
     let name = first("impersonate-user").unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
     if !other.name.is_empty() {
         return Ok(Some(other));
     }
-    // To go on as the caller would be more than was asked for.
+    // The same holds for a request with groups or extra fields and no user: it must not run as the caller.
     let others = headers.keys().filter(|name| *name != "impersonate-user");
     match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
         None => Ok(None),
@@ -57,7 +57,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
 }
 
 impl Transport {
-    /// Reads the rest of a request on objects, its body included; fails with what is wrong with it.
+    /// Reads the rest of a request on objects, including its body. The error says what is wrong with it.
     pub(crate) async fn fill<B, D, E>(
         &self,
         named: &mut Named,
@@ -80,7 +80,7 @@ impl Transport {
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
         let deletes = matches!(verb, Verb::Delete | Verb::DeleteCollection);
-        // How the body of a deletion is written matters once there is one.
+        // The content type of a deletion matters only if it has a body.
         let (format, unreadable) = match format_of(&head.headers, verb) {
             Err(refusal) if deletes => (Format::Json, Some(refusal)),
             format => (format?, None),
@@ -94,7 +94,7 @@ impl Transport {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
         }
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
-            // In a box, because every request would make room for it otherwise.
+            // Boxed, because otherwise the future of every request would have room for it.
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.content = kept.body.bytes.clone().into();
         }
@@ -113,7 +113,7 @@ impl Transport {
         self.gate(named)
     }
 
-    /// Reads the rest of a request that somebody behind the API answers. Its body is theirs, and so are most parameters.
+    /// Reads the rest of a connect request. Its body and most parameters belong to what answers it behind the API.
     pub(crate) fn fill_way(&self, named: &mut Named, understood: &Understood) -> Result<(), Refusal> {
         if named.path.subresource == "log" {
             named.options = understood.query.options("GetOptions")?;
@@ -123,7 +123,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Chooses another of the forms that the client takes, where the kind cannot be shown in the best one.
+    /// Chooses the client's next form, if the kind cannot be shown in the best one.
     fn fit_shape(&self, named: &Named, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine().snapshot();
         let ResourcePath { group, version, resource, .. } = &*named.path;
@@ -133,19 +133,19 @@ impl Transport {
             understood.shape.refuse_wild()?;
         }
         if kind.custom.is_some() && understood.shape.form == Form::Object {
-            // Nobody knows the numbers of a custom resource's fields.
+            // The fields of a custom resource have no Protobuf numbers.
             understood.shape = understood.shape.without_protobuf(&head.headers)?;
         }
         let part = kind.subresource(served, &named.path.subresource);
         let has_own_body = |part: &Subresource| part.body.is_some() && part.scale.is_none();
         if !kind.stored && named.verb == Verb::Create || part.is_some_and(has_own_body) {
-            // What is only ever posted has no columns.
+            // Kinds that are only posted have no columns.
             understood.shape = understood.shape.without_table(&head.headers)?;
         }
         Ok(())
     }
 
-    /// Refuses, or goes without, what feature gates turn off.
+    /// Refuses or ignores what feature gates turn off.
     fn gate(&self, named: &mut Named) -> Result<(), Refusal> {
         if named.options.dry_run && !self.features.dry_run {
             return Err(Refusal::BadRequest(BadRequest::DryRunDisabled));
@@ -171,7 +171,7 @@ impl Transport {
     }
 }
 
-/// The options document whose fields a query holds, as refusals name it.
+/// The kind of the options document in the query, as refusals name it.
 fn options_kind(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "CreateOptions",
@@ -183,11 +183,11 @@ fn options_kind(verb: Verb) -> &'static str {
     }
 }
 
-/// How the body is written, by its content type.
+/// The format of the body, by its content type.
 fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = media.split(';').next().unwrap_or("").trim();
-    // Kubernetes knows the types of patches letter by letter, and the others in any case.
+    // Kubernetes compares the media types of patches exactly, and the others without case.
     let media = if verb == Verb::Patch { media.to_owned() } else { media.to_ascii_lowercase() };
     let accepted: &str = match (verb, media.as_str()) {
         (Verb::Patch, "application/json-patch+json") => return Ok(Format::JsonPatch),
@@ -208,10 +208,10 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     Err(Refusal::UnsupportedMediaType { accepted })
 }
 
-/// How long the name of a manager may be.
+/// The longest name of a field manager.
 const MANAGER_BYTES_MAX: usize = 128;
 
-/// The name that fields are written under when the client gives none: its own.
+/// The field manager of a client that names none, made from its user agent.
 fn default_manager(agent: &str) -> String {
     let letters = agent.split('/').next().unwrap_or("").chars().filter(|letter| !letter.is_control());
     let mut name = String::new();

@@ -27,19 +27,19 @@ use std::sync::{Arc, Mutex};
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
 
-/// How many documents are kept at hand: several times as many as a thousand groups have.
+/// How many documents are kept: several times as many as a thousand groups have.
 const DOCUMENTS_MAX: usize = 8192;
 
-/// How many past APIs keep their documents at hand.
+/// The number of past APIs whose documents are kept.
 const PAST_MAX: usize = 4;
 
-/// The documents of the API as it is, and of those past ones that were asked for last.
+/// The documents of the current API, and of the past ones that were read last.
 pub struct Library {
     present: Arc<Documents>,
     past: Arc<Past>,
 }
 
-/// Documents with the kinds that they are about, the ones asked for last at the end.
+/// Documents with the kinds that they describe, the most recently used last.
 type Past = Mutex<VecDeque<(Arc<Registry>, Arc<Documents>)>>;
 
 impl Library {
@@ -47,14 +47,14 @@ impl Library {
         Library { present: Arc::new(Documents::new(server_address)), past: Arc::default() }
     }
 
-    /// Those of a fork, whose API is the same up to this revision.
+    /// The library of a fork, whose API is the same up to this revision.
     pub fn beside(&self, revision: u64) -> Library {
         let fresh = Documents::new(self.present.server_address.clone());
         let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
         Library { present: Arc::new(present), past: Arc::default() }
     }
 
-    /// The documents of the kinds that the scene has. What is kept of past ones is counted as their reader's.
+    /// The documents of the kinds in the scene. The memory of past ones is counted as their reader's.
     fn of(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
         match scene.has_kinds_of_now() {
             true => self.present.clone(),
@@ -93,16 +93,16 @@ fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<D
     past.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Documents that describe the API. Each is made when it is first asked for, and made again only when the part of the
-/// API that it describes has changed.
+/// Documents that describe the API. Each is made at its first request, and made again only when the part of the API
+/// that it describes has changed.
 pub struct Documents {
-    /// As clients reach the server: `10.0.0.1:6443`.
+    /// The address by which clients reach the server: `10.0.0.1:6443`.
     server_address: String,
-    /// By name, with the revision of what they were made of.
+    /// By name, with the revision of the kinds that they were made from.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
-    /// Of a fork: the documents of the server that it was made of, and the revision up to which both have the same.
+    /// For a fork: the documents of the server that was forked, and the revision up to which both have the same.
     shared: Option<(Arc<Documents>, u64)>,
-    /// Of past kinds: what they take. They may be let go of while somebody reads them.
+    /// For past kinds: counts the documents. They may be dropped while a request reads them.
     charge: Option<Mutex<Charge>>,
 }
 
@@ -137,11 +137,11 @@ impl Documents {
             }
         }
         let mut kept = self.lock();
-        // A fork asks for what was there when it began; what is there now is asked for more often.
+        // A fork may ask for a document of an older revision; the newer one is needed more often.
         if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
             return;
         }
-        // Groups come and go, and nobody takes away what told of them.
+        // Documents of groups that are gone are not removed one by one.
         if kept.len() >= DOCUMENTS_MAX {
             kept.clear();
         }
@@ -154,7 +154,7 @@ impl Documents {
 }
 
 impl Described<'_> {
-    /// The document under this name.
+    /// The document with this name.
     fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         if let Some(found) = self.documents.find(name, revision) {
             return Some(found);
@@ -170,7 +170,7 @@ impl Described<'_> {
         self.get(name, group.revision, || make(&Catalog::of(self.registry, std::slice::from_ref(&group))))
     }
 
-    /// The same for every group, in discovery's order; `core` is the one without a name, or all others.
+    /// The same for every group, in discovery's order; `core` picks the group without a name, otherwise all others.
     fn each_group(&self, name: &str, core: bool, make: fn(&Catalog, &str) -> Option<Bytes>) -> Vec<Bytes> {
         let groups = self.registry.groups().into_iter().filter(|group| group.group.is_empty() == core);
         let each = groups.filter_map(|group| {
@@ -187,7 +187,7 @@ impl Described<'_> {
         make(&OpenApi { schema: schema(), catalog: &catalog, version: API_VERSION })
     }
 
-    /// The groups that have built-in kinds, and those that have none.
+    /// The groups with built-in kinds, and those without.
     fn by_origin(&self) -> (Vec<GroupVersions>, Vec<GroupVersions>) {
         let built_in = built_in();
         self.registry.groups().into_iter().partition(|group| built_in.group(&group.group).is_some())
@@ -199,12 +199,12 @@ impl Described<'_> {
         let own: Vec<GroupVersions> =
             custom.into_iter().filter(|custom| Some(custom.group.as_str()) == group).collect();
         let revision = own.first().map_or_else(|| newest(&built_in), |own| own.revision);
-        // Every document knows the kinds of the built-in groups, which share options and metadata.
+        // Every document includes the built-in groups, because all kinds share options and metadata with them.
         let groups = [built_in, own].concat();
         self.get(&format!("openapi/v3/{path}"), revision, || self.openapi(&groups, |openapi| openapi.v3_document(path)))
     }
 
-    /// The pieces of the document, and its tag.
+    /// The pieces of the document, and its ETag.
     fn openapi_v2(&self, encoding: v2::Encoding) -> (Vec<Bytes>, String) {
         let (built_in, custom) = self.by_origin();
         let revision = newest(&built_in);
@@ -285,7 +285,7 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        // The groups that are always there answer for all of their versions.
+        // Built-in groups answer for all of their versions, so an unknown one is a resource that is not found.
         Route::Discovery(Discovery::Resources { group, .. })
             if group.is_empty() || built_in().group(group).is_some() =>
         {
@@ -298,7 +298,7 @@ pub async fn answer(
     })
 }
 
-/// A description, whose document is JSON.
+/// The response with a description whose document is JSON.
 fn json_answer(body: Bytes, shape: Shape) -> Response {
     if shape.encoding == Encoding::Protobuf
         && let Some(message) = protobuf_of(&body)
@@ -308,7 +308,7 @@ fn json_answer(body: Bytes, shape: Shape) -> Response {
     respond::bytes(200, body, shape)
 }
 
-/// The same as a message, where the document is of a kind.
+/// The document in Protobuf, if it has a kind.
 fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     let document: Value = serde_json::from_slice(body).ok()?;
     let kind = document["kind"].as_str()?;
@@ -316,7 +316,7 @@ fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
-/// Whether a client takes JSON among other forms. What has that form alone is not a matter of weights.
+/// Whether a client accepts JSON. There is no other form, so weights do not matter.
 fn takes_json(accept: &str) -> bool {
     let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
     accept.is_empty() || accept.split(',').any(|clause| matches!(media(clause).as_str(), "*/*" | respond::JSON))
@@ -326,7 +326,7 @@ fn accepts(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// The aggregated form of `/api` and `/apis`, for clients that put it before the plain one.
+/// The aggregated form of `/api` and `/apis`, for clients that prefer it to the plain one.
 pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     for clause in accept.split(',') {
         let clause = clause.replace(' ', "");
@@ -347,7 +347,7 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     None
 }
 
-/// What is wrong with a request for a description: it takes none of the forms that there are.
+/// The refusal of a request for a description in a form that does not exist.
 pub(crate) fn flaw(
     route: &Route,
     headers: &HeaderMap,
@@ -389,7 +389,7 @@ pub(crate) fn asks_protobuf(accept: &str) -> bool {
     [openapi::V2_PROTOBUF, openapi::V2_PROTOBUF_ASKED].iter().any(|form| accept.contains(form))
 }
 
-/// These take long to make.
+/// The OpenAPI documents, which take long to make.
 fn openapi(described: &Described, route: &Route, headers: &HeaderMap, shape: Shape) -> Option<Response> {
     let registry = described.registry;
     match route {
@@ -419,7 +419,7 @@ fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Sha
     Some(tagged(described.openapi_v3(path)?, respond::JSON, headers, shape))
 }
 
-/// A document with a tag, so that a client need not fetch again what it has.
+/// A document with an ETag, so that a client need not fetch again what it has.
 pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
     let tag = openapi::etag(&body);
     with_tag(&tag, headers, |known| match known {
@@ -428,7 +428,7 @@ pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMa
     })
 }
 
-/// An answer under a tag; `answer` learns whether the client has it already.
+/// A response with an ETag; `answer` is told whether the client has the document already.
 fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Response) -> Response {
     let tag = format!("\"{tag}\"");
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);
@@ -440,7 +440,7 @@ fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Respons
     response
 }
 
-/// The paths there are.
+/// The list of paths.
 fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
     let catalog = Catalog::new(registry);
     let mut paths: Vec<String> = [
@@ -476,7 +476,7 @@ fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
     encoded(json!({ "paths": paths }))
 }
 
-/// Kubernetes' version, with Holdfast's own behind the plus sign.
+/// Kubernetes' version, with Holdfast's own after the plus sign.
 pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
@@ -562,7 +562,7 @@ mod tests {
         assert_eq!(index(&registries[0]), first);
         registries.iter().for_each(|registry| _ = index(registry));
         assert_eq!(library.past.lock().unwrap().len(), PAST_MAX);
-        // Whoever needs the room gets it.
+        // A reader that needs the memory gets it.
         let held = memory.told().bytes;
         assert!(held > 1 << 20, "{held}");
         let other = memory.take(&Reader::of(&User::new("b", &[])), (512 << 20) - held / 2);

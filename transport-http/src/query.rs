@@ -1,4 +1,4 @@
-//! Query parameters become typed options; a parameter that makes no sense is refused by name.
+//! Query parameters as typed options; a malformed parameter is refused by name.
 
 use crate::route::decode;
 use holdfast_core::Refusal;
@@ -6,10 +6,10 @@ use holdfast_core::kinds::ConnectOptions;
 use holdfast_core::refusal::{BadRequest, Cause, Causes, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
 
-/// A year. No clock counts as far as the largest number that a client can ask for.
+/// A year. The largest number that a client can send would overflow a time.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
-/// The parameters in the order they were sent.
+/// The parameters in the order in which they were sent.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -59,8 +59,8 @@ impl Query {
         value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
     }
 
-    /// Those that a verb knows, by the kind of their document (`CreateOptions`), which refusals name: numbers are read
-    /// before anything is judged, and what belongs to other verbs says nothing.
+    /// The options of a verb, by the kind of their document (`CreateOptions`), which refusals name. Numbers are parsed
+    /// before anything is judged; parameters of other verbs are ignored.
     pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
         let is = |kinds: &[&str]| kinds.contains(&kind);
         let number = |name: &str, kinds: &[&str]| if is(kinds) { self.number(name) } else { Ok(None) };

@@ -1,4 +1,4 @@
-//! The body of a request as it came, whichever HTTP the client speaks.
+//! The body of a request, over HTTP/1.1 or HTTP/2.
 
 use crate::connection::Download;
 use bytes::Bytes;

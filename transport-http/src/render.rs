@@ -1,4 +1,4 @@
-//! From a reply to an HTTP answer.
+//! From a reply to an HTTP response.
 
 use crate::lists::{self, Head};
 use crate::respond::{self, Encoding, Form, Response, Shape};
@@ -18,7 +18,7 @@ use holdfast_service::{Listed, Place, Reply, Shown};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Writes what the door replied in the form that the client accepts. The call keeps its place until that is done.
+/// Writes a reply in the form that the client accepts. The call keeps its place until that is done.
 pub async fn reply(
     transport: &Arc<Transport>,
     reply: Reply,
@@ -40,7 +40,7 @@ pub async fn reply(
                 .make(&reader, made, move || respond::object(&kind, version, &entry, code, shape, now))
                 .await
         }
-        // In a box, because every reply would make room for it otherwise.
+        // Boxed, because otherwise the future of every reply would have room for it.
         Reply::List(listed) => Box::pin(list(transport, &reader, listed, shape, now)).await,
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
@@ -50,7 +50,7 @@ pub async fn reply(
         Reply::Document { document, .. } => respond::document(code, &document, shape, now),
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
-        // The caller has answered that.
+        // The caller has answered these.
         Reply::Granted(_) | Reply::Connect(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
 }
@@ -61,14 +61,14 @@ async fn list(transport: &Transport, reader: &User, listed: Listed, shape: Shape
     let self_link = if shape.links { respond::self_link(&kind, version, &namespace) } else { String::new() };
     let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
     let made = match shape.form {
-        // Its rows are made while they go out.
+        // Its rows are made while they are sent.
         Form::Table(..) if shape.is_raw() => 0,
         _ => made_bytes(&kind, version, &page.entries, shape),
     };
     transport.answers.make(reader, made, move || lists::list(&kind, version, page, &head, shape, now)).await
 }
 
-/// How many bytes of objects are written in another form than the stored one.
+/// The bytes of objects that are converted to another form than the stored one.
 fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
     let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
     let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;
@@ -79,7 +79,7 @@ fn plain(shape: Shape) -> Shape {
     Shape { form: Form::Object, ..shape }
 }
 
-/// Nobody knows the numbers of a custom resource's fields, be it one of the past.
+/// The fields of a custom resource have no Protobuf numbers, even if the kind is of the past.
 fn fitting(kind: &Kind, shape: Shape) -> Shape {
     match shape.encoding {
         Encoding::Protobuf if kind.custom.is_some() => Shape { encoding: Encoding::Json, ..shape },
@@ -87,7 +87,7 @@ fn fitting(kind: &Kind, shape: Shape) -> Shape {
     }
 }
 
-/// Whether an object is asked for without what the cluster put into it.
+/// Whether the request wants an object without the fields that the cluster added.
 fn is_export(understood: &Understood) -> bool {
     let get = matches!(
         &understood.route,

@@ -1,7 +1,6 @@
-//! Answers in the form that the client accepts.
+//! Responses in the form that the client accepts.
 //!
-//! The stored bytes of an object go out as they are; every other form (YAML, Table, metadata alone) is made on
-//! demand.
+//! The stored bytes of an object are sent as they are; every other form (YAML, Table, metadata only) is made on demand.
 
 use crate::held::{CutOff, Held};
 use crate::status::Status;
@@ -36,40 +35,40 @@ use warp::Reply as _;
 pub type Response = warp::reply::Response;
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync>>;
 
-/// Answers above this size are compressed for clients that say they understand it.
+/// Responses above this size are compressed for clients that accept it.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// What is made for one reader is counted as the reader's from this size on.
+/// From this size on, bytes made for one reader are counted as the reader's.
 pub const OWN_BYTES_MIN: usize = 2 << 10;
-/// What is large goes out in pieces of about this size.
+/// Large responses are sent in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// What objects are written in.
-/// What streams of events are written in.
+/// The media types of watches.
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+/// The media types of objects.
 pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// What the client wants to see, and how it is written.
+/// What the client wants to see, and in which encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub form: Form,
     pub encoding: Encoding,
     pub pretty: bool,
     pub gzip: bool,
-    /// Objects and lists say in `selfLink` where they are.
+    /// Whether objects and lists have a `selfLink`.
     pub links: bool,
-    /// The client takes anything below `application/`, and names nothing.
+    /// Whether the client accepts any type below `application/`, and names none.
     pub wild: bool,
 }
 
-/// How a document is written.
+/// The encoding of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
     Yaml,
-    /// In Kubernetes' envelope. Tables, and what the schema does not know, are JSON all the same.
+    /// In Kubernetes' envelope. Tables and unknown schemas are JSON all the same.
     Protobuf,
 }
 
@@ -85,13 +84,13 @@ impl Shape {
     pub const PLAIN: Shape =
         Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false, wild: false };
 
-    /// Reads the request's headers, with `pretty` and `includeObject` of its query.
+    /// Reads the headers, and `pretty` and `includeObject` of the query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let include = match include {
             Some("None") => IncludeObject::None,
             Some("Object") => IncludeObject::Object,
-            // Another word matters once there is something to show, see `unknown_include`.
+            // An unknown value matters only for a table, see `unknown_include`.
             _ => IncludeObject::Metadata,
         };
         let wild = accept.contains(WILD) && !accept.split(',').any(|clause| media(clause) != WILD && is_known(clause));
@@ -111,15 +110,14 @@ impl Shape {
         Ok(Shape { form, encoding, pretty, gzip, links: false, wild })
     }
 
-    /// The refusal of what a table's rows are to include, where nobody knows what that is. Kubernetes looks at it when the
-    /// table is made.
+    /// The refusal of an unknown `includeObject`. Kubernetes checks it when the table is made.
     pub fn unknown_include(self, include: Option<&str>) -> Option<Refusal> {
         let other = include.filter(|include| !matches!(*include, "" | "Metadata" | "None" | "Object"))?;
         let is_table = matches!(self.form, Form::Table(..));
         is_table.then(|| Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())))
     }
 
-    /// The same for what has no Protobuf form: the next of the forms that the client takes.
+    /// The next form that the client accepts, for what has no Protobuf form.
     pub fn without_protobuf(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if self.encoding != Encoding::Protobuf {
             return Ok(self);
@@ -132,7 +130,7 @@ impl Shape {
         Ok(Shape { form, encoding, ..self })
     }
 
-    /// The same for a stream of events, of which YAML has none.
+    /// The next form that the client accepts, for a watch, which has no YAML form.
     pub fn for_stream(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if self.encoding != Encoding::Yaml {
             return Ok(self);
@@ -144,12 +142,12 @@ impl Shape {
         Ok(Shape { form, encoding, ..self })
     }
 
-    /// The refusal of a client that takes anything below `application/` where something is built in.
+    /// The refusal of a client that accepts any type below `application/`, for built-in kinds.
     pub fn refuse_wild(self) -> Result<(), Refusal> {
         if self.wild { Err(Refusal::NotAcceptable { offered: OBJECTS, is_offered: false }) } else { Ok(()) }
     }
 
-    /// The same for what has no columns: the next of the forms that the client takes.
+    /// The next form that the client accepts, for what has no columns.
     pub fn without_table(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if !matches!(self.form, Form::Table(..)) {
             return Ok(self);
@@ -167,19 +165,19 @@ impl Shape {
     }
 }
 
-/// What custom resources are shown to, as JSON, and built-in ones are not.
+/// As in Kubernetes, this is answered with JSON for custom resources, and refused for built-in ones.
 const WILD: &str = "application/*";
 
 fn media(clause: &str) -> &str {
     clause.split(';').next().unwrap_or("").trim()
 }
 
-/// Whether a clause of `Accept` names a media type that objects are written in.
+/// Whether a clause of `Accept` names a media type of objects.
 fn is_known(clause: &str) -> bool {
     matches!(media(clause), JSON | YAML | PROTOBUF | "application/x-yaml" | WILD | "*/*")
 }
 
-/// The acceptable form with the highest weight, the first of equals.
+/// The acceptable form with the highest weight; the first of equal ones.
 fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
     if accept.trim().is_empty() {
         return Some((Form::Object, Encoding::Json));
@@ -225,7 +223,7 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
     best.map(|(_, choice)| choice)
 }
 
-/// An object's answer.
+/// The response with an object.
 pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape: Shape, now: i64) -> Response {
     if shape.form == Form::Object && !shape.links {
         if shape.encoding == Encoding::Protobuf
@@ -240,7 +238,7 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
     bytes(code, json.into(), shape)
 }
 
-/// The answer with a document that is not stored as such. Tables show scales alone of these.
+/// The response with a document that is not stored as such. Of these only scales have a table.
 pub fn document(code: u16, document: &Document, shape: Shape, now: i64) -> Response {
     match shape.form {
         Form::Metadata(meta) if document.get("items").is_none() => {
@@ -264,7 +262,7 @@ fn is_scale(document: &Document) -> bool {
     says("kind", SCALE.kind) && says("apiVersion", &SCALE.api_version())
 }
 
-/// The answer with an object that was not stored.
+/// The response with an object that was not stored.
 pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
     let Draft { kind, version, hub, document: served, .. } = draft;
     let (meta, include) = match shape.form {
@@ -294,7 +292,7 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
             table::table(kind.shown(version), [source], now, table::Form { version: meta, include, headers }, &list)
         }
         Form::Metadata(meta) => {
-            // What versions keep in annotations is part of no metadata but theirs.
+            // Annotations that a version uses to keep its fields belong only to the metadata of that version.
             let of = if kind.custom.is_some() || shape.links { served } else { entry.json() };
             table::partial_object_metadata(&of, kind.shown(version).left_out, meta)
         }
@@ -302,7 +300,7 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
     }
 }
 
-/// What a table is made of. The columns of a custom resource look at the version that is asked for.
+/// The documents from which a table is made. The columns of a custom resource read the requested version.
 pub fn source(kind: &Kind, entry: &Entry, served: Bytes) -> table::Source {
     let hub = if kind.custom.is_some() { served.clone() } else { entry.json() };
     table::Source { hub, served }
@@ -328,7 +326,7 @@ fn link(kind: &Kind, version: usize, document: &mut Document) {
     metadata.insert("selfLink", path.into());
 }
 
-/// Where the objects of a namespace are, or of the cluster.
+/// The path of the objects in a namespace, or in the cluster.
 pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
     let served = &kind.versions[version];
     let root = if served.group.is_empty() { "/api" } else { "/apis" };
@@ -336,7 +334,7 @@ pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
     format!("{root}/{}{within}/{}", served.api_version(), kind.resource)
 }
 
-/// A body that is there in pieces, which may be held for this reader alone.
+/// A body in pieces; `own`: they are held only for this reader.
 pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: bool) -> Response {
     let size = pieces.iter().map(Bytes::len).sum();
     if size <= PIECE_BYTES {
@@ -345,7 +343,7 @@ pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: b
     counted(pieces.into_iter(), if own { size } else { 0 }, size, content_type, gzip)
 }
 
-/// A body that goes out in pieces, and how much of it is held for this reader alone until it is read, besides a piece.
+/// A body in pieces. `own` bytes are held only for this reader until they are sent, beside one piece.
 pub fn counted(
     pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
     own: usize,
@@ -359,7 +357,7 @@ pub fn counted(
     response
 }
 
-/// A body made while it goes out; a short one all at once, with its length.
+/// A body that is made while it is sent; a short one at once, with its length.
 fn in_pieces(
     (mut pieces, end): (
         impl Iterator<Item = Bytes> + Send + Sync + 'static,
@@ -403,7 +401,7 @@ fn gzipped(
     Box::pin(stream::iter(compressed.chain(end)))
 }
 
-/// Bytes of JSON in the wanted writing.
+/// JSON bytes in the encoding of the shape.
 pub fn bytes(code: u16, json: Bytes, shape: Shape) -> Response {
     let (body, content_type) = if shape.is_raw() { (json, JSON) } else { rewritten(json, shape) };
     content(code, body, content_type, shape.gzip)
@@ -419,7 +417,7 @@ fn rewritten(json: Bytes, shape: Shape) -> (Bytes, &'static str) {
     text.unwrap_or((json, JSON))
 }
 
-/// The Protobuf form of a document; `None` when the schema does not know it.
+/// The Protobuf form of a document; `None` when the schema does not have it.
 pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| value[field].as_str().unwrap_or("");
     let codec = protobuf::codec();
@@ -427,10 +425,10 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     codec.encode_object(message, value).ok()
 }
 
-/// A finished body of any type, compressed when it is large and the client can take it. A large one goes out slice by
-/// slice, so that the connection does not keep a copy of it.
+/// A finished body of any type, compressed if it is large and the client accepts that. A large one is sent in slices,
+/// so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
-    // What the state has as well is not held for the reader.
+    // Bytes that the state shares are not held for the reader.
     let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
     if own == 0 && body.len() <= PIECE_BYTES {
         let mut response = warp::reply::Response::new(body.into());
@@ -452,14 +450,14 @@ pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -
     response
 }
 
-/// The bytes in slices, which hold nothing of their own.
+/// The bytes in slices, without copies.
 pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(PIECE_BYTES.min(bytes.len()))))
 }
 
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// An answer whose content is what its head says, whatever it looks like.
+/// Forbids browsers to guess a content type other than the response's.
 pub fn unsniffed(mut response: Response) -> Response {
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     response
@@ -469,7 +467,7 @@ pub fn text(code: u16, body: impl Into<String>) -> Response {
     content(code, body.into().into(), "text/plain; charset=utf-8", false)
 }
 
-/// That nobody could say whether a request is allowed. What it asks for is escaped, as it may end up in a browser.
+/// The response when authorization failed with an error. The request's path is escaped, as it may end up in a browser.
 pub fn unauthorizable(head: &Head, why: &str) -> Response {
     let query = if head.query.is_empty() { String::new() } else { format!("?{}", head.query) };
     let message = format!("Internal Server Error: {:?}: {why}", format!("{}{query}", head.path));
@@ -477,12 +475,12 @@ pub fn unauthorizable(head: &Head, why: &str) -> Response {
     plain_error(500, &escaped)
 }
 
-/// A failure that is told in words alone, as Go's `http.Error` does it.
+/// A failure as plain text, like Go's `http.Error`.
 pub fn plain_error(code: u16, message: &str) -> Response {
     unsniffed(text(code, format!("{message}\n")))
 }
 
-/// A body that goes out as it is made.
+/// A body that is sent as it is made.
 pub fn streamed(code: u16, frames: Frames, content_type: &'static str, gzip: bool) -> Response {
     let mut response = warp::reply::stream(frames).into_response();
     finish(&mut response, code, content_type);
@@ -503,7 +501,7 @@ fn finish(response: &mut Response, code: u16, content_type: &'static str) {
 pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     let status = Status::from(refusal);
     if let Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds } = refusal {
-        // What protects the server is told before anything else is known of the request.
+        // Refusals that protect the server come before the request is parsed, so they have no form.
         let mut response = plain_error(status.code, &refusal.message());
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*retry_after_seconds));
         return response;
@@ -517,7 +515,7 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     if let Some(seconds) = status.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    // The names of the user and of the path, which the text repeats, are the client's.
+    // The text repeats names of the user and the path, which the client chose.
     match refusal {
         Refusal::Forbidden { why: Forbidden::Access(_), .. } => unsniffed(response),
         _ => response,

@@ -1,7 +1,7 @@
-//! What a method and a path ask for. Everything behind this knows a [`Route`], and no paths.
+//! What a method and a path ask for. Later code knows a [`Route`], and no paths.
 //!
-//! A path says whether a resource is within a namespace or the cluster's, and that is part of the route: authorization
-//! judges the very object that is acted upon.
+//! The route says whether a resource is within a namespace or cluster-scoped. So authorization judges the very object
+//! that the request then acts on.
 
 use crate::issuer::Document;
 use holdfast_core::request::Verb;
@@ -13,40 +13,40 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Objects. Without a verb when the method is none for objects.
+    /// Objects; `verb` is `None` if objects have no such method.
     Resource {
         verb: Option<Verb>,
         path: Arc<ResourcePath>,
     },
     /// `/`, a list of paths.
     Root,
-    /// What this server tells about itself as an issuer of tokens.
+    /// OpenID discovery of this server as an issuer of tokens.
     Issuer(Document),
     Version,
-    /// `/healthz`, `/livez` or `/readyz`, and a check below it.
+    /// `/healthz`, `/livez` or `/readyz`, and a single check below it.
     Health {
         kind: &'static str,
         check: String,
     },
     Metrics,
-    /// `/metrics/slis`, whether each check of health is well.
+    /// `/metrics/slis`, whether each health check passes.
     HealthMetrics,
-    /// What the process tells of itself to people: `/flagz`, `/statusz`, `/debug/…`.
+    /// The program's debug pages: `/flagz`, `/statusz`, `/debug/…`.
     Page(String),
     Discovery(Discovery),
     OpenApiV2,
     /// The index, or the document of one group version.
     OpenApiV3(String),
-    /// What is in progress, by the name of a table.
+    /// The dumps of flow control, by the name of the table.
     FlowControl(String),
-    /// The event log, and what follows [`LOG`].
+    /// The event log; the path after [`LOG`].
     Log(String),
-    /// Forks, and the name of one that follows [`FORKS`].
+    /// Forks; the name after [`FORKS`].
     Forks(String),
     Unknown,
 }
 
-/// What the API tells of itself.
+/// The discovery documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Discovery {
     /// `/api`
@@ -54,27 +54,27 @@ pub enum Discovery {
     /// `/apis`
     Groups,
     Group(String),
-    /// The resources of one version; the core group has no name.
+    /// The resources of one version; the core group's name is empty.
     Resources {
         group: String,
         version: String,
     },
 }
 
-/// Where the event log is.
+/// The path of the event log.
 pub const LOG: &str = "/holdfast/v1/log";
-/// Where the server is asked for a fork of itself.
+/// The path of forks.
 pub const FORKS: &str = "/holdfast/v1/forks";
-/// What stands before the name of a fork in memory, in the path of everything that it serves.
+/// The prefix of the paths that a fork in memory serves; the fork's name follows.
 pub const FORK: &str = "/forks/";
-/// What stands before the moment in the path of a view of the past.
+/// The prefix of the paths in a view of the past; the moment follows.
 const PAST: &str = "/at/";
 
-/// Subresources of a namespace itself; any other third part of such a path is a resource within it.
+/// Subresources of a namespace itself; any other third segment of such a path is a resource within the namespace.
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
 impl Route {
-    /// `path` is percent-decoded part by part; `watch` says that the query asks for one.
+    /// `path` is percent-decoded by segments; `watch`: the query asks for a watch.
     pub fn new(method: &Method, path: &str, watch: bool) -> Route {
         let inner = path.trim_matches('/');
         let parts: Vec<Cow<'_, str>> = inner.split('/').map(decode).collect();
@@ -100,7 +100,7 @@ impl Route {
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
             ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
-            // What follows is found at the very path alone.
+            // The following paths exist only without a trailing slash.
             _ if ends_with_slash => Route::Unknown,
             ["openapi", "v2"] => Route::OpenApiV2,
             ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
@@ -115,7 +115,7 @@ impl Route {
         }
     }
 
-    /// The group version that is asked about, where it is one alone.
+    /// The group version that the request is about, if it is only one.
     pub fn group_version(&self) -> Option<(&str, &str)> {
         match self {
             Route::Resource { path, .. } => Some((&path.group, &path.version)),
@@ -156,7 +156,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        // The old paths of watches know nothing else, and they alone follow one object by its path.
+        // The deprecated watch paths have no other verb, and only they watch one object by its path.
         Method::GET if is_watch_path && path.subresource.is_empty() => Some(Verb::Watch),
         _ if is_watch_path => None,
         Method::GET if watch && path.name.is_empty() && path.subresource.is_empty() => Some(Verb::Watch),
@@ -173,7 +173,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
     Route::Resource { verb, path: path.into() }
 }
 
-/// A method as authorization and metrics name it on a path that is no resource.
+/// The verb for authorization and metrics of a method on a path that is no resource.
 pub fn method_verb(method: &Method) -> &'static str {
     match *method {
         Method::GET | Method::HEAD => "get",
@@ -186,7 +186,7 @@ pub fn method_verb(method: &Method) -> &'static str {
     }
 }
 
-/// Takes the moment off the path of a view of the past.
+/// Removes the moment of a view of the past from the path.
 pub fn take_moment(path: &mut String) -> Option<String> {
     let rest = path.strip_prefix(PAST)?;
     let (moment, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

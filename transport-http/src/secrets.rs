@@ -1,6 +1,6 @@
-//! Secrets beside each other.
+//! Comparing secrets.
 
-/// Whether two are the same, in a time that does not tell where they differ.
+/// Whether two secrets are equal, in a time that does not depend on where they differ.
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |sum, (one, other)| sum | (one ^ other)) == 0
 }

@@ -1,4 +1,4 @@
-//! The API on a socket, and its clean end.
+//! The API on a socket, and its clean shutdown.
 
 use crate::expecting::Expecting;
 use crate::listener::{Guest, Listener};
@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use warp::Filter;
 use warp::filters::path::FullPath;
 
-/// How long connections may take to end once requests in progress have, when the server stops.
+/// How long connections may take to end after their requests have, when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// The API as a warp filter: for the socket, and for callers within the process.
+/// The API as a warp filter, for the socket and for callers within the process.
 pub fn filter(
     transport: Arc<Transport>,
 ) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
@@ -58,7 +58,7 @@ pub fn filter(
                         upgrade,
                         body,
                     };
-                    // In a box, because the HTTP libraries move what they are given several times before they poll it.
+                    // Boxed, because the HTTP libraries move a future several times before they poll it.
                     Ok::<Response, warp::Rejection>(Box::pin(transport.handle(wire)).await)
                 }
             },
@@ -67,7 +67,7 @@ pub fn filter(
         .unify()
 }
 
-/// Serves until the stop signal, then lets requests in progress finish.
+/// Serves until the server stops, then lets requests in progress finish.
 pub async fn serve(
     transport: Arc<Transport>,
     listener: TcpListener,
@@ -88,8 +88,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether an answer takes little work, however much is stored: that of a single object, and of the page that
-/// tells the version. Its connection then makes it at once, and no task is needed.
+/// Whether a response takes little work however much is stored: the response with a single object, and the version
+/// page. The connection makes it at once, without a task.
 fn is_quick(request: &Request<()>) -> bool {
     const PARTS_MAX: usize = 7;
     if request.method() != Method::GET || request.uri().query().is_some_and(|query| query.contains("watch")) {
@@ -149,8 +149,8 @@ mod tests {
         }
     }
 
-    /// What answers a request is made anew and moved for each: a future that holds another twice doubles with each such
-    /// step, and was 42 KB large once.
+    /// The future that answers a request is made for each request and moved. A future that holds another one twice
+    /// doubles with each such step, and was once 42 KB large.
     #[test]
     fn what_every_request_brings_into_being_is_small() {
         let size = size_of_output(|transport, wire| transport.handle(wire));

@@ -1,6 +1,6 @@
-//! Traces: a span for each request that is followed, in the terms of OpenTelemetry and of W3C's `traceparent`.
+//! Traces: a span for each sampled request, in the terms of OpenTelemetry and of W3C's `traceparent`.
 //!
-//! What becomes of spans is somebody else's: here they are begun, ended and handed over.
+//! Spans are begun and ended here, and handed over to be exported.
 
 use crate::route::Route;
 use holdfast_core::authz::User;
@@ -8,19 +8,19 @@ pub use holdfast_outbound::trace::{Context, Side, Span, Take};
 use http::{HeaderMap, Method};
 use std::time::SystemTime;
 
-/// Who may say with a request that it is followed, and as a part of what: others begin a trace of their own.
+/// The groups that may have their request sampled as a part of their own trace; other requests begin a new trace.
 const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
 const MILLION: u64 = 1_000_000;
 
-/// Follows requests.
+/// Samples requests.
 #[derive(Clone)]
 pub struct Tracer {
-    /// How many of a million requests are followed of which nobody says so.
+    /// How many of a million requests are sampled, beside those whose client asks for it.
     pub per_million: u32,
     pub take: Take,
 }
 
-/// What a client says of the trace that its request is a part of.
+/// The client's trace, of which its request is a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parent {
     trace: u128,
@@ -28,14 +28,14 @@ struct Parent {
     sampled: bool,
 }
 
-/// A request that is being followed; it is handed over when it has [ended](Self::end).
+/// A sampled request; its span is handed over when it has [ended](Self::end).
 pub struct Following {
     span: Span,
     take: Take,
 }
 
 impl Tracer {
-    /// Begins to follow a request, if it is one of those that are. Each draw is random.
+    /// Begins the span of a request, if the request is sampled. Each drawn number is random.
     pub fn begin(
         &self,
         (method, path, route): (&Method, &str, &Route),
@@ -51,7 +51,7 @@ impl Tracer {
         };
         let sampled = match parent {
             Some(parent) => parent.sampled,
-            // As other servers of a trace decide: by the low bits of its id.
+            // Like other servers in a trace, decide by the low bits of the trace id.
             None => (trace as u64 >> 1) % MILLION < u64::from(self.per_million),
         };
         if !sampled {
@@ -80,7 +80,7 @@ impl Tracer {
 }
 
 impl Following {
-    /// What calls that are made for the request are parts of.
+    /// The trace context for calls that are made for the request.
     pub fn context(&self) -> Context {
         Context { trace: self.span.trace, id: self.span.id, take: self.take.clone() }
     }
@@ -93,7 +93,7 @@ impl Following {
     }
 }
 
-/// `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`: alike for all objects of a kind.
+/// `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`: the same for all objects of a kind.
 fn name(method: &Method, route: &Route) -> String {
     let Route::Resource { path, .. } = route else { return method.to_string() };
     let prefix = match path.group.as_str() {
@@ -106,7 +106,7 @@ fn name(method: &Method, route: &Route) -> String {
     format!("{method} {prefix}{within}/{}{one}{part}", path.resource)
 }
 
-/// Reads `00-TRACE-SPAN-FLAGS`; a later version may say more behind that.
+/// Parses `00-TRACE-SPAN-FLAGS`; a later version may append more.
 fn parse(text: &str) -> Option<Parent> {
     let mut parts = text.split('-');
     let (version, trace, id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

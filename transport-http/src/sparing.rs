@@ -1,14 +1,14 @@
-//! Limits how many log lines strangers can cause: ten a second are written, and the others are counted.
+//! Limits the log lines that clients can cause: ten a second are written, the others are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many lines are written in one second.
+/// The most lines in one second.
 const LINES: u64 = 10;
 
 pub struct Sparing {
     second: AtomicU64,
-    /// In this second.
+    /// The lines in this second.
     lines: AtomicU64,
     left_out: AtomicU64,
 }
@@ -23,7 +23,7 @@ impl Sparing {
         self.line_in(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }
 
-    /// Two that come at once may both begin a second: a line more or less makes no difference.
+    /// Two concurrent calls may both begin a second; a line more or less does not matter.
     fn line_in(&self, second: u64) -> Option<u64> {
         if self.second.swap(second, Ordering::Relaxed) != second {
             self.lines.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The one place that makes a Kubernetes `Status`, of a refusal or of a success.
+//! Makes every Kubernetes `Status`, of a refusal or of a success.
 
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::{Expired, Subject};
@@ -75,7 +75,7 @@ fn details_of(refusal: &Refusal) -> Map {
         }
         Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } => details(subject, &refusal.causes()),
         Refusal::Internal(fault) => causes(json!([{ "message": fault.to_string() }])),
-        // These are about no field.
+        // The causes of these name no field.
         Refusal::DisruptionBudget { .. } | Refusal::Timeout(_) => {
             let told = |cause: Cause| json!({"reason": cause.reason.as_str(), "message": cause.message});
             match refusal.causes() {
@@ -113,7 +113,7 @@ fn cause_list(causes: &[Cause]) -> Value {
         .collect()
 }
 
-/// `Status` Success for an object that is gone.
+/// `Status` Success for an object that was deleted.
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
     details.insert("uid", uid.into());
@@ -123,7 +123,7 @@ pub fn deleted(subject: &Subject, uid: &str) -> Document {
     status
 }
 
-/// `Status` Success where there is nothing to tell besides.
+/// `Status` Success without details.
 pub fn success(code: u16) -> Document {
     let mut status = Document::new();
     for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {

@@ -1,4 +1,4 @@
-//! Paths, queries and headers as strangers send them: whatever they hold, they are read or refused, and nothing panics.
+//! Arbitrary paths, queries and headers: each is parsed or refused, and nothing panics.
 
 use crate::query::Query;
 use crate::respond::Shape;
@@ -98,7 +98,7 @@ const ACCEPTS: &[&str] = &[
 ];
 const METHODS: &[Method] = &[Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// Pieces that mean something, in any order, with any characters between them.
+/// Meaningful pieces in any order, with any characters between them.
 fn pieces(of: &'static [&'static str]) -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => prop::sample::select(of).prop_map(str::to_owned),

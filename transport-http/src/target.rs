@@ -1,5 +1,5 @@
-//! What the first line of a request asks for. Whoever answers expects a path; the other forms of HTTP/1.1 are refused
-//! here: `CONNECT host:port`, and a name where a path belongs (`GET a`). HTTP/2 refuses them itself.
+//! The request target, which must be a path; other forms of HTTP/1.1 are refused here: `CONNECT host:port`, and a name
+//! without a slash (`GET a`). HTTP/2 refuses them itself.
 
 use crate::respond::{self, Response};
 use futures_util::future::{Either, Ready, ready};
@@ -7,7 +7,7 @@ use http::{Method, Request};
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Hands on requests that ask for a path.
+/// Passes on requests whose target is a path.
 #[derive(Clone)]
 pub struct PathsOnly<S> {
     pub service: S,

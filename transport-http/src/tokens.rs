@@ -1,4 +1,4 @@
-//! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
+//! Service account tokens: signed and verified here, and valid only while the objects that they are bound to exist.
 
 mod bound;
 mod keys;
@@ -24,30 +24,30 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use uses::{Use, Uses};
 
-/// How long a token is good that is extended: a year.
+/// The lifetime of an extended token: a year.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 pub struct ServiceAccountTokens {
     keys: Arc<Keys>,
     pub audiences: Vec<String>,
-    /// Of a fork: its name among all logs, and before it those of the forks that it was made of. What is signed in a
-    /// fork is good there and in its forks, and nowhere else, although all have the same keys.
+    /// For a fork: its log's name, after those of the forks that it was made of. A token signed in a fork is valid
+    /// there and in its forks, and nowhere else, although all have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
-    /// Of the server and all its forks.
+    /// The counts of the server and all its forks.
     pub uses: Arc<Uses>,
-    /// What Secrets do not say yet of the use of their tokens.
+    /// Secrets whose label does not show the last use of their token yet.
     pub used: Arc<Used>,
 }
 
-/// What an issuer tells about itself.
+/// The documents that an issuer publishes.
 pub struct Published {
     pub issuer: Value,
     pub keys: Value,
 }
 
 struct Keys {
-    /// The first one signs; all are accepted.
+    /// The first one is used for signing; all are accepted.
     issuers: Vec<String>,
     signing: Option<Signing>,
     verifying: Vec<Verifying>,
@@ -55,7 +55,7 @@ struct Keys {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claims {
-    /// For whom it is; without any, for the server that signed it.
+    /// The audiences; without any, the token is for the server that signed it.
     #[serde(default)]
     pub aud: Audience,
     pub exp: i64,
@@ -90,7 +90,7 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
     pub serviceaccount: Reference,
-    /// From when on whoever uses the token should have got another one.
+    /// The time after which a client should have replaced the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
@@ -103,7 +103,7 @@ pub struct Reference {
 }
 
 impl ServiceAccountTokens {
-    /// `signing` and `verifying` hold PEM texts; a private key verifies what it signed as well.
+    /// `signing` and `verifying` hold PEM texts; a private key also verifies.
     pub fn new(
         issuers: Vec<String>,
         audiences: Vec<String>,
@@ -130,20 +130,20 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// Those of a fork of this name.
+    /// The tokens of a fork with this name.
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
         ServiceAccountTokens { keys, audiences, forks, remembered: Remembered::default(), uses, used: Arc::default() }
     }
 
-    /// Who signs.
+    /// The issuer in signed tokens.
     pub fn issuer(&self) -> &str {
         self.keys.issuers.first().map_or("", String::as_str)
     }
 
-    /// What others need to verify tokens that were signed here: the issuer's document, and its keys. Only an issuer that
-    /// is an HTTPS URL can be asked for them.
+    /// The documents by which others verify tokens signed here: the issuer's configuration, and its keys. `None` if the
+    /// issuer is no HTTPS URL, where these could be read.
     pub fn published(&self, keys_url: &str) -> Option<Published> {
         let issuer = self.issuer();
         let url: http::Uri = issuer.parse().ok()?;
@@ -168,11 +168,11 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// A token that says this, in the issuer's name; `None` when the server was given no key to sign with.
+    /// A token with these claims, in the issuer's name; `None` if the server has no signing key.
     pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
         let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
         let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
-        // Only what this server alone takes may be good for longer than it seems.
+        // Only a token that is for this server alone may be valid for longer than its client is told.
         let extended = claims.extends && audiences.iter().all(|audience| self.audiences.contains(audience));
         let written = Claims {
             aud: Audience::Many(audiences.clone()),
@@ -195,7 +195,7 @@ impl ServiceAccountTokens {
         Some(self.sign(&written)?.map(|token| SignedToken { token, audiences }))
     }
 
-    /// Signs a token; `None` when the server was given no key to sign with.
+    /// Signs a token; `None` if the server has no signing key.
     fn sign(&self, claims: &Claims) -> Option<Result<String, String>> {
         let (algorithm, id, key) = self.keys.signing.as_ref()?;
         let mut header = Header::new(*algorithm);
@@ -204,9 +204,9 @@ impl ServiceAccountTokens {
         Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
     }
 
-    /// The user of a token that is signed, current, meant for one of these audiences, and whose account still exists;
-    /// with those of the audiences that it is meant for. `None` where somebody else signed it, an error where it is no
-    /// longer good. What its use has to tell the client and the auditor is told.
+    /// The user of a token that is signed here, current, for one of these audiences, and whose account still exists;
+    /// with those of the audiences that it is for. `None` if another issuer signed it, an error if it is no longer
+    /// valid. `told` gets the warnings for the client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,
@@ -216,7 +216,7 @@ impl ServiceAccountTokens {
     ) -> Result<Option<Reviewed>, String> {
         let issuer = unproved_issuer(token);
         if issuer.as_deref() == Some(legacy::ISSUER) {
-            // Such a token names no audience: it is meant for this server.
+            // Such a token names no audience: it is for this server.
             let audiences: Vec<String> =
                 audiences.iter().filter(|asked| self.audiences.contains(asked)).cloned().collect();
             if audiences.is_empty() {
@@ -257,12 +257,12 @@ impl ServiceAccountTokens {
         Ok(Some(Reviewed { user: Arc::new(claims.user()), audiences }))
     }
 
-    /// The claims of a token of this issuer, if a key of it signed them.
+    /// The claims of a token of this issuer, if one of its keys signed them.
     fn claims(&self, token: &str) -> Result<Arc<Claims>, String> {
         if let Some(claims) = self.remembered.get(token) {
             return Ok(claims);
         }
-        // Who asks knows which audiences and times count.
+        // The caller checks the audiences and times.
         let claims = Arc::new(proved::<Claims>(&self.keys.verifying, token)?);
         self.remembered.put(token, claims.clone());
         Ok(claims)
@@ -270,7 +270,7 @@ impl ServiceAccountTokens {
 }
 
 impl Claims {
-    /// Whom they stand for.
+    /// The user that the claims describe.
     fn user(&self) -> User {
         let bound = &self.kubernetes;
         let mut user = User::service_account(&bound.namespace, &bound.serviceaccount.name, &bound.serviceaccount.uid);
@@ -290,7 +290,7 @@ impl Claims {
     }
 }
 
-/// Whom a token names as its issuer; none where it is no token of this form.
+/// The issuer that a token names, without verification; `None` if the text is no JWT.
 fn unproved_issuer(token: &str) -> Option<String> {
     let mut parts = token.split('.');
     let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
@@ -300,7 +300,7 @@ fn unproved_issuer(token: &str) -> Option<String> {
     claims["iss"].as_str().map(str::to_owned)
 }
 
-/// What a token claims, if one of the keys signed it: the one that it names, or any where it names none.
+/// The claims of a token, if one of the keys signed it: the key that it names, or any if it names none.
 fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Result<T, String> {
     let header = jsonwebtoken::decode_header(token).map_err(|error| error.to_string())?;
     let mut named = keys.iter().filter(|key| header.kid.as_ref().is_none_or(|kid| *kid == key.id)).peekable();
@@ -317,7 +317,7 @@ fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Resul
     claims.map(|claims| claims.claims).ok_or_else(|| "go-jose/go-jose: error in cryptographic primitive".into())
 }
 
-/// Audiences as Kubernetes shows them in a message.
+/// Audiences as Kubernetes prints them in a message.
 fn shown(audiences: &[String]) -> String {
     let quoted: Vec<String> = audiences.iter().map(|audience| format!("{audience:?}")).collect();
     format!("[{}]", quoted.join(" "))
@@ -370,7 +370,7 @@ mod tests {
         let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
             .unwrap();
         assert_eq!(other.claims(&token).err().as_deref(), Some("invalid signature, no keys found"));
-        // Whom it is for is told before it is looked whether the account is there.
+        // The audience is checked before the account is looked up.
         let state = State::new(Arc::new(holdfast_core::kinds::registry().clone()));
         let refused = |token: &str, audience: &str, told: &mut Told| {
             tokens.verify(&state, token, &[audience.to_owned()], told).expect_err("there is no account")

@@ -1,6 +1,7 @@
-//! The way of a request over HTTP: its words are understood, the door decides, and the answer is written.
+//! The way of a request over HTTP: it is parsed, the service decides, and the response is written.
 //!
-//! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
+//! There are no rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply)
+//! into HTTP.
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
@@ -56,66 +57,66 @@ use tokio_util::task::TaskTracker;
 pub struct Transport {
     pub(crate) service: Arc<Service>,
     pub(crate) authenticator: Arc<Authenticator>,
-    /// What is told of it as an issuer.
+    /// What OpenID discovery publishes.
     pub(crate) issuer: Option<Arc<Published>>,
     pub(crate) features: Features,
     pub(crate) bodies: Bodies,
     pub(crate) answers: Answers,
-    /// The parts of the API that other servers answer for.
+    /// The parts of the API that other servers serve.
     pub(crate) aggregator: Arc<Aggregator>,
-    /// Whom other servers may trust.
+    /// The trust that other servers are told.
     pub(crate) trust: Option<Arc<Trust>>,
-    /// Ways to nodes and to what runs in the cluster.
+    /// The connections to nodes and to what runs in the cluster.
     pub(crate) connections: Arc<connect::Connections>,
     pub(crate) documents: paths::Library,
-    /// Makes forks of the log, where it is on a disk.
+    /// Makes forks of a log on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
     pub(crate) images: Option<Arc<dyn crate::effects::Images>>,
     pub(crate) speakers: holdfast_outbound::conversion::Speakers,
     pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
-    /// The forks in memory, of this server and of them.
+    /// The forks in memory, of this server and of its forks.
     pub(crate) live: Arc<forks::live::Live>,
-    /// Which of them this is.
+    /// The fork that this server is, if it is one.
     pub(crate) place: Option<forks::live::Place>,
     pub(crate) manners: Arc<Manners>,
-    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
     pub(crate) releases: (u32, u32),
     pub(crate) git_version: String,
     pub(crate) pages: Option<Pages>,
     pub(crate) tracer: Option<Tracer>,
-    /// What becomes of the text of `/metrics` before it is shown.
+    /// Filters the text of `/metrics` before it is shown.
     pub(crate) shown_metrics: Option<ShownMetrics>,
     pub(crate) started: Instant,
-    /// The server will stop, and goes on until then as before.
+    /// The server will stop, and serves as before until then.
     pub(crate) leaving: AtomicBool,
-    /// Whoever comes is sent away.
+    /// New requests are refused.
     pub(crate) refusing: AtomicBool,
-    /// Turns true when the server stops: watches end.
+    /// Becomes true when the server stops: watches end.
     pub(crate) stopping: signal::Sender<bool>,
-    /// Turns true when nobody more may connect.
+    /// Becomes true when no more connections are accepted.
     pub(crate) closing: signal::Sender<bool>,
-    /// How many watches there have been.
+    /// The number of watches begun so far.
     pub(crate) watches_begun: AtomicU64,
-    /// Requests in progress that do not last by their nature.
+    /// Requests in progress that are not long-running.
     pub(crate) requests: TaskTracker,
-    /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
+    /// Upgraded connections: the server waits for them when it stops.
     pub(crate) sockets: TaskTracker,
-    /// Turns true when everything that a fresh server makes is there.
+    /// Becomes true when everything that a new server makes exists.
     pub(crate) ready: signal::Sender<bool>,
 }
 
-/// Makes of all that is counted what is shown.
+/// Turns the text of all metrics into the text that is shown.
 pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
-/// Tells of requests whose credentials are nobody's; anybody can make many, of any length.
+/// Limits log lines about invalid credentials: any client can send many of any length.
 static UNKNOWN: Sparing = Sparing::new();
 const WHY_BYTES_MAX: usize = 1 << 10;
 
-/// Who says nothing of itself.
+/// The user of a request without credentials.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// What feature gates turn off.
+/// The features that gates turn off or on.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     pub list_chunking: bool,
@@ -123,13 +124,13 @@ pub struct Features {
     pub dry_run: bool,
     pub remaining_item_count: bool,
     pub server_side_apply: bool,
-    /// Objects and lists say in `selfLink` where they are.
+    /// Objects and lists have a `selfLink`.
     pub self_links: bool,
-    /// There are verbs of impersonation that hold for some requests alone.
+    /// There are impersonation verbs that hold only for some requests.
     pub constrained_impersonation: bool,
-    /// An answer to somebody who is not known is the last of its connection, over HTTP/2.
+    /// Over HTTP/2, the response to an unauthenticated request ends the connection.
     pub strangers_last: bool,
-    /// Watches may begin with what is there.
+    /// Watches may begin with the current objects.
     pub watch_list: bool,
 }
 
@@ -149,21 +150,21 @@ impl Default for Features {
     }
 }
 
-/// One HTTP request, as any transport of HTTP gives it.
+/// One HTTP request, from any HTTP library.
 pub struct WireRequest<B> {
     pub method: Method,
     pub path: String,
     pub query: String,
     pub headers: HeaderMap,
     pub peer: Peer,
-    /// Where the request comes from, when that is known.
+    /// The connection's client, if it is known.
     pub guest: Option<Guest>,
-    /// The connection, for one who asks to go on with it as something else than HTTP.
+    /// The connection, if the client asks to upgrade it.
     pub upgrade: Option<OnUpgrade>,
     pub body: B,
 }
 
-/// A request without its body and without who sent it.
+/// A request without its body and its client.
 pub(crate) struct Head {
     pub method: Method,
     pub path: String,
@@ -173,19 +174,19 @@ pub(crate) struct Head {
     pub upgrade: Option<OnUpgrade>,
 }
 
-/// Where a request leads, and how its answer is to look.
+/// The route of a request, and the form of its response.
 pub(crate) struct Understood {
     pub route: Route,
     pub at: Option<String>,
     pub query: Query,
     pub shape: Shape,
-    /// Whether there is a form that the client takes.
+    /// Whether the client accepts any available form.
     pub negotiated: Result<(), Refusal>,
-    /// The server that answers, if it is another one.
+    /// The aggregated server that serves the request, if it is not this one.
     pub server: Option<Arc<aggregate::Server>>,
 }
 
-/// What belongs to a request and is none of the door's business.
+/// Parts of a request that do not go through the service.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub body: Received,
@@ -210,18 +211,18 @@ impl Transport {
         self.service.engine()
     }
 
-    /// Says that everything is there that clients count on.
+    /// Marks the server as ready: everything that clients count on exists.
     pub fn be_ready(&self) {
         self.ready.send_replace(true);
     }
 
-    /// Makes the APIServices of what is served here, and has them kept as long as the tasks are, with all that concerns
-    /// other servers.
+    /// Makes the APIServices of what is served here, and keeps them and everything about other servers while the tasks
+    /// run.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        // At the same time, so that all of it shares a few fsyncs.
+        // At the same time, so that all writes share a few fsyncs.
         let flow_control = async {
             if let Some(fairness) = service.fairness() {
                 housekeeping::flow_control::ensure(service, fairness).await;
@@ -237,8 +238,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Has all done that a fork does by itself, for as long as the tasks are kept. It goes on where the server was that
-    /// it was made of, and at first there is nothing to do.
+    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first there is
+    /// nothing to do.
     pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let (service, begin) = (&self.service, self.engine().snapshot().offset);
         tasks.spawn(housekeeping::run(service.clone()));
@@ -249,7 +250,7 @@ impl Transport {
         self.start_components(tasks);
     }
 
-    /// Starts what runs in this process beside the server.
+    /// Starts the components that run in this process beside the server.
     pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         if let Some(components) = &self.components {
             components(self, tasks);
@@ -268,8 +269,8 @@ impl Transport {
         }
     }
 
-    /// Answers a request, or has the fork answer that it is for; every failure is a `Status`. A fault of ours ends this
-    /// request alone, and not what others ask on the same connection.
+    /// Answers a request, or has the fork that it is for answer it; every failure is a `Status`. A fault of the server
+    /// ends only this request, not others on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
@@ -316,7 +317,7 @@ impl Transport {
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
-        // Who is known by a certificate needs no token.
+        // A user with a client certificate needs no token.
         let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_)) && head.headers.contains_key(AUTHORIZATION);
         let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
@@ -341,10 +342,10 @@ impl Transport {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
                 is_stranger = user.name == ANONYMOUS;
-                // In a box of its own, because what waits around it would hold and move it twice each time.
+                // Boxed, because the futures around it would hold and move it twice each time.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
-                // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
+                // The service catches panics in its layers; this catches those in parsing and rendering.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
                     Err(refusal) => {
@@ -390,13 +391,13 @@ impl Transport {
         response
     }
 
-    /// Begins to follow a request, if it is one of those that are.
+    /// Begins the span of a request, if it is sampled.
     fn follow(&self, head: &Head, route: &Route, user: &User) -> Option<Following> {
         let tracer = self.tracer.as_ref()?;
         tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
     }
 
-    /// Reads what stands in the request line and in the headers.
+    /// Parses the request line and the headers.
     fn understand(&self, head: &mut Head) -> Understood {
         let query = Query::parse(&head.query);
         let at = take_moment(&mut head.path);
@@ -405,12 +406,12 @@ impl Transport {
         let mut shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
         shape.gzip &= self.features.response_compression;
         shape.links = self.features.self_links;
-        // What other servers answered in the past nobody remembers.
+        // The past of other servers' resources is not known.
         let server = if at.is_none() { self.aggregator.server(&route) } else { None };
         Understood { route, at, query, shape, negotiated: negotiated.map(|_| ()), server }
     }
 
-    /// Who asks, and in whose name.
+    /// The user of the request, and the user to act as.
     async fn identify(
         &self,
         head: &mut Head,
@@ -533,7 +534,7 @@ impl Transport {
         {
             reply = Err(refusal);
         }
-        // What few servers keep is not moved along with every request.
+        // Boxed, so that requests without audit do not move it.
         let trail = match trail {
             Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
@@ -545,7 +546,7 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                // What few requests need is not moved along with every request.
+                // Boxed, because few requests need it and all would move it.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,
@@ -565,7 +566,7 @@ impl Transport {
         (response, record)
     }
 
-    /// Answers what the door leaves to the transport.
+    /// Answers what the service leaves to the transport.
     async fn granted<B, D, E>(
         self: &Arc<Self>,
         head: Head,
@@ -605,30 +606,30 @@ impl Transport {
     }
 }
 
-/// Names the request in its answer.
+/// The header with the id of the request.
 const AUDIT_ID: &str = "audit-id";
 
 fn name(response: &mut Response, id: &str) {
     let Ok(mut value) = HeaderValue::from_str(id) else { return };
-    // No two answers have the same: kept for compression, each would push out what comes again, and be compared with all
-    // that are kept.
+    // No two responses have the same id. In the compression table each would displace a field that is repeated, and be
+    // compared with all that are kept.
     value.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, value);
 }
 
-/// Answers with 500 what ends in a panic.
+/// Turns a panic into a response with 500.
 fn guarded(answer: impl Future<Output = Response>) -> impl Future<Output = Response> {
     AssertUnwindSafe(answer).catch_unwind().map(|answered| {
         answered.unwrap_or_else(|panic| respond::refusal(&holdfast_service::panicked(panic.as_ref()), Shape::PLAIN))
     })
 }
 
-/// Whether a request is refused for the connection that it came on.
+/// Whether a request is refused because of limits of its connection.
 fn lacks_place(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooManyRequests { what: Plenty::OwnConnections { .. } | Plenty::Connections { .. }, .. })
 }
 
-/// Does what belongs to one request, unless it takes longer than that.
+/// Runs the work of one request with a time limit.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
     match patience {
         Some(patience) => deadline::within(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),
@@ -636,17 +637,17 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
     }
 }
 
-/// Permission for one request, and what it holds until it is answered.
+/// A granted request, and what it holds until it is answered.
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
     place: Option<Place>,
 }
 
-/// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
+/// The path as authorization judges it: one form for all spellings of the same path.
 fn canonical(path: &str) -> String {
     let parts: Vec<Cow<'_, str>> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    // What rights say of a path they do not say of what is below it.
+    // Permission for a path is not one for the path with a trailing slash.
     let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
 }

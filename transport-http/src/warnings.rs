@@ -1,15 +1,15 @@
-//! Warnings on their way out: each once, and all together no more than a client's buffers take.
+//! Warning headers: each text once, and together no more than fit into a client's buffers.
 
 use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
 use std::collections::BTreeSet;
 
-/// Up to here all is told in full.
+/// Up to this many characters in all, warnings are sent in full.
 const CHARACTERS_MAX: usize = 4 << 10;
-/// Where that is not enough, so much of each is told until [`CHARACTERS_MAX`] is reached.
+/// Beyond that each warning is cut to this many characters, until [`CHARACTERS_MAX`] is reached.
 const CHARACTERS_CUT: usize = 256;
 
-/// Tells the user what they should know besides.
+/// Adds the warnings to the response.
 pub fn warn(response: &mut Response, warnings: &[String]) {
     for text in told(warnings) {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -19,7 +19,7 @@ pub fn warn(response: &mut Response, warnings: &[String]) {
     }
 }
 
-/// What is told of these.
+/// The warnings to send.
 fn told(warnings: &[String]) -> Vec<&str> {
     let mut known = BTreeSet::new();
     let mut told: Vec<&str> = warnings.iter().map(String::as_str).collect();
@@ -35,7 +35,7 @@ fn told(warnings: &[String]) -> Vec<&str> {
     };
     let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
     let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
-    // How many there are besides is the last that is told of many.
+    // Where many were left out, the last warning says how many: it is always sent.
     told.extend(last.filter(|last| more(last) && !told.contains(last)));
     told
 }

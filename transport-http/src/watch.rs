@@ -1,4 +1,4 @@
-//! A watch as a stream of frames, one event a line.
+//! A watch as a stream of frames, one event on each line.
 
 use crate::held::CutOff;
 use crate::respond::{self, Encoding, Form, OWN_BYTES_MIN, PIECE_BYTES, Response, Shape};
@@ -26,16 +26,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-/// How long a watch keeps its seats while it catches up. One that is far behind has all seats of its priority level: a
-/// reader who takes nothing would keep all others of the level waiting meanwhile. What it reads later takes turns with the
-/// other readers of the log.
+/// How long a watch keeps its seats while it catches up. A watch that is far behind has all seats of its priority
+/// level, and a client that does not read would block the whole level. What the watch reads later takes turns with
+/// other reads of the log.
 const BEGINNING_MAX: Duration = Duration::from_millis(20);
-/// How often a watcher that asked for it is told how far it has come.
+/// How often a watch that wants bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// What stands before a Protobuf event in a stream.
+/// The length prefix of a Protobuf event.
 const LENGTH_BYTES: usize = 4;
 
-/// Sends what a watch delivers, until it ends.
+/// Sends the events of a watch until it ends.
 pub fn answer(
     transport: &Arc<Transport>,
     watched: Watched,
@@ -45,7 +45,7 @@ pub fn answer(
     place: Option<Place>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, flaw, trail } = watched;
-    // A seat is paid for as long as the past is read.
+    // The seats are held while the initial objects and the past are read.
     let beginning = watch.is_beginning() || watch.is_far_behind();
     let mut feeder = Feeder {
         transport: transport.clone(),
@@ -68,7 +68,8 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    // One future for the whole watch: one for each event would have to be made, and the feeder moved into it and back.
+    // One future for the whole watch: a future for each event would have to be made, and the feeder moved into and out
+    // of it.
     let pieces = async_stream::stream! {
         while let Some(piece) = feeder.next().await {
             yield piece;
@@ -85,7 +86,7 @@ pub fn answer(
     respond::streamed(200, Box::pin(frames), content_type, false)
 }
 
-/// Keeps the place of a watch until the result is dropped, but no longer than a reader may take.
+/// Keeps the place of a watch until the result is dropped, at most for [`BEGINNING_MAX`].
 fn kept_while_it_begins(place: Place) -> oneshot::Sender<()> {
     let (begun, has_begun) = oneshot::channel();
     tokio::spawn(async move {
@@ -95,7 +96,7 @@ fn kept_while_it_begins(place: Place) -> oneshot::Sender<()> {
     begun
 }
 
-/// A stream that is never polled through a shared reference, as bodies have to be able to be.
+/// Makes a stream `Sync`, which bodies must be. It is only ever polled through an exclusive reference.
 struct Alone<S>(Mutex<Pin<Box<S>>>);
 
 impl<S: Stream> Stream for Alone<S> {
@@ -106,8 +107,8 @@ impl<S: Stream> Stream for Alone<S> {
     }
 }
 
-/// Turns events into pieces of the body. It is polled by the connection that sends them, so that what it does between
-/// two events is done for each watcher at each event.
+/// Turns events into pieces of the body. It is polled by the connection that sends them, so its work between two events
+/// is done for each watcher at each event.
 struct Feeder {
     transport: Arc<Transport>,
     kind: Arc<Kind>,
@@ -117,29 +118,29 @@ struct Feeder {
     mark_initial_end: bool,
     /// Why the watch cannot begin.
     flaw: Option<Box<Refusal>>,
-    /// There until the watch has told what there was, and is near to what there is.
+    /// Dropping it releases the place: once the initial objects were sent and the watch has nearly caught up.
     beginning: Option<oneshot::Sender<()>>,
-    /// The next Table describes its columns.
+    /// Whether the next Table describes its columns.
     headers: bool,
-    /// Each event is a piece of its own, whose length needs no telling.
+    /// Whether each event is a message of its own, which needs no length prefix.
     messages: bool,
-    /// `None` for a watcher that wants no bookmarks.
+    /// `None` for a watch without bookmarks.
     bookmark_at: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What of a large piece is yet to go out: the connection gets no more than it sends, and keeps no copy.
+    /// The rest of a large piece: the connection gets no more than it sends, and keeps no copy.
     rest: VecDeque<Bytes>,
     reader: Arc<User>,
-    /// What a large frame that nobody else has takes while it goes out.
+    /// Counts a large frame that only this watch holds while it is sent.
     room: Option<Charge>,
-    /// What was given out last was the last.
+    /// Whether the last frame was given out.
     ended: bool,
     _counted: Watching,
-    /// Tells of the end of the watch when it goes.
+    /// Records the end of the watch when it is dropped.
     _told: Option<Box<Trail>>,
 }
 
-/// What a watcher has to do next.
+/// What a watch has to do next.
 enum Step {
     Tell(Delivery),
     Bookmark,
@@ -162,7 +163,7 @@ impl Feeder {
                 let piece = self.last_words(&refusal);
                 return Some(self.cut(piece));
             }
-            // Initial events have ended when none of them waits any more.
+            // The initial events have ended once none of them waits.
             if let Some(offset) = self.watch.initial_events_ended() {
                 self.beginning = None;
                 if self.mark_initial_end {
@@ -184,14 +185,14 @@ impl Feeder {
                 Step::End => return None,
                 Step::Bookmark => match self.watch.bookmark() {
                     Ok(Some(offset)) => Ok(Ok(self.bookmark(offset, false))),
-                    // Events are waiting, or the next step tells what is wrong.
+                    // Events are waiting, or the next step returns the fault.
                     Ok(None) | Err(_) => continue,
                 },
             };
             let piece = match gathered {
                 Ok(Ok(piece)) => piece,
                 Ok(Err(refusal)) => self.last_words(&refusal),
-                // The client comes back, and finds the kind as it is now.
+                // The client watches again, and finds the kind as it is now.
                 Err(Fault::Redefined) => return None,
                 Err(fault) => {
                     let refusal = match fault {
@@ -212,7 +213,7 @@ impl Feeder {
         }
     }
 
-    /// Waits for something to do. Events come first: while there are any, only the deadline is looked at.
+    /// Waits for something to do. Events come first: while there are any, only the deadline is checked.
     async fn step(&mut self) -> Step {
         let bookmark_due = async {
             match &mut self.bookmark_at {
@@ -240,14 +241,14 @@ impl Feeder {
         self.error(refusal)
     }
 
-    /// The piece without what its transport tells in another way.
+    /// The piece without the length prefix, if messages have their own length.
     fn cut(&self, piece: Bytes) -> Bytes {
         let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
         piece.slice(skipped..)
     }
 
-    /// This event and those that are ready behind it. A single one is the frame that all watchers share.
-    /// Fails where a webhook does.
+    /// This event and those that are ready after it, in one piece. A single event is the frame that all watchers share.
+    /// Fails if a conversion webhook does.
     async fn gather(&mut self, first: Delivery) -> Result<Result<Bytes, Refusal>, Fault> {
         if let Some(begin) = self.large(&first) {
             return Ok(Ok(begin));
@@ -272,17 +273,17 @@ impl Feeder {
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
-    /// How much of a large event only this watcher will hold.
+    /// The bytes of a large event that only this watch will hold.
     fn own_bytes(&self, delivery: &Delivery) -> usize {
-        // Watchers that have an event from the hub share its frame.
+        // Watches that got an event from the hub share its frame.
         let shared = self.is_shared() && Arc::strong_count(&delivery.event) > 1;
         let bytes = object_bytes(delivery);
         if bytes <= PIECE_BYTES || shared || self.is_sliced(delivery) { 0 } else { bytes }
     }
 
-    /// Waits for room for what only this watcher holds; false when it has waited up to its end.
+    /// Waits for memory that only this watch holds; false when the watch's time ended first.
     async fn take_room(&mut self, bytes: usize) -> bool {
-        // What was read from the log for this watcher is counted already.
+        // An event that was read from the log for this watch is already counted.
         if bytes <= OWN_BYTES_MIN || self.room.is_some() || self.watch.is_counted() {
             return true;
         }
@@ -296,21 +297,21 @@ impl Feeder {
         }
     }
 
-    /// Whether frames are those that all watchers of the version get.
+    /// Whether the frames are those that all watches of the version get.
     fn is_shared(&self) -> bool {
         let by_webhook = self.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some());
         self.shape.form == Form::Object && !self.shape.links && !by_webhook
     }
 
-    /// Whether the event shows stored bytes as they are, and may go out without a copy of them.
+    /// Whether the event shows stored bytes as they are, which can be sent without a copy.
     fn is_sliced(&self, delivery: &Delivery) -> bool {
         let raw = self.shape.form == Form::Object && !self.shape.links && !self.is_protobuf() && !self.messages;
         let offset = delivery.event.shown(delivery.change_type).offset;
         raw && self.version == 0 && !self.kind.is_stale(offset)
     }
 
-    /// The beginning of a frame around a large object, whose stored bytes follow as they are: each watcher that begins
-    /// with what there is would hold a copy of its own.
+    /// The beginning of a frame around a large object, whose stored bytes follow without a copy. Otherwise each watch
+    /// that begins with the current objects would hold a copy.
     fn large(&mut self, delivery: &Delivery) -> Option<Bytes> {
         let entry = delivery.event.shown(delivery.change_type);
         let object = 0..entry.size() - 1;
@@ -347,7 +348,7 @@ impl Feeder {
         self.shape.encoding == Encoding::Protobuf
     }
 
-    /// A frame in the watcher's encoding; what has no Protobuf form stays JSON within none.
+    /// A frame in the watch's encoding; an object without a Protobuf form is JSON even there.
     fn written(&self, change: &str, json: Bytes) -> Bytes {
         if !self.is_protobuf() {
             return frame(change, &json);
@@ -371,7 +372,8 @@ impl Feeder {
             false => "null".into(),
         };
         let rest = match self.shape.form {
-            // A Table has no annotations of its own, so the one that ends the initial events is on the object of its only row.
+            // A Table has no annotations of its own, so the one that ends the initial events is on the object of its
+            // only row.
             Form::Table(..) => format!(
                 "{{{version}}},\"columnDefinitions\":{columns},\"rows\":[{{\"cells\":[],\"object\":{{\
                  \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"
@@ -382,7 +384,7 @@ impl Feeder {
         self.written("BOOKMARK", json.into())
     }
 
-    /// An error that ends the stream.
+    /// An error event, which ends the stream.
     fn error(&self, refusal: &Refusal) -> Bytes {
         match Status::from(refusal).document {
             Value::Object(document) => self.written("ERROR", ordered(&document).into()),
@@ -391,7 +393,7 @@ impl Feeder {
     }
 }
 
-/// How large the object is that an event shows, about.
+/// The approximate size of the object that an event shows.
 fn object_bytes(delivery: &Delivery) -> usize {
     delivery.event.shown(delivery.change_type).size()
 }

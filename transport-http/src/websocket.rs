@@ -1,4 +1,4 @@
-//! A stream of events over a WebSocket: one message an event, text for JSON and binary for Protobuf.
+//! A watch over a WebSocket: one message for each event, text for JSON and binary for Protobuf.
 
 use crate::respond::Response;
 use base64::Engine as _;
@@ -26,25 +26,25 @@ const ACCEPT: HeaderName = http::header::SEC_WEBSOCKET_ACCEPT;
 const PROTOCOL: HeaderName = http::header::SEC_WEBSOCKET_PROTOCOL;
 const VERSION: HeaderName = http::header::SEC_WEBSOCKET_VERSION;
 
-/// Browsers cannot send an `Authorization` header along: their token comes as a protocol of this name.
+/// Browsers cannot set an `Authorization` header: their token comes as a protocol with this prefix.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// Nobody sends anything long to a watch.
+/// A watch expects no long messages from its client.
 const INCOMING_BYTES_MAX: usize = 64 << 10;
-/// One event is sent before the next is looked at, so this holds the largest object and a ping.
+/// One event is sent before the next is made, so this holds the largest object and a ping.
 const OUTGOING_BYTES_MAX: usize = 16 << 20;
-/// How often the client is asked whether it is there.
+/// How often the client is pinged.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 
-/// A connection that the client wants to go on as a WebSocket.
+/// A connection that the client wants to upgrade to a WebSocket.
 pub struct Socket {
     upgrade: OnUpgrade,
     accept: String,
-    /// The protocol that is spoken, when the client offered some.
+    /// The chosen protocol, if the client offered any.
     protocol: Option<String>,
 }
 
 impl Socket {
-    /// What a request asks for; `None` when it is an ordinary one.
+    /// The WebSocket that a request asks for; `None` for an ordinary request.
     pub fn asked(headers: &HeaderMap, upgrade: Option<OnUpgrade>) -> Result<Option<Socket>, Refusal> {
         if !is_upgrade(headers) {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Socket {
         Ok(Some(Socket { upgrade, accept: derive_accept_key(key.as_bytes()), protocol }))
     }
 
-    /// Switches protocols, and sends what comes until there is no more or the client has gone.
+    /// Switches protocols, and sends the pieces until they end or the client is gone.
     pub fn answer(
         self,
         tracker: &TaskTracker,
@@ -88,8 +88,8 @@ impl Socket {
     }
 }
 
-/// Sends what comes. A client that says nothing from one ping to the next but one, or in the middle of a frame, is gone;
-/// that one does not read is noticed below, where it is written to.
+/// Sends the pieces. A client counts as gone when it sends nothing for two ping periods, or stops in the middle of a
+/// frame. That it does not read is noticed by the layer below, on which this writes.
 async fn speak(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     pieces: impl Stream<Item = Bytes>,
@@ -111,7 +111,7 @@ async fn speak(
                 Some(piece) => outgoing.send(message(piece, binary)).await,
                 None => break,
             },
-            // Reading answers pings, and tells when the client has gone. What else it says is not for a watch.
+            // Reading answers pings, and shows when the client is gone. Other messages are ignored.
             message = incoming.next() => match message {
                 None | Some(Err(_) | Ok(Message::Close(_))) => return,
                 Some(Ok(_)) => {
@@ -144,13 +144,13 @@ fn message(piece: Bytes, binary: bool) -> Message {
     }
 }
 
-/// Takes the token out of the offered protocols, as if it had come in its own header.
+/// Moves the token from the offered protocols into the `Authorization` header.
 pub fn take_token(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let tokens = protocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER));
     let tokens: Vec<String> = tokens.map(str::to_owned).collect();
     let Some(token) = tokens.first() else { return Ok(()) };
     let others = protocols(headers).filter(|protocol| !protocol.starts_with(BEARER)).collect::<Vec<_>>().join(", ");
-    // Nobody else sees it: neither whoever is answered nor another server that the request is sent on to.
+    // The token is removed from the protocols, so that neither the response nor a forwarded request shows it.
     let others = HeaderValue::from_str(&others).ok().filter(|others| !others.is_empty());
     headers.remove(PROTOCOL);
     let is_answerable = others.is_some();
@@ -158,7 +158,7 @@ pub fn take_token(headers: &mut HeaderMap) -> Result<(), Refusal> {
     if !is_upgrade(headers) || headers.contains_key(AUTHORIZATION) {
         return Ok(());
     }
-    // An answer must name a protocol, and of two tokens nobody knows whose request it is.
+    // The response must name a protocol. With two tokens the user would be ambiguous.
     if !is_answerable || tokens.len() > 1 {
         return Err(Refusal::Unauthorized);
     }
@@ -259,7 +259,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_silent_is_let_go() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        // Half a frame, and nothing behind it.
+        // Half a frame, and nothing after it.
         far.write_all(&[0x81, 0xfe, 0x01]).await.unwrap();
         speak(near, futures_util::stream::pending(), false, Duration::from_millis(5)).await;
         let mut read = Vec::new();
@@ -270,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_message_ends_it() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        // A masked text of a million bytes, of which there are none yet.
+        // The head of a masked text of a million bytes, without any of them.
         let head = [&[0x81, 0xff][..], &1_000_000_u64.to_be_bytes(), &[0; 4]].concat();
         far.write_all(&head).await.unwrap();
         speak(near, futures_util::stream::pending(), false, Duration::from_secs(3600)).await;

@@ -1,4 +1,4 @@
-//! The stream below an HTTP/1.1 connection: a client that takes nothing of what it is sent is not waited for.
+//! The stream below an HTTP/1.1 connection: a client that does not read the response is given up after a while.
 
 use holdfast_tls::guests::Place;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// One connection's stream. HTTP has it, and whoever reads on behind the last answer.
+/// The stream of one connection. HTTP uses it, and so does reading on after the last response.
 pub struct Wire<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {
     stream: T,
-    /// How long the other side may take none of what waits for it.
+    /// How long the client may read nothing while something waits for it.
     unread: Duration,
-    /// Since it takes nothing.
+    /// Running since the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Kept as long as the stream is open, also where it goes on as something else than HTTP.
+    /// Kept while the stream is open, even after an upgrade to another protocol.
     _place: Option<Arc<Place>>,
 }
 
@@ -39,7 +39,7 @@ impl<T> Clone for Wire<T> {
 }
 
 impl<T> Inner<T> {
-    /// The outcome of a write, unless it has been waiting for too long.
+    /// The result of a write, or an error if writes have been blocked for too long.
     fn in_time<R>(&mut self, context: &mut Context<'_>, written: Poll<Result<R>>) -> Poll<Result<R>> {
         if written.is_ready() {
             self.stalled = None;

@@ -1,4 +1,4 @@
-//! A file of lines, which begins anew when it has become large.
+//! A file of lines, rotated when it has become large.
 
 use super::Sink;
 use crate::Event;
@@ -22,7 +22,7 @@ pub enum Format {
     Legacy,
 }
 
-/// When a file begins anew, and how long the old ones stay. Zero is no limit.
+/// When a file is rotated, and how long old files are kept. Zero is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     pub bytes_max: u64,
@@ -31,31 +31,31 @@ pub struct Rotation {
     pub compress: bool,
 }
 
-/// Lines in a file, or on the standard output.
+/// Lines in a file, or on standard output.
 pub struct File {
     format: Format,
     writing: Mutex<Writing>,
-    /// Nobody waits for `writing` while he has this.
+    /// Locked briefly: no thread waits for `writing` while it holds this lock.
     held: Mutex<Held>,
 }
 
 struct Writing {
     place: Place,
-    /// The number of the last line that has been held and is written.
+    /// The number of the last held line that was written.
     through: u64,
 }
 
-/// Lines that go with the next write.
+/// Lines that the next write will include.
 #[derive(Default)]
 struct Held {
     lines: Vec<u8>,
-    /// The number of the last one.
+    /// The number of the last held line.
     number: u64,
-    /// How many bytes are being written, and are held again where that fails.
+    /// How many bytes are being written; they are held again if that fails.
     taken: usize,
 }
 
-/// So many bytes may wait for a disk that takes none.
+/// How many bytes may be held while the disk accepts none.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum Place {
@@ -64,7 +64,7 @@ enum Place {
 }
 
 impl File {
-    /// `-` is the standard output. The folder is made if it is not there.
+    /// `-` is standard output. A missing folder is made.
     pub fn open(path: &str, format: Format, rotation: Rotation) -> io::Result<File> {
         let place = if path == "-" {
             Place::Output
@@ -84,7 +84,7 @@ impl File {
         }
     }
 
-    /// Writes what is held, and these. What is held stays so where that fails.
+    /// Writes the held lines and these events. If that fails the held lines stay held.
     fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
@@ -101,8 +101,8 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // What is not written is held again before anybody else may write, who would take it for written. The room of what
-        // is written is used again, unless an event was large.
+        // Lines that were not written are held again before the `writing` lock is released: another writer would take
+        // them for written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
@@ -120,7 +120,7 @@ impl File {
     }
 }
 
-/// Nobody but the owner reads what others have asked for.
+/// The file is readable only by its owner, since it shows what others requested.
 fn open(path: &Path) -> io::Result<fs::File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_missing(folder)?;
@@ -132,7 +132,7 @@ impl Place {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Place::Output => {
-                // It may be a terminal.
+                // Standard output may be a terminal, so control characters are made visible.
                 let text = String::from_utf8_lossy(lines);
                 io::stdout().lock().write_all(visible::json(&text).as_bytes())
             }
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// Has all of the lines written or nothing: what a full disk has cut off would be the beginning of the next line.
+/// Writes all of the lines or none of them: if a full disk cut a line off, the next line would continue it.
 fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
     let mut rest = lines;
     while !rest.is_empty() {
@@ -174,22 +174,22 @@ fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Resu
     Ok(())
 }
 
-/// Puts the file aside under the time of now, and opens a new one.
+/// Renames the file to a name with the current time, and opens a new one.
 fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
-    // No old file is written over, be the files small and the events large.
+    // No old file is overwritten, even if small files are rotated within a millisecond.
     let mut time = Timestamp::now();
     while aside(path, time).exists() {
         time += jiff::SignedDuration::from_millis(1);
     }
     let aside = aside(path, time);
     match fs::rename(path, &aside) {
-        // Somebody has taken it away, or it was put aside when no new one could be opened.
+        // The file was removed by someone, or was renamed earlier when no new file could be opened.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         renamed => renamed?,
     }
     let fresh = open(path)?;
     let path = path.to_owned();
-    // What is done with old files, requests do not wait for.
+    // Old files are compressed and removed on another thread, so that no request waits for it.
     std::thread::spawn(move || {
         let tidied = compress(&aside, rotation).and_then(|()| forget(&path, rotation, Timestamp::now()));
         if let Err(error) = tidied {
@@ -206,7 +206,7 @@ fn aside(path: &Path, time: Timestamp) -> PathBuf {
     path.with_file_name(format!("{before}{}{after}", stamp(time)))
 }
 
-/// What stands before and behind the time in the names of old files.
+/// The parts before and after the time in the names of old files.
 fn around(path: &Path) -> (String, String) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
@@ -233,12 +233,12 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         return Ok(());
     }
     let packed = PathBuf::from(format!("{}.gz", path.display()));
-    // There is nothing to compress where the file was taken away.
+    // The file was removed by someone: there is nothing to compress.
     let mut plain = match fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    // One that was left half is made anew.
+    // An incomplete compressed file is made again.
     let _ = fs::remove_file(&packed);
     let out = open_private(&packed, true)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
@@ -247,14 +247,14 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Removes the old files that are too many or too old.
+/// Removes old files that are too many or too old.
 fn forget(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut old: Vec<(String, PathBuf)> = Vec::new();
     let own = own_user();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // In a shared folder anybody may make files of such names, so that ours would be too many.
+        // In a shared folder other users may make files with such names, which must not count.
         if entry.metadata().is_ok_and(|metadata| metadata.uid() != own) {
             continue;
         }
@@ -281,7 +281,7 @@ impl Sink for File {
     }
 
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
-        // A line into the page cache takes microseconds: less than to hand it to another thread.
+        // Writing a line into the page cache takes microseconds, less than passing it to another thread.
         Box::pin(std::future::ready(self.write(self.writing(), events).map_err(|error| error.to_string())))
     }
 
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(files(folder.path()), (10..40).map(|number| format!("line {number}\n")).collect::<Vec<_>>());
     }
 
-    /// Somebody takes the file away, or its folder cannot be written to when it is to begin anew.
+    /// The file is removed by someone, or its folder cannot be written to when the file is rotated.
     #[test]
     fn what_hinders_a_new_file_once_does_not_for_good() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -342,7 +342,7 @@ mod tests {
         place.write(b"line 1\n").expect("written");
         fs::remove_file(&path).expect("taken away");
         place.write(b"line 2\n").expect("written");
-        // A folder in the file's place: it can be put aside, and no file be opened where a file is the folder.
+        // The folder is replaced by a file: no new log file can be opened in it.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
         place.write(b"line 3\n").expect_err("no folder");
@@ -394,7 +394,7 @@ mod tests {
         keep(&[event("3")]).expect("written");
         assert_eq!(ids(&path), ["1", "2", "3"]);
         let fourth = hold("4");
-        // The file is to begin anew with each write, which fails where a file is the folder.
+        // The file is rotated at each write, which fails while its folder is a file.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
         keep(&[event("5")]).expect_err("no folder");
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(file.hold(&large), Some(1));
         assert_eq!(file.hold(&large), None);
         assert_eq!(file.hold(&event("small")), Some(2));
-        // What is being written may come back.
+        // Lines that are being written may have to be held again.
         let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
         assert_eq!((before, file.hold(&event("small"))), (0, None));
         file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");

@@ -1,4 +1,4 @@
-//! Where events go: a sink, and how it is fed.
+//! Backends: sinks for events, and the ways of feeding them.
 
 mod file;
 mod queue;
@@ -16,63 +16,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Something that keeps events.
+/// Stores events.
 pub trait Sink: Send + Sync + 'static {
-    /// As counters name it.
+    /// The name in metrics.
     fn name(&self) -> &'static str;
 
-    /// Keeps events, all or none of them.
+    /// Stores events, all or none of them.
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Holds an event until what is held is kept, and gives it a number; `None` where it cannot wait.
+    /// Holds an event until the held events are stored, and returns its number; `None` if it cannot be held.
     fn hold(&self, _: &Event) -> Option<u64> {
         None
     }
 
-    /// Keeps what is held, unless everything up to this number has been kept by somebody else.
+    /// Stores the held events, unless everything up to this number was already stored by another call.
     fn release(&self, _: u64) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether several batches may be on their way at once.
+    /// Whether several batches may be written at once.
     fn is_concurrent(&self) -> bool {
         false
     }
 }
 
-/// How long an event may be held that no answer waits for.
+/// How long an event may be held if no response waits for it.
 const HELD: Duration = Duration::from_millis(5);
 
-/// When a request goes on.
+/// When a request continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// At once: events are gathered.
+    /// At once: events are collected into batches.
     Batch(Batches),
-    /// When its event is kept, or could not be. What is told when a request comes is kept before anything is answered, or
-    /// after [`HELD`], whichever is sooner.
+    /// After its event was stored or failed to be. An event of the request's arrival is stored before the response
+    /// begins, or after [`HELD`], whichever is sooner.
     Blocking,
-    /// When its event is kept; a request that cannot be told of when it comes is refused.
+    /// After its event was stored; a request whose arrival cannot be recorded is refused.
     BlockingStrict,
 }
 
-/// A sink, and how it is fed.
+/// A sink, and the way of feeding it.
 pub struct Backend {
     sink: Arc<Counted>,
     truncation: Option<Truncation>,
     queue: Option<Queue>,
     strict: bool,
-    /// Whether somebody will soon have what is held kept.
+    /// Whether a task will soon store the held events.
     awaited: Arc<AtomicBool>,
 }
 
-/// A sink whose failures are counted, and whose lost events stand in the server's own log.
+/// A sink whose failures are counted, and whose lost events are written to the server's own log.
 struct Counted {
     sink: Box<dyn Sink>,
     errors: AtomicU64,
 }
 
 impl Backend {
-    /// Needs a runtime, where events are gathered or held.
+    /// Needs a runtime, if events are batched or held.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
         let sink = Arc::new(Counted { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
@@ -94,7 +94,8 @@ impl Backend {
         self.strict
     }
 
-    /// Keeps an event, or has a copy of it kept later. One that may wait is followed by another before anything is answered.
+    /// Stores an event, or a copy of it later. `may_wait`: another event of the request follows before its response
+    /// begins.
     pub(crate) async fn take(&self, event: &Event, may_wait: bool) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
@@ -104,14 +105,16 @@ impl Backend {
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),
             None => match self.sink.sink.hold(&event) {
-                // Most requests end within a millisecond: their two lines are one write then, and so half as dear.
+                // Most requests end within a millisecond: then their two lines share one write, which costs half as
+                // much.
                 Some(number) if may_wait && !self.strict => {
                     self.keep_soon(number);
                     Ok(())
                 }
                 Some(number) => {
                     if event.is_of_write() {
-                        // Whoever does not come back, because his client has gone, has it kept all the same.
+                        // The event is stored even if this future is dropped at the yield because the client has
+                        // disconnected.
                         self.keep_soon(number);
                         tokio::task::yield_now().await;
                     }
@@ -122,7 +125,7 @@ impl Backend {
         }
     }
 
-    /// Has what is held kept when nothing that is kept sooner takes it along.
+    /// Stores the held events after a while, unless an earlier write includes them.
     fn keep_soon(&self, number: u64) {
         if self.awaited.swap(true, Ordering::AcqRel) {
             return;
@@ -130,13 +133,13 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // Whoever holds something from here on has it kept by himself.
+            // From here on, a call that holds an event must arrange its storing itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });
     }
 
-    /// Waits until what was gathered is kept, no longer than so long.
+    /// Waits until collected events are stored, at most for `patience`.
     pub(crate) async fn close(&self, patience: Duration) {
         match &self.queue {
             Some(queue) => queue.close(patience).await,
@@ -146,7 +149,8 @@ impl Backend {
 }
 
 impl Event {
-    /// Writes are made durable together and come back together: their lines are gathered, too.
+    /// Writes become durable together, and their requests then continue together: so their audit lines are collected,
+    /// too.
     fn is_of_write(&self) -> bool {
         matches!(self.verb, "create" | "update" | "patch" | "delete")
     }
@@ -161,7 +165,7 @@ impl Counted {
         kept
     }
 
-    /// Has an event kept that is held.
+    /// Stores a held event.
     fn release(&self, number: u64, event: &Event) -> Result<(), String> {
         let released = self.sink.release(number);
         if let Err(why) = &released {
@@ -170,7 +174,7 @@ impl Counted {
         released
     }
 
-    /// The same for whom nobody waits.
+    /// Stores the held events if no request waits for them.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
             tracing::error!(plugin = self.sink.name(), why, "audit events wait to be kept");

@@ -1,4 +1,4 @@
-//! Events on their way to a sink in batches.
+//! Events on their way to a sink, in batches.
 
 use super::{Counted, Truncation};
 use crate::Event;
@@ -10,19 +10,19 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// How many batches may be on their way to a sink that takes several at once.
+/// The most batches under way at once to a sink that accepts several.
 const ON_THEIR_WAY_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batches {
-    /// Events that may wait; more are lost.
+    /// The most events that wait; more are lost.
     pub buffer_size: usize,
     pub size_max: usize,
     pub wait_max: Duration,
     pub throttle: Option<Throttle>,
 }
 
-/// So many batches a second, and so many more at once.
+/// The most batches a second, and the burst beyond that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     pub qps: f32,
@@ -33,7 +33,7 @@ pub(super) struct Queue {
     sink: Arc<Counted>,
     sender: Mutex<Option<mpsc::Sender<Event>>>,
     task: Mutex<Option<JoinHandle<()>>>,
-    /// How many events are neither kept nor lost yet.
+    /// The number of events that are neither stored nor lost yet.
     waiting: Arc<AtomicU64>,
 }
 
@@ -63,7 +63,8 @@ impl Queue {
         Err(why.into())
     }
 
-    /// Has everything written that waits. What is not when the patience ends is lost: nobody waits for a sink that hangs.
+    /// Writes everything that waits. What is not written within `patience` is lost, so that a hanging sink does not
+    /// block the shutdown.
     pub async fn close(&self, patience: Duration) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -79,7 +80,7 @@ impl Queue {
     }
 }
 
-/// Where batches go.
+/// Writes batches to the sink.
 #[derive(Clone)]
 struct Feed {
     sink: Arc<Counted>,
@@ -97,7 +98,7 @@ impl Feed {
     }
 }
 
-/// Writes batch after batch until nobody can add an event any more.
+/// Writes batch after batch until the queue is closed and empty.
 async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) {
     let (places, mut sent) = (Arc::new(Semaphore::new(ON_THEIR_WAY_MAX)), JoinSet::new());
     let mut bucket = batches.throttle.map(Bucket::new);
@@ -120,7 +121,7 @@ async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) 
     sent.join_all().await;
 }
 
-/// The next batch: as many as fit, or as have come after the longest wait.
+/// The next batch: a full one, or the events that came within the longest wait.
 async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<Vec<Event>> {
     let mut batch = vec![events.recv().await?];
     let end = Instant::now() + batches.wait_max;
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
     use futures_util::future::BoxFuture;
 
-    /// Takes two events, and then nothing more.
+    /// Takes two events, and then hangs.
     struct Hanging(AtomicU64);
 
     impl Sink for Hanging {

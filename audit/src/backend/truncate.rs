@@ -1,4 +1,4 @@
-//! Events that are too large go without the objects that make them so.
+//! Events that are too large are stored without their objects.
 
 use crate::{Event, Level};
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// The event in a size that is kept, if it has one.
+    /// The event, or a shorter one that fits; `None` if neither fits.
     pub(crate) fn fit<'a>(&self, event: &'a Event) -> Option<Cow<'a, Event>> {
         if bytes(event) <= self.event_bytes_max {
             return Some(Cow::Borrowed(event));
@@ -24,7 +24,7 @@ impl Truncation {
         (bytes(&cut) <= self.event_bytes_max).then_some(Cow::Owned(cut))
     }
 
-    /// Cuts a batch into some that are small enough.
+    /// Splits a batch into batches that are small enough.
     pub(crate) fn split<'a>(&self, mut events: &'a [Event]) -> Vec<&'a [Event]> {
         let mut batches = Vec::new();
         while !events.is_empty() {

@@ -1,4 +1,4 @@
-//! From what a token claims to the user that it stands for: by names of claims, or by expressions.
+//! From a token's claims to its user: by names of claims, or by expressions.
 
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};
@@ -6,7 +6,7 @@ use holdfast_tls::peer::authenticated;
 use holdfast_value::{Map, Value as Json, json};
 use std::sync::LazyLock;
 
-/// What one expression may cost: as much as all expressions of an admission policy.
+/// The cost limit of one expression: that of all expressions of an admission policy.
 const COST_MAX: u64 = 10_000_000;
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
@@ -24,7 +24,7 @@ static USER: LazyLock<Type> = LazyLock::new(|| {
     )
 });
 
-/// An expression over `claims`, or over `user`.
+/// An expression over `claims` or over `user`.
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
@@ -54,7 +54,7 @@ impl Expression {
         Ok(Expression { program, over })
     }
 
-    /// Has `read` look at what it comes to.
+    /// Evaluates the expression, and has `read` read the result.
     fn evaluate<T>(&self, document: &Json, read: impl FnOnce(&Value<'_>) -> Result<T, String>) -> Result<T, String> {
         let value = Value::json(document, self.over).map_err(|error| error.to_string())?;
         let mut budget = Budget::new(COST_MAX);
@@ -70,7 +70,7 @@ fn text_of(value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// A text, a list of texts, or null.
+/// A string, a list of strings, or null.
 fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
     let wrong = || "expression must return a string or a list of strings".to_owned();
     match value {
@@ -87,10 +87,10 @@ fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Where a text of a user comes from.
+/// Where a text of the user comes from.
 #[derive(Debug)]
 pub enum Source {
-    /// A claim, and what is put before it.
+    /// A claim, with a prefix.
     Claim {
         name: String,
         prefix: String,
@@ -98,7 +98,7 @@ pub enum Source {
     Expression(Expression),
 }
 
-/// How the parts of a user are found.
+/// The sources of the parts of a user.
 #[derive(Debug)]
 pub struct Mapping {
     pub username: Source,
@@ -107,18 +107,18 @@ pub struct Mapping {
     pub extra: Vec<(String, Expression)>,
 }
 
-/// What must be so.
+/// Conditions that must hold.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Claims with the texts that they must have.
+    /// Claims that must have these texts.
     pub required: Vec<(String, String)>,
-    /// Expressions, with what is told where they are false.
+    /// Expressions, with the error message where they are false.
     pub claims: Vec<(Expression, String)>,
     pub users: Vec<(Expression, String)>,
 }
 
 impl Mapping {
-    /// The user that claims stand for, if all is as it must be.
+    /// The user that the claims describe, if all rules hold.
     pub fn user(&self, claims: &Json, rules: &Rules) -> Result<User, String> {
         let mut user = User::new(self.username(claims)?, &[]);
         if user.name.is_empty() {

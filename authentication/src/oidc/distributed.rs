@@ -1,4 +1,5 @@
-//! Claims that a token leaves to another server: it says where to ask, and the answer is a token of its own.
+//! Distributed claims: a token names another server that has the claim, and that server answers with a token of its
+//! own.
 
 use super::claims::{Mapping, Rules, Source};
 use super::jwt::Token;
@@ -6,13 +7,13 @@ use super::{Issuer, Settings};
 use holdfast_value::Value;
 use std::sync::{Arc, PoisonError};
 
-/// How many other issuers one remembers at most.
+/// The most other issuers that an issuer remembers.
 const OTHERS_MAX: usize = 16;
 const NAMES: &str = "_claim_names";
 const SOURCES: &str = "_claim_sources";
 
 impl Issuer {
-    /// Puts a claim into its place that another server has. A claim that is there stays.
+    /// Fetches a distributed claim and puts it into `claims`. A claim with a value stays.
     pub(super) async fn gather(&self, claims: &mut Value, name: &str) -> Result<(), String> {
         if claims.get(name).is_some() {
             return Ok(());
@@ -30,7 +31,7 @@ impl Issuer {
         if !issuer.is_known() {
             issuer.try_discover().await.map_err(|error| wrong(format!("{error:#}")))?;
         }
-        // Boxed because an issuer verifies what another one had it ask for.
+        // Boxed, because verifying one issuer's token can lead to verifying another's.
         Box::pin(issuer.verify(&token)).await.map_err(wrong)?;
         self.keep(issuer);
         match token.claims.get(name) {
@@ -40,7 +41,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// The issuer of a URL, as one that is trusted as far as this one trusts it.
+    /// The issuer of a URL, with the same authority, audiences and algorithms as this one.
     fn other(&self, url: &str) -> Arc<Issuer> {
         if let Some(known) = self.others.lock().unwrap_or_else(PoisonError::into_inner).get(url) {
             return known.clone();
@@ -52,7 +53,7 @@ impl Issuer {
             authority: own.authority.clone(),
             audiences: own.audiences.clone(),
             algorithms: own.algorithms.clone(),
-            // Nobody is made of such a token.
+            // Such a token only proves a claim and never becomes a user.
             mapping: Mapping {
                 username: Source::Claim { name: "sub".into(), prefix: String::new() },
                 groups: None,
@@ -64,7 +65,7 @@ impl Issuer {
         })
     }
 
-    /// Remembers what an issuer has told, once it has proved a claim.
+    /// Remembers an issuer once it has proved a claim, so that its keys are kept.
     fn keep(&self, issuer: Arc<Issuer>) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if others.len() < OTHERS_MAX {

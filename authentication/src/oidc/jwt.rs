@@ -1,17 +1,17 @@
-//! A token in three parts: how it is signed, what it claims, and the signature over both.
+//! A JSON Web Token: header, claims, and the signature over both.
 
 use super::keys::Key;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_value::Value;
 
-/// The largest token that is read: the head of a request has no more.
+/// The largest token that is parsed: the head of a request has no more room.
 const BYTES_MAX: usize = 256 << 10;
 
-/// How many keys are tried for a token that names none, or one that many have: strangers make tokens.
+/// The most keys that are tried for a token that names no key, or one that several have: anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
-/// A token that was read, and of which nothing is proved.
+/// A parsed token, which is not verified yet.
 pub struct Token<'a> {
     signed: &'a str,
     signature: Vec<u8>,
@@ -21,13 +21,13 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Nothing where the text is no such token.
+    /// `None` if the text is no such token.
     pub fn read(text: &'a str) -> Option<Token<'a>> {
         let (signed, signature) = text.rsplit_once('.').filter(|_| text.len() <= BYTES_MAX)?;
         let (header, claims) = signed.split_once('.')?;
         let json = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
         let (header, claims) = (json(header)?, json(claims).filter(Value::is_object)?);
-        // What must be understood is not.
+        // The token demands extensions that are not understood here.
         if header.get("crit").is_some() {
             return None;
         }
@@ -48,13 +48,13 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// A time that it claims, in seconds since 1970.
+    /// A claimed time in seconds since 1970.
     pub fn seconds(&self, claim: &str) -> Option<i64> {
         let time = &self.claims[claim];
         time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
     }
 
-    /// Whether one of the keys signed it: the one that it names, or any where it names none.
+    /// Whether one of the keys signed it: the key that it names, or any if it names none.
     pub fn is_signed_by(&self, keys: &[Key]) -> bool {
         let named = |key: &&Key| self.key.is_none() || key.id == self.key;
         keys.iter()

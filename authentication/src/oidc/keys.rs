@@ -1,4 +1,4 @@
-//! The keys of an issuer, as it publishes them.
+//! The published keys of an issuer.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, 
 /// A public key.
 pub struct Key {
     pub id: Option<String>,
-    /// The only algorithm that it is for, where it says so.
+    /// The only algorithm that the key is for, if it names one.
     algorithm: Option<String>,
     public: Public,
 }
@@ -18,14 +18,14 @@ enum Public {
         n: Vec<u8>,
         e: Vec<u8>,
     },
-    /// A point of a curve of so many bits.
+    /// A point of a curve with this many bits.
     Curve {
         bits: u16,
         point: Vec<u8>,
     },
 }
 
-/// The keys of a key set that signatures can be checked with; others are passed over.
+/// The keys of a key set that can verify signatures; other keys are skipped.
 pub fn read(document: &Value) -> Vec<Key> {
     document["keys"].as_array().into_iter().flatten().filter_map(key).collect()
 }
@@ -55,7 +55,7 @@ fn without_zeros(number: Vec<u8>) -> Vec<u8> {
 }
 
 impl Key {
-    /// Whether this is a signature of the key under an algorithm by its name.
+    /// Whether `signature` is one of this key with the named algorithm.
     pub fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
         if self.algorithm.as_ref().is_some_and(|own| own != algorithm) {
             return false;

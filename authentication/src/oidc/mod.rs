@@ -1,4 +1,4 @@
-//! Issuers of tokens: what one publishes about itself and its keys, and whose a token is that it signed.
+//! OpenID Connect: issuers, their published keys, and the users of the tokens that they signed.
 
 pub mod claims;
 mod distributed;
@@ -18,52 +18,52 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// How often an issuer is asked until it tells about itself.
+/// How often discovery is tried until it succeeds.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 /// How long an issuer may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// A token may be used this long before its time: clocks differ.
+/// A token may be used this long before its time, because clocks differ.
 const NOT_BEFORE_LEEWAY: i64 = 300;
-/// Keys are not fetched more often, whatever tokens name.
+/// Keys are fetched at most this often, whatever keys tokens name.
 const KEYS_PERIOD: Duration = Duration::from_secs(1);
 
-/// The issuer that may leave the scheme out of what it signs.
+/// The issuer whose tokens may omit the URL's scheme.
 const WITHOUT_SCHEME: &str = "accounts.google.com";
 
-/// What is known of an issuer before it is asked.
+/// The configuration of an issuer.
 #[derive(Debug)]
 pub struct Settings {
-    /// As tokens name it.
+    /// The issuer's name in tokens.
     pub url: String,
-    /// Where it tells about itself, if not below its URL.
+    /// The discovery document's URL, if it is not below the issuer's.
     pub discovery_url: Option<String>,
-    /// Who vouches for its server; without one, whom the machine trusts.
+    /// The authority of its server's certificate; `None` for the machine's trusted ones.
     pub authority: Option<Pem>,
-    /// A token must be for one of them.
+    /// A token must be for one of these.
     pub audiences: Vec<String>,
     pub algorithms: Vec<String>,
     pub mapping: Mapping,
     pub rules: Rules,
-    /// How it is reached.
+    /// How connections to it are made.
     pub dialer: Dialer,
 }
 
 /// An issuer.
 pub struct Issuer {
     settings: Settings,
-    /// Where its keys are, as soon as it is known.
+    /// The URL of its keys, once discovery has succeeded.
     keys_url: RwLock<Option<String>>,
     keys: RwLock<Arc<Vec<Key>>>,
     fetches: tokio::sync::Mutex<Fetches>,
-    /// Issuers of claims that its tokens leave to others, by their URLs.
+    /// Issuers of distributed claims, by URL.
     others: Mutex<BTreeMap<String, Arc<Issuer>>>,
 }
 
-/// When keys were fetched last.
+/// The last fetch of the keys.
 #[derive(Default)]
 struct Fetches {
     began: Option<Instant>,
-    /// Stays where it was when whoever fetched them went away meanwhile.
+    /// Not set by a fetch that was cancelled.
     ended: Option<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl Issuer {
         &self.settings.url
     }
 
-    /// Asks until the issuer tells about itself, as long as somebody needs it.
+    /// Tries discovery until it succeeds, while the issuer is in use.
     pub fn discover(self: &Arc<Self>) {
         let issuer = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -99,7 +99,7 @@ impl Issuer {
         });
     }
 
-    /// Asks the issuer about itself.
+    /// Reads the discovery document.
     pub async fn try_discover(&self) -> Result<()> {
         let well_known = format!("{}/.well-known/openid-configuration", self.settings.url.trim_end_matches('/'));
         let url = self.settings.discovery_url.clone().unwrap_or(well_known);
@@ -120,7 +120,7 @@ impl Issuer {
         serde_json::from_slice(&text).with_context(|| format!("Get {url:?}: what is there is no JSON"))
     }
 
-    /// What is at a URL. A token proves that one may ask.
+    /// Fetches a URL, with a bearer token if given.
     async fn fetch_text(&self, url: &str, token: Option<&str>) -> Result<Vec<u8>> {
         let authorities = match &self.settings.authority {
             Some(authority) => authority.read().map_err(anyhow::Error::msg)?.into_owned().into_bytes(),
@@ -132,7 +132,7 @@ impl Issuer {
         Ok(body.into())
     }
 
-    /// Whose a token is, if it is one of this issuer's.
+    /// The user of a token, if the token names this issuer.
     async fn ask(&self, text: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let Some(mut token) = Token::read(text) else { return Ok(None) };
         let issuer = token.claims["iss"].as_str().unwrap_or("");
@@ -148,7 +148,7 @@ impl Issuer {
         Ok(Some(Reviewed { user: Arc::new(user), audiences: audiences.to_vec() }))
     }
 
-    /// Whether a token is one of this issuer's, for this server, at this time.
+    /// Whether a token is signed by this issuer, for this server, and valid at this time.
     async fn verify(&self, token: &Token<'_>) -> Result<(), String> {
         let Settings { audiences, algorithms, .. } = &self.settings;
         if !self.is_known() {
@@ -181,7 +181,7 @@ impl Issuer {
         }
     }
 
-    /// Whether it has told about itself.
+    /// Whether discovery has succeeded.
     fn is_known(&self) -> bool {
         self.keys_url.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -190,8 +190,9 @@ impl Issuer {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the keys again, since the issuer may sign with a new one by now. One token has them fetched, and what
-    /// comes is for all that wait: a new key is there for everybody at once, and strangers' tokens ask no more often.
+    /// Fetches the keys again, since the issuer may sign with a new one by now. One request fetches, and its result
+    /// serves all requests that wait: so a new key is available to all at once, and unknown tokens cannot cause more
+    /// fetches.
     async fn refresh(&self) -> Result<()> {
         let came = Instant::now();
         let mut fetches = self.fetches.lock().await;

@@ -1,30 +1,30 @@
-//! Who leads, decided from what the lock says.
+//! Decides who leads, from the record in the lock.
 //!
-//! The times in a record are those of other machines and are compared with nothing. A lease is over when the record has
-//! not changed for its duration by the clock of whoever looks: clocks may differ as much as they like, as long as they
-//! go equally fast. A leader gives up before that time has passed since it began to write its last renewal.
+//! The times in a record come from other machines and are not compared with anything. A lease has expired when the
+//! record has not changed for its duration by the observer's own clock: clocks may differ as much as they like, if they
+//! run at the same rate. A leader gives up before that duration has passed since it began to write its last renewal.
 
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// How long things last.
+/// The durations of an election.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
     /// How long others wait for a leader that does not renew.
     pub lease: Duration,
     /// How long a leader tries to renew before it gives up.
     pub renew: Duration,
-    /// How long anybody waits between two tries.
+    /// How long a candidate waits between two tries.
     pub retry: Duration,
 }
 
-/// By how many retry periods, at most, a try to become the leader comes later: so not all candidates try at once.
+/// A try to become the leader is delayed by up to this many retry periods, so that not all candidates try at once.
 pub const JITTER: f64 = 1.2;
 
-/// What a lock says.
+/// The record in a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Nobody, when it is empty.
+    /// Empty for no holder.
     pub holder: String,
     pub lease_seconds: i64,
     pub acquired: Timestamp,
@@ -35,32 +35,32 @@ pub struct Record {
 /// The moment of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Since any moment that stays the same.
+    /// Since an arbitrary fixed moment.
     pub elapsed: Duration,
     pub wall: Timestamp,
-    /// From 0 to 1, by chance.
+    /// A random number from 0 to 1.
     pub chance: f64,
 }
 
-/// What is to be done next.
+/// What the caller must do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Read,
     Create(Record),
     Update(Record),
     Wait(Duration),
-    /// This process led, and does no more.
+    /// This process led, and no longer does.
     Lost,
 }
 
-/// What came of it.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// The lock says this; equal texts mean that nobody has written meanwhile.
+    /// The record in the lock; equal texts mean that no process has written in between.
     Found(Record, String),
     Missing,
     Written,
-    /// Somebody else wrote first, or there was no answer in time.
+    /// Another process wrote first, or there was no answer in time.
     Failed,
     /// The wait is over.
     Waited,
@@ -69,7 +69,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Waiting,
-    /// Renewing what was written last, without reading first.
+    /// Renewing the record that was written last, without reading first.
     Renewing,
     Reading,
     Creating,
@@ -83,23 +83,23 @@ pub struct Elector {
     identity: String,
     terms: Terms,
     at: At,
-    /// What the lock said last, and when that was first seen.
+    /// The last seen record, and when it was first seen.
     observed: Record,
     observed_text: Option<String>,
     observed_at: Duration,
-    /// The record that is on its way, and when it set out.
+    /// The record that is being written, and when writing began.
     writing: Record,
     asked_at: Duration,
     leading: Option<Leading>,
-    /// How often a renewal had to read first.
+    /// How many renewals had to read first.
     pub slow_renewals: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Leading {
-    /// When the last renewal set out that has arrived.
+    /// When the last successful renewal began.
     renewed: Duration,
-    /// When the tries for the next one began.
+    /// When the tries for the next renewal began.
     trying: Option<Duration>,
 }
 
@@ -123,12 +123,12 @@ impl Elector {
         &self.identity
     }
 
-    /// Who led when the lock was last looked at; nobody where it is empty.
+    /// The leader in the last seen record; empty for none.
     pub fn leader(&self) -> &str {
         &self.observed.holder
     }
 
-    /// When what the lock says was first seen.
+    /// When the last seen record was first seen.
     pub fn observed_at(&self) -> Duration {
         self.observed_at
     }
@@ -137,7 +137,7 @@ impl Elector {
         self.leading.is_some()
     }
 
-    /// The moment at which this process stops to lead unless it renews before; none where it does not lead.
+    /// When this process stops leading unless it renews before; `None` if it does not lead.
     pub fn gives_up_at(&self) -> Option<Duration> {
         let Leading { renewed, trying } = self.leading?;
         let lease_over = renewed + Duration::from_secs(self.lease_seconds().unsigned_abs());
@@ -164,7 +164,8 @@ impl Elector {
         }
     }
 
-    /// The record by which a leader steps down, so that the next one need not wait. It leads no more.
+    /// The record by which a leader steps down, so that the next one need not wait. The process no longer leads after
+    /// this call.
     pub fn release(&mut self, now: Now) -> Option<Record> {
         self.leading.take()?;
         self.at = At::Over;
@@ -270,7 +271,7 @@ impl Elector {
         self.gives_up_at().is_some_and(|end| now.elapsed >= end)
     }
 
-    /// Whether the lease that was seen last is not over.
+    /// Whether the last seen lease has not expired.
     fn is_held(&self, now: Now) -> bool {
         let lease = Duration::from_secs(u64::try_from(self.observed.lease_seconds).unwrap_or(0));
         now.elapsed < self.observed_at.saturating_add(lease)

@@ -1,5 +1,5 @@
-//! The object that says who leads: a Lease, or, as it once was, an annotation of Endpoints or of a ConfigMap; or one of
-//! these and a Lease, on the way from the old form to the new.
+//! The lock object of an election: a Lease, or in older forms an annotation of Endpoints or of a ConfigMap; or one of
+//! these together with a Lease, during a migration.
 
 use super::elector::{Answer, Record};
 use crate::api::{Api, ApiError};
@@ -7,12 +7,13 @@ use holdfast_value::{Map, Value, json};
 use jiff::{Timestamp, Unit};
 use std::str::FromStr;
 
-/// The annotation that holds a record.
+/// The annotation with the record.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Who leads where the two objects of a pair name two leaders: nobody's name, so that all wait for the lease to end.
+/// The leader when the two objects of a pair name different ones: it is no process's name, so all wait for the lease to
+/// expire.
 const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
 
-/// In which objects a lock is.
+/// The kinds of objects of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Leases,
@@ -37,7 +38,7 @@ impl FromStr for Form {
     }
 }
 
-/// A kind whose objects can hold a record.
+/// A kind whose objects can contain a record.
 #[derive(Debug)]
 struct Holder {
     api_version: &'static str,
@@ -69,7 +70,7 @@ impl Form {
 }
 
 impl Holder {
-    /// The record that an object holds; an empty one where it holds none.
+    /// The record in an object; an empty one if there is none.
     fn record(&self, object: &Value) -> Record {
         let (fields, transitions) = match self.kind {
             "Lease" => (object["spec"].clone(), "leaseTransitions"),
@@ -119,19 +120,19 @@ impl Holder {
     }
 }
 
-/// A time with microseconds, as Leases have it.
+/// A time with microseconds, as in Leases.
 fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// One object of a lock, and what it was when it was last seen.
+/// One object of a lock, as it was last seen.
 #[derive(Debug)]
 struct Part {
     holder: &'static Holder,
     seen: Option<Value>,
 }
 
-/// A lock of some name.
+/// A named lock.
 #[derive(Debug)]
 pub struct Lock {
     pub namespace: String,
@@ -155,7 +156,7 @@ impl Lock {
             let text = text(&first);
             return Ok(Answer::Found(first, text));
         };
-        // Without the second one, the lock is held by a process that knows the first form only.
+        // Without the second object, the holder is a process that knows only the first form.
         let Some(second) = second.read(api, namespace, name).await? else {
             let text = text(&first);
             return Ok(Answer::Found(first, text));
@@ -184,7 +185,7 @@ impl Lock {
         }
     }
 
-    /// The object, or the objects, as Events name them, each with a name for an Event about it.
+    /// The lock's objects as Events refer to them, each with a name for an Event about it.
     pub fn references(&self, now: Timestamp) -> impl Iterator<Item = (String, Value)> {
         let parts = [Some(&self.first), self.second.as_ref()].into_iter().flatten();
         parts.zip(now.as_nanosecond()..).map(|(part, unique)| {
@@ -233,7 +234,7 @@ impl Part {
         Ok(())
     }
 
-    /// Writes over what was seen last, and nothing else.
+    /// Updates the object only if it is unchanged since it was last seen.
     async fn update(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
         let Some(mut object) = self.seen.clone() else { return Err(ApiError::local("the lock was never read")) };
         self.holder.hold(&mut object, record);

@@ -1,7 +1,8 @@
 //! Leader election: of several processes that could do the same work, one does it.
 //!
-//! [`elector`] decides, and is pure: time, chance and answers come in, what to ask and how long to wait comes out.
-//! [`lock`] is the object that says who leads, in each of the forms that it ever had. [`run`](mod@run) has the two meet.
+//! [`elector`] decides, and is pure: time, random numbers and answers are inputs, requests and waits are outputs.
+//! [`lock`] is the object with the leader's record, in each of its forms. [`run`](mod@run) carries out the elector's
+//! steps on the lock.
 
 pub mod elector;
 pub mod lock;

@@ -1,4 +1,4 @@
-//! Has a candidate and its lock meet, and the work done while the candidate leads.
+//! Runs a candidate on its lock, and the work while the candidate leads.
 
 use super::elector::{Answer, Elector, Now, Record, Step, Terms};
 use super::lock::{Form, Lock};
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How much longer than its lease a leader may seem to lead before it counts as unhealthy: it should have ended.
+/// How long after its lease has expired a leader counts as unhealthy: its process should have ended.
 const OVERDUE_MAX: Duration = Duration::from_secs(20);
 
 /// A candidate for leadership.
@@ -21,7 +21,7 @@ pub struct Election {
     pub terms: Terms,
     /// Unique to this process.
     pub identity: String,
-    /// Who says so in Events.
+    /// The component named in Events.
     pub component: String,
     pub metrics: Arc<Metrics>,
     pub standing: Arc<Standing>,
@@ -34,11 +34,11 @@ pub enum Outcome<T> {
     Done(T),
     /// The process was asked to end.
     Stopped,
-    /// Somebody else may lead now; whatever this process did must not go on.
+    /// Another process may lead now; the work of this one must not go on.
     Lost,
 }
 
-/// What others may know of a candidate.
+/// The state of a candidate that other parts may read.
 #[derive(Debug, Default)]
 pub struct Standing(Mutex<Option<Lead>>);
 
@@ -54,7 +54,7 @@ impl Standing {
         self.lock().is_some()
     }
 
-    /// The check `leaderElection`: a leader whose lease is long over should have ended.
+    /// The check `leaderElection`: fails for a leader whose lease expired long ago.
     pub fn check(&self) -> Result<(), String> {
         match self.lock().as_ref() {
             Some(Lead { renewed, lease, name }) if renewed.elapsed() > *lease + OVERDUE_MAX => {
@@ -74,19 +74,19 @@ pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// A name that no other process has: the machine's, and a number by chance.
+/// A unique name: the machine's, and a random UUID.
 pub fn identity() -> String {
     let host = host();
     let bits: u128 = rand::random();
     let hex = format!("{bits:032x}");
-    // The digits that say which kind of UUID it is.
+    // The digits with the variant and the version of the UUID.
     let (variant, version) = (['8', '9', 'a', 'b'][(bits & 3) as usize], '4');
     let parts = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
     format!("{host}_{}-{}-{version}{}-{variant}{}-{}", parts.0, parts.1, parts.2, parts.3, parts.4)
 }
 
 impl Election {
-    /// Has `work` done while this process leads, and gives the lease back at the end.
+    /// Runs `work` while this process leads, and releases the lease at the end.
     pub async fn lead<T>(self, work: impl Future<Output = T>, stop: impl Future<Output = ()>) -> Outcome<T> {
         let mut candidate = Candidate::new(self);
         tokio::pin!(stop);
@@ -101,7 +101,7 @@ impl Election {
                 done = &mut work => Outcome::Done(done),
             },
         };
-        // Before the lease is given back: nobody works without it.
+        // The work is dropped before the lease is released, so that it never runs without it.
         drop(work);
         candidate.end().await;
         outcome
@@ -130,7 +130,7 @@ impl Candidate {
         Now { elapsed: self.began.elapsed(), wall: Timestamp::now(), chance: rand::random() }
     }
 
-    /// Returns when this process leads.
+    /// Returns once this process leads.
     async fn acquire(&mut self) {
         tracing::info!(lease = self.lease(), "attempting to acquire leader lease");
         while !self.elector.leads() {
@@ -141,7 +141,7 @@ impl Candidate {
         self.note("became leader").await;
     }
 
-    /// Returns when this process leads no more.
+    /// Returns once this process no longer leads.
     async fn renew(&mut self) {
         while self.next != Step::Lost {
             self.step().await;
@@ -149,7 +149,8 @@ impl Candidate {
         tracing::error!(lease = self.lease(), "failed to renew lease");
     }
 
-    /// Does the next step. Dropped in the middle, it has done it or not; the next one finds out.
+    /// Does the next step. If the future is dropped in the middle, the step may have been done or not; the next step
+    /// finds out.
     async fn step(&mut self) {
         let answer = match self.next.clone() {
             Step::Wait(time) => {
@@ -158,7 +159,7 @@ impl Candidate {
             }
             Step::Lost => return,
             call => {
-                // A leader does not wait for an answer beyond the moment at which it gives up.
+                // A leader waits for an answer only until the moment at which it gives up.
                 let patience = self.elector.gives_up_at().map(|end| end.saturating_sub(self.began.elapsed()));
                 let most = (self.election.terms.renew / 2).max(Duration::from_secs(1));
                 let asked = self.ask(&call);
@@ -192,7 +193,7 @@ impl Candidate {
         }
     }
 
-    /// Tells what has changed.
+    /// Updates the standing, and logs a new leader.
     fn report(&mut self) {
         let lead = self.elector.leads().then(|| Lead {
             renewed: self.began + self.elector.observed_at(),
@@ -206,7 +207,7 @@ impl Candidate {
         }
     }
 
-    /// Steps down, and says so.
+    /// Steps down, and writes an Event about it.
     async fn end(mut self) {
         let released = self.elector.release(self.now());
         self.election.metrics.leads(&self.election.name, false);
@@ -217,7 +218,7 @@ impl Candidate {
         }
     }
 
-    /// Writes that nobody leads, unless somebody else does already.
+    /// Writes that there is no leader, unless another process already leads.
     async fn give_back(&mut self, record: &Record) {
         let (api, most) = (self.election.api.clone(), self.election.terms.renew);
         let given = async {
@@ -235,7 +236,7 @@ impl Candidate {
         }
     }
 
-    /// An Event about the lock. Nothing depends on it.
+    /// Writes an Event about the lock. Failures are ignored.
     async fn note(&self, what: &str) {
         let Election { api, component, identity, namespace, terms, .. } = &self.election;
         let now = Timestamp::now();

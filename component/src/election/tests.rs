@@ -1,4 +1,4 @@
-//! Candidates against a lock in memory, under clocks that differ, with answers that come late or never.
+//! Candidates with a lock in memory, with clocks that differ, and with answers that are late or lost.
 
 use super::elector::{Answer, Elector, Now, Record, Step, Terms};
 use jiff::{SignedDuration, Timestamp};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The lock: what it says, and how often it was written.
+/// The lock: its record, and the number of writes so far.
 #[derive(Default)]
 struct Store(Option<(Record, u64)>);
 
-/// A candidate with a clock that is wrong by some time.
+/// A candidate with a clock that is wrong by `skew`.
 struct Candidate {
     elector: Elector,
     skew: i64,
@@ -40,7 +40,8 @@ impl Candidate {
         self.elector.gives_up_at().is_some_and(|end| elapsed < end)
     }
 
-    /// Takes the answer that is due, and asks for the next thing; `luck` says what becomes of the question.
+    /// Takes the answer that is due, and carries out the next step; `luck` decides whether the request or its answer is
+    /// lost.
     fn turn(&mut self, elapsed: Duration, store: &mut Store, luck: &Luck) {
         let answer = std::mem::replace(&mut self.answer, Answer::Failed);
         self.next = self.elector.step(self.now(elapsed, luck.chance), answer);
@@ -70,7 +71,7 @@ impl Candidate {
             Step::Create(_) | Step::Update(_) => Answer::Failed,
         };
         if luck.lost_behind || luck.delay > delay && !matches!(self.next, Step::Wait(_)) {
-            // It was done, and nobody heard of it.
+            // The write was done, and its answer is lost.
             if !matches!(self.answer, Answer::Waited) {
                 self.answer = Answer::Failed;
             }
@@ -103,8 +104,8 @@ fn luck() -> impl Strategy<Value = Luck> {
 }
 
 proptest! {
-    /// Whatever becomes of their questions and however wrong their clocks are, two never lead at once; and the one that
-    /// leads has its name in the lock, or had when it was last heard of.
+    /// However requests are lost and however wrong clocks are, two candidates never lead at once; and the leader's name
+    /// is in the lock, or was when the leader last read it.
     #[test]
     fn two_never_lead(
         lucks in proptest::collection::vec(luck(), 400),
@@ -140,7 +141,7 @@ fn calm() -> Luck {
     Luck { lost_before: false, lost_behind: false, delay: Duration::ZERO, chance: 0.0 }
 }
 
-/// Lets a candidate turn until it waits.
+/// Runs a candidate until it waits.
 fn settle(candidate: &mut Candidate, elapsed: Duration, store: &mut Store) -> Step {
     loop {
         candidate.turn(elapsed, store, &calm());
@@ -159,7 +160,7 @@ fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
     assert_eq!(settle(&mut second, SECOND, &mut store), Step::Wait(2 * SECOND));
     assert_eq!(second.elector.leader(), "a");
-    // A renewal is seen, and counts from then on.
+    // A renewal is noticed, and the lease counts from then on.
     settle(&mut first, 2 * SECOND, &mut store);
     settle(&mut second, 3 * SECOND, &mut store);
     settle(&mut second, 17 * SECOND, &mut store);

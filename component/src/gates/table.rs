@@ -1,4 +1,4 @@
-//! The gates: what they were in Kubernetes 1.18 and what they are in 1.35, and what each does here.
+//! The gates: their state in Kubernetes 1.18 and in 1.35, and what each does here.
 
 use super::Effect::{self, Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
 use super::{Spec, Stage};
@@ -16,7 +16,7 @@ const fn gate(name: &'static str, then: Spec, now: Spec, effect: Effect) -> Gate
     Gate { name, then, now, effect }
 }
 
-/// No gate of this release.
+/// The release has no such gate.
 const NONE: Spec = None;
 const ALPHA: Spec = Some((Stage::Alpha, false));
 const ALPHA_ON: Spec = Some((Stage::Alpha, true));
@@ -383,7 +383,8 @@ pub const GATES: &[Gate] = &[
     gate("WindowsGracefulNodeShutdown", NONE, BETA, Elsewhere),
 ];
 
-/// What they guard has long been a part of Kubernetes, and always is here: they take true alone. Sorted by name.
+/// Gates of features that have long been a fixed part of Kubernetes, as they are here: they accept only true. Sorted by
+/// name.
 pub const STABLE_GATES: &[&str] = &[
     "APISelfSubjectReview",
     "APIServerTracing",

@@ -1,4 +1,4 @@
-//! What the logging options may say: severities, places in the source, levels of single files.
+//! The values of logging options: severities, places in the source, levels of single files.
 
 use std::str::FromStr;
 use tracing::Level;
@@ -9,13 +9,13 @@ pub enum Format {
     Json,
 }
 
-/// In this order: a line of one severity also belongs in the files of the lesser ones.
+/// In ascending order: a line is also written to the files of lower severities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Info,
     Warning,
     Error,
-    /// No line is that bad, as nothing here ends the process on its own; a threshold may be.
+    /// No line has this severity, since nothing here ends the process on its own; a threshold may.
     Fatal,
 }
 
@@ -49,7 +49,7 @@ impl FromStr for Severity {
     }
 }
 
-/// A line of a source file, or none.
+/// A line in a source file, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place(Option<(String, u32)>);
 
@@ -75,7 +75,7 @@ impl FromStr for Place {
     }
 }
 
-/// Levels of single source files: the first pattern that fits a file's name counts.
+/// Levels of single source files: the first pattern that matches a file's name counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Modules(Vec<(String, i32)>);
 
@@ -117,8 +117,8 @@ pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Wildcards as shells have them for file names: `*`, `?`, `[a-z]`, `[^x]`, and `\` before a character meant as such.
-/// A malformed pattern fits nothing.
+/// Shell wildcards for file names: `*`, `?`, `[a-z]`, `[^x]`, and `\` before a literal character. A malformed pattern
+/// matches nothing.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     let mut left = name.chars();
@@ -138,7 +138,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether `c` is in the class whose text begins `pattern`, and what follows the class.
+/// Whether `c` is in the class at the beginning of `pattern`, and the text after the class.
 fn in_class(pattern: &str, c: char) -> Option<(bool, &str)> {
     let negated = pattern.starts_with('^');
     let mut rest = pattern[usize::from(negated)..].chars();

@@ -1,4 +1,4 @@
-//! The form of one line: `I1121 03:44:54.123456   12345 engine.rs:42] message key="value"`, or an object of JSON.
+//! The format of one line: `I1121 03:44:54.123456   12345 engine.rs:42] message key="value"`, or a JSON object.
 
 use super::Origin;
 use super::choices::{Format, Severity, base_name};
@@ -15,7 +15,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The line with its end.
+    /// The line with its newline.
     pub fn render(&self, origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
         let mut out = match self.format {
             Format::Text => self.text(origin, now, fields),
@@ -53,8 +53,8 @@ impl Shape {
     }
 }
 
-/// Milliseconds since 1970, place, message and values, in the order in which the API server of Kubernetes has them.
-/// An error has no `v`; that is how readers tell it from information.
+/// Milliseconds since 1970, place, message and values, in the order of Kubernetes' API server. An error has no `v`, by
+/// which readers tell it from information.
 fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
     let mut out = String::with_capacity(192);
     let microseconds = now.timestamp().as_microsecond();
@@ -80,7 +80,7 @@ fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) 
     out
 }
 
-/// The name of a file and of the directory that it is in.
+/// The name of a file with its directory.
 fn with_directory(path: &str) -> &str {
     let mut slashes = path.rmatch_indices('/');
     slashes.next();
@@ -91,7 +91,7 @@ fn push_json(out: &mut String, text: &str) {
     out.push_str(&visible::json(&holdfast_value::Value::from(text).to_string()));
 }
 
-/// What one line says.
+/// The content of one line.
 #[derive(Default)]
 pub struct Fields {
     message: String,
@@ -100,9 +100,9 @@ pub struct Fields {
 
 enum Value {
     Text(String),
-    /// A number or a truth value: the same without quotes in both forms.
+    /// A number or a boolean: without quotes in both formats.
     Plain(String),
-    /// Infinite or no number at all, which JSON has no word for.
+    /// Infinity or NaN, which JSON cannot express.
     OddNumber(f64),
 }
 
@@ -128,7 +128,7 @@ impl Visit for Fields {
         self.push(field, Value::Text(value.to_owned()));
     }
 
-    /// With its causes, as most errors here leave them out of their own text.
+    /// With its causes, since most errors here leave them out of their own text.
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
         let mut text = value.to_string();
         let mut cause = value.source();
@@ -157,7 +157,7 @@ impl Visit for Fields {
 }
 
 impl Value {
-    /// Text of several lines is indented, so that no part of it can pass for a line of its own.
+    /// Text of several lines is indented, so that no part of it can look like a line of its own.
     fn text(&self, out: &mut String) {
         match self {
             Value::Plain(text) => out.push_str(text),

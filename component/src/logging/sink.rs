@@ -1,7 +1,7 @@
-//! Where lines go: standard error, one file, or one file a severity.
+//! Where lines go: standard error, one file, or one file for each severity.
 //!
-//! Files are buffered; an error is flushed at once. A line that a file does not take goes to standard error, because a
-//! full disk must not stop the server.
+//! Files are buffered; an error is flushed at once. A line that cannot be written to a file goes to standard error,
+//! because a full disk must not stop the server.
 
 use super::LoggingArgs;
 use super::choices::Severity;
@@ -12,18 +12,17 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Size at which files in a directory are followed by the next, whatever `--log-file-max-size` says: that is for
-/// `--log-file`.
+/// The size at which a file in a directory is followed by the next one. `--log-file-max-size` is only for `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
-/// How much of standard output may be gathered.
+/// The largest buffer of standard output.
 const GATHERED_MAX: usize = 64 << 20;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
     /// Lines of this severity and above go to standard error too. Without files, all do.
     threshold: Severity,
-    /// Takes all but errors instead of standard error.
+    /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
     files: Option<Files>,
 }
@@ -39,7 +38,7 @@ impl Sink {
         }
         let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut files = Files {
-            // The system's own place for such files is the last resort.
+            // The system's directory for temporary files is the last resort.
             directories: args
                 .log_dir
                 .iter()
@@ -57,7 +56,7 @@ impl Sink {
             one: args.one_output,
             open: [const { None }; 4],
         };
-        // At once, so that a path that cannot be written is known before the server starts.
+        // Opened at once, so that a path that cannot be written to is reported before the server starts.
         files.open(Severity::Info, &Zoned::now(), true)?;
         Ok(Sink { stderr, threshold, split: None, files: Some(files) })
     }
@@ -97,9 +96,9 @@ struct Files {
     directories: Vec<PathBuf>,
     bytes_max: u64,
     heading: bool,
-    /// A line goes to the file of its own severity alone.
+    /// A line goes only to the file of its own severity.
     one: bool,
-    /// By severity. A single file is that of information.
+    /// By severity. A single file is in the place of information.
     open: [Option<Open>; 4],
 }
 
@@ -109,7 +108,7 @@ struct Open {
 }
 
 impl Files {
-    /// Writes to the file of the severity and to those of all lesser ones, each of which thereby is complete.
+    /// Writes to the file of the severity and to those of all lower ones, so that each file is complete.
     fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
         let (of_single, one) = (self.single.is_some(), self.one);
         let takes = |each: &Severity| match (of_single, one) {
@@ -133,8 +132,8 @@ impl Files {
         Ok(())
     }
 
-    /// Opens the file of a severity in place of the one before. What an earlier process wrote is kept (`first`), what
-    /// this one wrote makes room for the new.
+    /// Opens a new file for a severity. With `first`, the lines of an earlier process are kept; later, the lines of
+    /// this process are replaced.
     fn open(&mut self, severity: Severity, now: &Zoned, first: bool) -> Result<(), String> {
         if let Some(mut file) = self.open[severity as usize].take() {
             _ = file.writer.flush();
@@ -175,14 +174,14 @@ impl Files {
         );
         let mut errors = Vec::new();
         for directory in &self.directories {
-            // Where everybody may make files, nobody is to know this one's name before.
+            // In a folder where all users may make files, the name must not be predictable.
             let is_shared = is_shared(directory);
             let path = match is_shared {
                 true => directory.join(format!("{name}.{:08x}", rand::random::<u32>())),
                 false => directory.join(&name),
             };
             if !first {
-                // Within one second a file gets too large twice: the newer takes the older one's place.
+                // A second file within one second has the same name: it replaces the older one.
                 _ = std::fs::remove_file(&path);
             }
             match create(&path) {
@@ -198,8 +197,8 @@ impl Files {
     }
 }
 
-/// Makes a file in a directory that others may write into, too. What is there under its name can be of an earlier
-/// process, which is gone on with, but not another user's.
+/// Makes a file in a directory that others may also write to. An existing file of an earlier process is continued, but
+/// one of another user is refused.
 fn create(path: &Path) -> io::Result<File> {
     match open_private(path, true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -211,7 +210,7 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The newest file is found under a name that stays the same. Nothing is lost where links do not exist.
+/// Makes a link with a constant name to the newest file. A failure is ignored, since nothing is lost without the link.
 fn link(name: &str, at: &Path) {
     _ = std::fs::remove_file(at);
     #[cfg(unix)]
@@ -243,7 +242,7 @@ fn user() -> String {
     name.map_or_else(|| "unknownuser".into(), |name| name.replace(['\\', '/'], "_"))
 }
 
-/// In containers nobody sets `USER`.
+/// The user by number, since containers often have no `USER`.
 fn user_by_number() -> Option<String> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! One test an option: what it changes in the lines, on standard error and in files.
+//! One test for each option: what it changes in the lines, on standard error and in files.
 
 use super::*;
 use clap::Parser;
@@ -36,7 +36,7 @@ impl Write for Captured {
     }
 }
 
-/// Logs what `work` logs under `options`, and returns what came to standard error.
+/// Logs what `work` logs with these options, and returns the text on standard error.
 fn logged(options: &[&str], work: impl FnOnce()) -> String {
     let stderr = Captured::default();
     let (logger, guard) = build(&parse(options).unwrap(), Box::new(stderr.clone())).unwrap();
@@ -45,7 +45,7 @@ fn logged(options: &[&str], work: impl FnOnce()) -> String {
     stderr.text()
 }
 
-/// Only the messages, to compare what appears.
+/// Only the messages.
 fn messages(lines: &str) -> Vec<&str> {
     lines.lines().filter_map(|line| line.split_once("] ")).map(|(_, message)| message).collect()
 }
@@ -100,7 +100,7 @@ fn vmodule_raises_the_level_of_files_it_names() {
     }
 }
 
-/// The filter tells `tracing` its highest level, so that arguments of what does not appear are not even computed.
+/// The filter tells `tracing` its highest level, so that arguments of lines that do not appear are not computed.
 #[test]
 fn what_does_not_appear_is_not_computed() {
     fn costly(calls: &std::cell::Cell<u32>) -> u32 {
@@ -138,7 +138,7 @@ fn a_trace_of_the_stack_follows_the_line_that_is_asked_for() {
     let work = || tracing::info!("here");
     let here = format!("--log-backtrace-at=tests.rs:{line}");
     let with = logged(&[&here], work);
-    // Without debug information a function that was inlined has no frame; this one calls what is given to it.
+    // Without debug information an inlined function has no frame; this one calls the function that it is given.
     let own_frame = "logging::tests::logged";
     assert!(with.lines().count() > 5 && with.contains(own_frame), "{with}");
     assert_eq!(logged(&["--log-backtrace-at=tests.rs:1"], work).lines().count(), 1);
@@ -237,7 +237,7 @@ fn a_file_that_got_too_large_starts_anew() {
         }
     };
     let firsts = |text: &str| messages(text).iter().map(|message| message[..1].to_owned()).collect::<Vec<_>>();
-    // Two of these lines are a little more than a megabyte: each makes room for the next.
+    // Two of these lines are a little more than a megabyte: each starts the file anew for the next.
     for (option, expected) in [
         ("--log-file-max-size=1", vec!["2"]),
         ("--log-file-max-size=2", vec!["0", "1", "2"]),

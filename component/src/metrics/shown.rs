@@ -1,19 +1,19 @@
-//! Which metrics are shown, and with which values of their labels: what an operator turns off in the text of `/metrics`,
-//! however it was counted.
+//! Which metrics are shown, and with which label values: what the operator turns off is removed from the text of
+//! `/metrics`, whichever part counted it.
 
 use holdfast_core::object::decode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// What stands for every value that is not allowed.
+/// Replaces every label value that is not allowed.
 const UNEXPECTED: &str = "unexpected";
 
-/// What the operator says of it.
+/// The operator's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Names of families that are not shown.
     disabled: BTreeSet<String>,
-    /// By metric and label, the only values that are shown as they are.
+    /// By metric and label, the only values that are shown unchanged.
     allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
@@ -22,14 +22,14 @@ impl Shown {
         Shown { disabled: disabled.into_iter().collect(), allowed: BTreeMap::new() }
     }
 
-    /// Reads `METRIC,LABEL='VALUE,VALUE',…`.
+    /// Parses `METRIC,LABEL='VALUE,VALUE',…`.
     pub fn allow(&mut self, text: &str) -> Result<(), String> {
         let mut rest = text.trim();
         while !rest.is_empty() {
             let (key, after) = rest.split_once('=').ok_or_else(|| format!("{rest} must be formatted as key=value"))?;
             let (values, after) = match after.strip_prefix('\'') {
                 Some(quoted) => quoted.split_once('\'').ok_or_else(|| format!("{rest}: a quote is not closed"))?,
-                // Without quotes there is one value alone.
+                // Without quotes there is a single value.
                 None => after.split_once(',').map_or((after, ""), |(value, after)| (value, after)),
             };
             self.allow_values(key, values)?;
@@ -65,7 +65,7 @@ impl Shown {
         Ok(())
     }
 
-    /// The text without what is not shown. Rows that become the same are one, and their numbers add up.
+    /// The text without what is not shown. Rows that become equal are merged, and their numbers added.
     pub fn apply(&self, text: String) -> String {
         if self.disabled.is_empty() && self.allowed.is_empty() {
             return text;
@@ -100,7 +100,7 @@ impl Shown {
         lines.collect()
     }
 
-    /// A row whose labels are limited, with them replaced.
+    /// A row with limited labels, after replacing their values.
     fn limited(&self, family: &str, line: &str) -> Option<(String, f64)> {
         let (name, rest) = line.split_once('{').filter(|_| !line.starts_with('#'))?;
         let (labels, value) = rest.rsplit_once("} ")?;
@@ -128,7 +128,7 @@ enum Line {
     Row { series: String, value: f64 },
 }
 
-/// The labels of a row with their values, as these are written.
+/// The labels of a row with their escaped values.
 fn pairs(mut text: &str) -> Option<Vec<(&str, &str)>> {
     let mut pairs = Vec::new();
     while !text.is_empty() {

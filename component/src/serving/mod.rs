@@ -1,4 +1,4 @@
-//! The socket of a component: TLS, who asks, whether they may, and what they get.
+//! The socket of a component: TLS, authentication, authorization, and responses.
 
 pub mod paths;
 
@@ -28,40 +28,40 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files of certificates are looked at.
+/// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
-/// How long a connection may last: whoever still asks makes another one.
+/// How long a connection may last: its client then makes another one.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
-/// The largest body that is read; the only one that anybody sends is a number.
+/// The largest body that is read; the only valid one is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// Has a server follow the files of its certificates, as long as it serves.
+/// Follows the certificate files of a server while it serves.
 pub async fn follow(tls: Weak<LiveTls>) {
     loop {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(tls) = tls.upgrade() else { return };
-        // Files may lie on a disk that does not answer.
+        // The files may be on a disk that does not answer.
         _ = tokio::task::spawn_blocking(move || tls.look()).await;
     }
 }
 
-/// Who is let in to what.
+/// Authentication and authorization of a socket.
 pub struct Guard {
     pub authenticator: Arc<Authenticator>,
     pub authorizer: Authorizer,
 }
 
-/// What answers on a socket.
+/// What serves on a socket.
 #[derive(Clone)]
 pub struct Socket {
     pub paths: Arc<Paths>,
-    /// TLS, and who is let in; without them, everybody is, in plain text.
+    /// TLS, with authentication and authorization; without them the socket serves every client in plain text.
     pub secured: Option<(Arc<LiveTls>, Arc<Guard>)>,
     pub bounds: Bounds,
 }
 
 impl Socket {
-    /// Serves whoever connects, for ever.
+    /// Serves connections for ever.
     pub async fn serve(self, listener: TcpListener) {
         let guests = Guests::new(self.bounds);
         loop {
@@ -93,7 +93,7 @@ impl Socket {
             return self.http1(stream, None).await;
         };
         let late = |_| "the handshake took too long";
-        // Whoever says nothing takes nobody's turn.
+        // A client that sends nothing takes no turn of a handshake.
         let said = tokio::time::timeout(self.bounds.handshake, stream.readable()).await;
         said.map_err(late)?.map_err(|error| error.to_string())?;
         poll_fn(|context| place.poll_turn(context)).await;
@@ -164,7 +164,7 @@ impl Socket {
         Ok(response)
     }
 
-    /// Says no, where the user is unknown or may not.
+    /// The refusal, if the user is unknown or may not make the request.
     async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<Answer> {
         let (_, guard) = self.secured.as_ref()?;
         let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {

@@ -1,4 +1,4 @@
-//! What a component answers under which path.
+//! The responses of a component by path.
 
 use crate::gates::Gates;
 use crate::health::{self, Health, Verdict};
@@ -14,7 +14,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
                        guarantees and is for debugging purposes only.";
 
-/// A request whose sender may ask it.
+/// An authorized request.
 pub struct Asked<'a> {
     pub method: &'a Method,
     pub path: &'a str,
@@ -23,7 +23,7 @@ pub struct Asked<'a> {
     pub body: &'a [u8],
 }
 
-/// What it gets.
+/// The response.
 pub struct Answer {
     pub code: StatusCode,
     pub content_type: &'static str,
@@ -48,12 +48,12 @@ pub struct Paths {
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: String,
-    /// The release for which it stands, where that is another one: `1.18`.
+    /// The emulated release, if it is another one: `1.18`.
     pub emulated: Option<String>,
     pub started: Timestamp,
     pub health: Arc<Health>,
     pub metrics: Arc<Metrics>,
-    /// Whether there are pages for those who look for faults.
+    /// Whether there are debug pages.
     pub profiling: bool,
     pub shown: Zpages,
     /// The options with their values.
@@ -62,7 +62,7 @@ pub struct Paths {
     pub pages: RwLock<BTreeMap<&'static str, Page>>,
 }
 
-/// Which pages there are, by gates.
+/// The z-pages that gates turn on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zpages {
     pub flagz: bool,
@@ -197,7 +197,7 @@ impl Paths {
     }
 }
 
-/// What is known of a version such as `v1.35.0`.
+/// The parts of a version such as `v1.35.0`.
 pub fn version(version: &str) -> Value {
     let mut parts = version.trim_start_matches('v').split('.');
     let mut part = || parts.next().unwrap_or("");
@@ -214,7 +214,7 @@ pub fn version(version: &str) -> Value {
     })
 }
 
-/// Pages for those who look for faults. Profiles of Go's runtime there are none, as there is no such runtime.
+/// The debug pages. There are no profiles of a Go runtime, since there is none.
 fn debug(asked: &Asked<'_>) -> Answer {
     if asked.path != "/debug/flags/v" {
         let text =

@@ -1,4 +1,4 @@
-//! Keys that a plug-in has decrypted, so many at most: the one that came first goes first.
+//! Keys that a plug-in has decrypted, up to a number: the oldest is dropped first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Calls of a KMS plug-in: gRPC without streams, over HTTP/2 on a Unix socket.
+//! Calls to a KMS plug-in: unary gRPC over HTTP/2 on a Unix socket.
 //!
-//! Calls run on a thread of their own, so that whoever waits for one may be async or not, and no worker and no writer is
-//! held up by a plug-in that does not answer.
+//! Calls run on a thread of their own. So both async and blocking code can wait for one, and a plug-in that does not
+//! answer holds up no worker and no writer.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -17,23 +17,23 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
-/// No answer of a plug-in is nearly as long.
+/// Much longer than any answer of a plug-in.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// In front of each message: whether it is compressed, and how long it is.
+/// The frame of each message: a compression flag, and the length.
 const FRAME: usize = 5;
 
-/// Where a plug-in listens: `unix:///path`, or `unix:///@name` for a name without a file.
+/// The socket of a plug-in: `unix:///path`, or `unix:///@name` for an abstract name without a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// The path of an endpoint's URL, which begins with a slash.
+    /// From the path of an endpoint's URL, which begins with a slash.
     pub fn of_path(path: &str) -> Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }
 
-    /// Never blocks: a plug-in that accepts nobody any more has a full backlog, at which a plain `connect` waits without
-    /// end, and with it all that the client's thread has to do.
+    /// Never blocks. If a plug-in no longer accepts connections its backlog is full, and a plain `connect` would block
+    /// for ever, and with it all work of the client's thread.
     async fn connect(&self) -> std::io::Result<UnixStream> {
         match self.0.strip_prefix('@') {
             Some(name) => UnixStream::connect(format!("\0{name}")).await,
@@ -45,7 +45,7 @@ impl Endpoint {
     }
 }
 
-/// Why a call came to nothing, in gRPC's terms.
+/// Why a call failed, in gRPC's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub code: &'static str,
@@ -68,9 +68,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The plug-in at an endpoint. Its connection is made when it is first needed, and again when it is lost.
+/// The client of a plug-in. It connects when first needed, and again after the connection was lost.
 pub struct Client {
-    /// Taken out only when the client goes.
+    /// Taken out only when the client is dropped.
     runtime: Option<Runtime>,
     line: Arc<Line>,
 }
@@ -95,12 +95,12 @@ impl Client {
         }
     }
 
-    /// Has something done on the client's own thread.
+    /// Runs work on the client's own thread.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime().spawn(work);
     }
 
-    /// Calls a method, and waits as async code may.
+    /// Calls a method asynchronously.
     pub async fn call<A: Message + Default + 'static>(
         &self,
         method: &'static str,
@@ -111,7 +111,7 @@ impl Client {
         called.await.map_err(Failure::internal)?.and_then(|answer| decoded(&answer))
     }
 
-    /// Calls a method, and blocks until it has answered.
+    /// Calls a method, and blocks until the answer.
     pub fn call_blocking<A: Message + Default>(
         &self,
         method: &'static str,
@@ -119,7 +119,7 @@ impl Client {
     ) -> Result<A, Failure> {
         let (line, request) = (self.line.clone(), framed(request));
         let (sender, receiver) = std::sync::mpsc::channel();
-        // The receiver waits below.
+        // The receiver waits below, so sending cannot fail.
         self.runtime().spawn(async move { sender.send(line.call(method, request).await) });
         receiver.recv().map_err(Failure::internal)?.and_then(|answer| decoded(&answer))
     }
@@ -127,7 +127,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // A runtime must not be waited for where async code drops it.
+        // Dropping a runtime blocks, which is not allowed in async code.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -186,7 +186,7 @@ impl Line {
         })?;
         let (sender, connection) = h2::client::handshake(dialled).await.map_err(Failure::unavailable)?;
         tokio::spawn(async move {
-            // Whoever calls next finds out, and dials again.
+            // The next call finds the connection closed, and connects again.
             let _ = connection.await;
         });
         let ready = sender.ready().await.map_err(Failure::unavailable)?;
@@ -195,7 +195,7 @@ impl Line {
     }
 }
 
-/// A system's error as Go's library says it.
+/// A system error in the words of Go's library.
 fn words(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".into(),
@@ -227,7 +227,7 @@ fn decoded<A: Message + Default>(answer: &Bytes) -> Result<A, Failure> {
     A::decode(answer).map_err(Failure::internal)
 }
 
-/// The codes of gRPC by their numbers.
+/// gRPC's status codes by number.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -258,7 +258,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// A message is escaped as in URLs.
+/// Decodes the percent-encoding of a status message.
 fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((first, behind)) = rest.split_first() {
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(unescaped("%E2%82%AC"), "€");
     }
 
-    /// A plug-in that listens and accepts nobody, until no more connections wait than may.
+    /// A plug-in that listens and accepts no connection, until its backlog is full.
     #[test]
     fn a_full_backlog_does_not_hold_the_thread() {
         use super::super::wire::v2::{StatusRequest, StatusResponse};

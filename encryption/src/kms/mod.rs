@@ -1,8 +1,9 @@
-//! Keys that a KMS plug-in keeps: values are encrypted here, under keys that only the plug-in can decrypt.
+//! Envelope encryption with a KMS plug-in: values are encrypted here, with keys that only the plug-in can decrypt.
 //!
-//! What a value is encrypted with was made before: [`Kms::seal`] and what a log writes with it ask nobody. Version 1 has
-//! a key made for each write, version 2 has one seed, from which a key for each value is derived, for as long as the
-//! plug-in names the same key of its own. What is read is decrypted with keys that are known, or else asked for once.
+//! The key is made before it is needed, so that [`Kms::seal`], which the log calls while writing, calls no plug-in.
+//! Version 1 makes a key for each write. Version 2 has one seed, from which a key for each value is derived, for as
+//! long as the plug-in reports the same key id. Values are decrypted with known keys; for an unknown one the plug-in is
+//! called once.
 
 mod cache;
 pub mod client;
@@ -19,25 +20,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use wire::{v1, v2};
 
-/// How long a seed is good after the plug-in last said that it is well.
+/// How long a seed may be used after the plug-in last reported that it is healthy.
 const GOOD: Duration = Duration::from_secs(3 * 60);
-/// How often a plug-in is asked how it is, when it is well and when it is not.
+/// How often a plug-in's status is read, while it is healthy and while it is not.
 const PERIOD: Duration = Duration::from_secs(60);
 const PERIOD_FAILING: Duration = Duration::from_secs(10);
-/// How long what it said counts for health checks.
+/// How long a status counts for health checks.
 const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
-/// Writers that find no good seed ask again at most this often, all together.
+/// Writers without a usable seed together call the plug-in at most this often.
 const RETRY: Duration = Duration::from_millis(500);
-/// What a plug-in may make us keep with each value.
+/// The most bytes that a plug-in may add to each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
 const SOURCE_BYTES_MAX: usize = 1 << 10;
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
-/// How many seeds of version 2 are known at a time.
+/// How many seeds of version 2 are kept.
 const SEEDS_MAX: usize = 1000;
-/// Derived keys are named by so many random bytes.
+/// The random bytes from which a value's key is derived.
 const INFO: usize = 32;
-/// The field that says what the source of a value's key is.
+/// The value of `encrypted_dek_source_type` for a seed.
 const SEED: i32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,39 +56,39 @@ impl Version {
     }
 }
 
-/// What a configuration says of a plug-in.
+/// The configuration of a plug-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub name: String,
     pub version: Version,
     pub endpoint: Endpoint,
     pub timeout: Duration,
-    /// How many keys of version 1 are known at a time; none where it is not positive.
+    /// How many keys of version 1 are kept; none if it is not positive.
     pub cache_size: i64,
 }
 
-/// Why a value stays closed.
+/// Why a value cannot be decrypted.
 pub enum Closed {
     Changed,
     Unreachable(String),
 }
 
-/// A plug-in, and the keys that it has given.
+/// A plug-in, and the keys that it has encrypted or decrypted.
 pub struct Kms {
     name: String,
     version: Version,
     prefix: String,
     client: Client,
-    /// What values are encrypted with now.
+    /// The key or seed that values are encrypted with now.
     current: ArcSwapOption<Source>,
     known: Mutex<Cache>,
-    /// When it was last asked how it is, and what it said.
+    /// When the plug-in's status was last read, and the result.
     checked: Mutex<Option<(Instant, Result<(), String>)>>,
     checking: tokio::sync::Mutex<()>,
     metrics: Arc<Metrics>,
 }
 
-/// A key, or a seed of keys, and the plug-in's word for it.
+/// A key or a seed, with its encrypted form.
 #[derive(Clone)]
 struct Source {
     secret: [u8; 32],
@@ -121,12 +122,12 @@ impl Kms {
         &self.name
     }
 
-    /// What its values begin with.
+    /// The prefix of its values.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Asks the plug-in again and again how it is, until nobody has use for it.
+    /// Reads the plug-in's status periodically, until the last other owner is gone.
     pub fn follow(self: &Arc<Self>) {
         let kms: Weak<Kms> = Arc::downgrade(self);
         let is_polled = self.version == Version::V2;
@@ -140,27 +141,27 @@ impl Kms {
                 if !is_polled && well.is_ok() {
                     return;
                 }
-                // Not held while it sleeps, or it would never go.
+                // Not held during the sleep, otherwise it would never be dropped.
                 drop(alive);
                 tokio::time::sleep(if well.is_ok() { PERIOD } else { PERIOD_FAILING }).await;
             }
         });
     }
 
-    /// How the plug-in is, as far as that was asked lately.
+    /// The health of the plug-in, from a recent check if there is one.
     pub async fn health(&self) -> Result<(), String> {
         if let Some(known) = self.last_check(CHECK_GOOD, CHECK_BAD) {
             return known;
         }
         let _alone = self.checking.lock().await;
-        // Whoever had to wait may be told what the one before was told.
+        // A caller that had to wait uses the result of the check before it.
         match self.last_check(CHECK_GOOD, CHECK_BAD) {
             Some(known) => known,
             None => self.check_alone().await,
         }
     }
 
-    /// Asks the plug-in how it is, and has a key ready afterwards.
+    /// Checks the plug-in; afterwards there is a key if it is healthy.
     pub async fn check(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         self.check_alone().await
@@ -182,7 +183,7 @@ impl Kms {
         (at.elapsed() < lasts).then(|| well.clone())
     }
 
-    /// A key for a write. Nothing has to be awaited where there is one.
+    /// Prepares a key for a write; `None` if there is one already.
     pub fn prepare(self: &Arc<Self>) -> Option<impl Future<Output = Result<(), String>> + Send + use<>> {
         if self.version == Version::V2 && self.good().is_some() {
             return None;
@@ -200,7 +201,7 @@ impl Kms {
         self.current.load_full().filter(|source| source.until > Instant::now())
     }
 
-    /// For writers that found no good seed: one of them asks, and what it is told counts for all.
+    /// For writers that found no usable seed: one of them calls the plug-in, and all use the result.
     async fn new_seed(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         if self.good().is_some() {
@@ -220,7 +221,7 @@ impl Kms {
         })
     }
 
-    /// A key of version 1, for the next write.
+    /// A new key of version 1, for the next write.
     async fn new_key(&self) -> Result<(), Failure> {
         let began = Instant::now();
         let secret = random::<32>().map_err(|error| Failure { code: "Internal", message: error.to_string() });
@@ -243,7 +244,7 @@ impl Kms {
         Ok(())
     }
 
-    /// Whether what is encrypted can be decrypted again.
+    /// Checks that an encrypted key can be decrypted again.
     async fn check_v1(&self) -> Result<(), String> {
         self.new_key().await.map_err(|failure| failure.to_string())?;
         let Some(source) = self.current.load_full() else { return Err("there is no key".into()) };
@@ -258,7 +259,7 @@ impl Kms {
         }
     }
 
-    /// Asks for the status; another key of the KMS makes another seed.
+    /// Reads the status; another key id makes a new seed.
     async fn check_v2(&self) -> Result<(), String> {
         let status: v2::StatusResponse = self
             .call("/v2.KeyManagementService/Status", &v2::StatusRequest {})
@@ -328,7 +329,7 @@ impl Kms {
         answer
     }
 
-    /// Encrypts with what was prepared.
+    /// Encrypts with the prepared key.
     pub fn seal(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
         let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
         let mut out = self.prefix.as_bytes().to_vec();
@@ -358,7 +359,7 @@ impl Kms {
         Ok(out)
     }
 
-    /// Decrypts what stands behind the prefix. The plug-in is asked only for a key that is not known.
+    /// Decrypts a value without its prefix. The plug-in is called only for an unknown key.
     pub fn open(&self, sealed: &[u8], place: &[u8]) -> Result<Vec<u8>, Closed> {
         match self.version {
             Version::V1 => {
@@ -393,7 +394,7 @@ impl Kms {
         }
     }
 
-    /// Whether a value of this plug-in, without the prefix, is encrypted with another key than it would be now.
+    /// Whether a value of this plug-in, without its prefix, has another key id than the current one.
     pub fn is_outdated(&self, sealed: &[u8]) -> bool {
         let Some(current) = self.current.load_full().filter(|_| self.version == Version::V2) else { return false };
         v2::EncryptedObject::decode(sealed).is_ok_and(|object| object.key_id != current.key_id)
@@ -426,7 +427,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names one call in the plug-in's log.
+/// An id of one call for the plug-in's log.
 fn uid() -> String {
     let bytes = random::<16>().unwrap_or_default();
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))

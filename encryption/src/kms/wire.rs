@@ -1,4 +1,4 @@
-//! What is said to KMS plug-ins: their messages, and those that values are kept in.
+//! The protobuf messages of the KMS API, and those that values are stored in.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ pub mod v2 {
         pub plaintext: Vec<u8>,
     }
 
-    /// A value as it is kept.
+    /// A stored value.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct EncryptedObject {
         #[prost(bytes = "vec", tag = "1")]
@@ -66,7 +66,7 @@ pub mod v2 {
         pub encrypted_dek_source: Vec<u8>,
         #[prost(map = "string, bytes", tag = "4")]
         pub annotations: HashMap<String, Vec<u8>>,
-        /// 1: the source is a seed that keys are derived from.
+        /// 1: the source is a seed from which keys are derived.
         #[prost(int32, tag = "5")]
         pub encrypted_dek_source_type: i32,
     }

@@ -1,31 +1,31 @@
-//! What waits for one watcher: a little is counted as nobody's, more as the watcher's, and there is a most.
+//! The bytes that wait for one watcher: a few are not counted, more count as the watcher's, up to a bound.
 
 use crate::read_memory::Charge;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many bytes of objects events may hold on to that wait for one watcher.
+/// The most bytes of objects that events waiting for one watcher may hold on to.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Whoever reads what comes seldom has more than this waiting, which is not worth a lock.
+/// Up to this many bytes are not counted: a watcher that keeps up seldom has more waiting, and counting takes a lock.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// Shared by the watcher and those who put something into its queue.
+/// Shared by the watcher and the hub, which fills its queue.
 #[derive(Default)]
 pub(super) struct Waiting {
     bytes: AtomicUsize,
-    /// Up to so many bytes there is room.
+    /// The bytes that the charge covers by now: up to here no lock is needed.
     counted: AtomicUsize,
-    /// What they are counted with; `None` for the server's own watches.
+    /// The charge that counts the bytes; `None` for the server's own watches.
     charge: Mutex<Option<Charge>>,
 }
 
 impl Waiting {
-    /// Counts what waits with this from now on.
+    /// Counts waiting bytes with this charge from now on.
     pub fn count_with(&self, charge: Charge) {
         *self.charge() = Some(charge);
     }
 
-    /// Takes note of one more event; false where there is no room for it.
+    /// Adds an event's bytes; false where there is no room for them.
     pub fn add(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let together = before + bytes;
@@ -33,12 +33,12 @@ impl Waiting {
         before < BYTES_MAX && (together <= known || self.count(together))
     }
 
-    /// Takes note that the watcher has one event.
+    /// Subtracts the bytes of an event that the watcher took.
     pub fn take(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // Something may have come meanwhile: it is counted on, or with what comes next.
+            // An event may have come meanwhile: then its bytes stay counted, or are counted with the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {
@@ -48,7 +48,7 @@ impl Waiting {
         }
     }
 
-    /// Counts more at once than there is, so that this is seldom done.
+    /// Counts up to the next power of two, so that this seldom runs.
     fn count(&self, bytes: usize) -> bool {
         let most = bytes.next_power_of_two();
         let fits = self.charge().as_mut().is_none_or(|charge| charge.fits_now(most as u64));
@@ -90,7 +90,7 @@ mod tests {
         assert!(many[0].add(1) && many[0].add(100 << 10));
         drop(many);
         assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
-        // Nobody is asked to pay for the server's own watches, and they have a bound all the same.
+        // The server's own watches count against no user, but have the bound all the same.
         let own = Waiting::default();
         assert!(own.add(BYTES_MAX) && !own.add(1));
     }

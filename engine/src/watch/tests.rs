@@ -1,4 +1,4 @@
-//! Watches of kinds that change at the worst moment, and what one holds that does not read.
+//! Watches of kinds that change at the worst moment, and the memory of a watch that does not read.
 
 use super::*;
 use crate::engine::{Clock, Options};
@@ -17,7 +17,7 @@ impl Clock for Noon {
     }
 }
 
-/// The definition of a kind `Thing`, which has a field of this name.
+/// The definition of a kind `Thing` with a field of this name.
 fn definition(field: &str) -> Value {
     let properties = json!({"spec": {"type": "object", "properties": {field: {"type": "string"}}}});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": properties}});
@@ -81,7 +81,7 @@ async fn the_first_events_are_made_when_they_are_read() {
         assert!(watch.pending.len() <= BEGINNING_EVENTS_MAX);
         assert_eq!(watch.initial_events_ended(), None);
         let delivery = watch.next_ready().expect("no fault").expect("an event");
-        // One that is given back comes again.
+        // An event that is put back comes again.
         watch.put_back(delivery);
         seen.extend(watch.next_ready().expect("no fault").map(|delivery| delivery.event.change.key.to_string()));
     }
@@ -107,7 +107,8 @@ async fn a_kind_that_was_redefined_before_the_watch_joined_ends_it() {
     let selection = select(kind, version, None);
     let newest = engine.snapshot().offset;
     for start in [WatchStart::Now, WatchStart::After(newest)] {
-        // Redefined before the watch was asked for, and between its first look at the kind and its joining.
+        // The kind is redefined before the watch is made, and between the watch's first look at the kind and its
+        // joining.
         let late = Watch::new(engine.clone(), selection.clone(), start);
         let racing = Watch::join(engine.clone(), selection.clone(), start, &before);
         for mut watch in [late, racing] {

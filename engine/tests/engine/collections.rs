@@ -23,7 +23,7 @@ async fn must(engine: &Arc<Engine>, request: &Request) {
     }
 }
 
-/// How many objects a deletion says that it met.
+/// The number of objects that a deletion reports.
 async fn count(engine: &Arc<Engine>, request: &Request) -> usize {
     let deleted = engine.delete_collection(request).await.unwrap_or_else(|why| panic!("{why:?}"));
     deleted.page.entries.len()

@@ -1,4 +1,4 @@
-//! The order of a commit, and decisions that get in each other's way within one.
+//! The order of a commit, and decisions that conflict with one another in one batch.
 
 use super::stage::{Stage, config_map, create, delete, everything, options, patch, poll, selection, set};
 use holdfast_core::Refusal;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-/// What a test looks at while a batch of so many records is being made durable.
+/// Called with the number of records while a batch is being made durable.
 type During = Box<dyn FnMut(usize) + Send>;
 
-/// A log that lets a test look around while a batch is being made durable.
+/// A log that runs a test's function while a batch is being made durable.
 #[derive(Default)]
 struct Witness {
     log: MemoryLog,
@@ -96,8 +96,8 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 
-/// The second was begun before the first was handed over, and so shares its append; who waits for something else does not
-/// hold anybody up.
+/// The second request began before the first one's command was queued, and so shares its append. A request that waits
+/// for something else holds up no batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_writer_waits_for_who_is_on_the_way() {
     const LONG: Duration = Duration::from_secs(3600);
@@ -115,7 +115,7 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
-    // A writer that did not wait would have been done long before.
+    // A writer that did not wait would be done long before.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(sizes.lock().unwrap().is_empty());
     second.await.unwrap();
@@ -222,7 +222,7 @@ fn services_that_race_for_one_address_both_get_one() {
             )
         })
         .collect();
-    // Six services, six addresses, all decided on the same snapshot.
+    // Six services and six addresses, all judged on the same snapshot.
     let mut futures: Vec<_> = requests.iter().map(|request| Box::pin(engine.mutate(request))).collect();
     let mut done = 0;
     for _ in 0..10 {
@@ -269,13 +269,13 @@ fn the_next_write_of_an_object_need_not_read_it() {
         read["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
         assert_eq!(state.recent.find(entry), Some(read));
     }
-    // An engine that comes to know the object from its log has to read it.
+    // An engine that learns of the object from its log has to decode it.
     let state = load(log.as_ref(), stage.engine.snapshot().registry.clone()).expect("a state");
     let kind = state.registry.by_storage("pods").expect("pods");
     assert_eq!(state.recent.find(state.get(kind, "default/a").expect("the pod")), None);
 }
 
-/// Through the thread this time: many clients at once, and nothing is lost or doubled.
+/// With the writer's thread this time: many clients at once, and no write is lost or doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_count_together() {
     let log = Arc::new(MemoryLog::default());

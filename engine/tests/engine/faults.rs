@@ -1,4 +1,4 @@
-//! A log that fails: what clients are told, what readers see, and how the writer comes back.
+//! A log that fails: what clients are told, what readers see, and how the writer recovers.
 
 use super::stage::{Stage, config_map, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
@@ -26,12 +26,12 @@ fn each_fault_is_told_and_survived() {
             Planned::Full => assert!(matches!(refusal, Refusal::InsufficientStorage(_)), "{refusal:?}"),
             _ => assert!(matches!(refusal, Refusal::Internal(_)), "{refusal:?}"),
         }
-        // Readers see what they saw; nobody is told of what may not be there.
+        // Readers see the state before; no watch is told of events that may not be stored.
         assert_eq!(stage.engine.snapshot().offset, before.offset, "{fault:?}");
         assert_eq!(drain(&mut watch), Vec::<String>::new(), "{fault:?}");
         assert_eq!(log.last().unwrap(), Offset(if durable { 3 } else { 2 }), "{fault:?}");
 
-        // The next write finds the log again, and what had become durable after all comes first.
+        // The next write recovers the log, and events that had become durable after all come first.
         stage.must(&config_map("c"));
         let expected: &[&str] =
             if durable { &["MODIFIED default/a@3", "ADDED default/c@4"] } else { &["ADDED default/c@3"] };
@@ -81,7 +81,7 @@ fn where_there_is_little_room_what_makes_room_goes_through() {
     assert_eq!(log.last().unwrap(), Offset(4));
 }
 
-/// What a decision clashed with within a batch that failed has not happened, so nobody may hear of a clash.
+/// A write in a failed batch has not happened, so a decision that conflicted with it must not be told of a conflict.
 #[test]
 fn a_clash_within_a_failed_batch_is_no_clash() {
     for (fault, expected) in [
@@ -106,7 +106,8 @@ fn a_failed_write_may_be_tried_again() {
     let mut stage = Stage::new(log.clone());
     log.plan(Planned::Unacknowledged);
     assert!(matches!(stage.mutate(&config_map("a")), Err(Refusal::Internal(_))));
-    // It decides on what readers see, where there is no such object; the writer knows better by then.
+    // The request is judged on the published state, where the object does not exist; by then the writer knows that it
+    // does.
     let engine = stage.engine.clone();
     let again = config_map("a");
     let mut future = Box::pin(engine.mutate(&again));
@@ -140,7 +141,7 @@ fn a_crash_keeps_what_was_acknowledged() {
     }
 }
 
-/// The writer's own thread looks after a faulty log also when nobody writes.
+/// The writer's own thread recovers a faulty log even when no request writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_writer_heals() {
     let log = Arc::new(MemoryLog::default());

@@ -1,4 +1,4 @@
-//! What reads of the past cost, and what they make the server hold: work and bytes are counted, and never times.
+//! The cost of reads of the past, and the memory that they hold: work and bytes are counted, never times.
 
 use super::stage::{Stage, at_once, create, patch, selection};
 use holdfast_core::Refusal;
@@ -85,8 +85,8 @@ impl Log for Counting {
     }
 }
 
-/// Two namespaces beside the default one; in `mine` one object is made first and another one last, and in `theirs` one
-/// is changed so often, to texts of so many bytes.
+/// Two namespaces beside the default one. In `mine` one object is made first and another one last; in `theirs` one
+/// object is changed `changes` times, to texts of `bytes` bytes.
 fn stage(changes: usize, bytes: usize) -> (Stage, Arc<Counting>) {
     let log = Arc::new(Counting::default());
     let mut stage = Stage::new(log.clone());
@@ -122,7 +122,7 @@ fn a_watch_of_the_past_reads_what_it_shows() {
         }
         assert_eq!((seen, log.take()), (told, told), "{namespace}");
     }
-    // All that follows it is seen once, also where it is read in pieces and comes while it is read.
+    // All later events are seen once, even if they are read in pieces and if they come during the read.
     let mut stage = stage;
     let mut behind = watch(&stage, "", begin, "jane");
     let first = behind.next_ready().expect("no fault").expect("an event").event.change.offset;
@@ -147,7 +147,7 @@ fn unread_watches_of_the_past_hold_few_bytes() {
     let held = memory.told().bytes;
     assert!(held >= 20 * BYTES as u64 && held < 20 * 3 * BYTES as u64, "{held}");
     assert_eq!(memory.told().holders, 1);
-    // Who has read on holds nothing.
+    // A watch that has caught up holds nothing.
     let mut count = 1;
     while watches[0].next_ready().expect("no fault").is_some() {
         count += 1;
@@ -168,7 +168,7 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     let mut slow = watch(&stage, "mine", WatchStart::Now, "jane");
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
-    // What others change meanwhile is held for it alone, up to what its user may hold.
+    // Objects that others change meanwhile are held for this watch alone, up to what its user may hold.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {
@@ -209,7 +209,7 @@ fn what_a_list_of_the_past_holds_is_its_readers() {
     });
     assert!(matches!(refused, Some(Refusal::TooManyRequests { .. })), "{refused:?}");
     assert!(memory.told().bytes <= 1 << 19, "{:?}", memory.told());
-    // Somebody else has room.
+    // Another user has room.
     let other = Reader::of(&User::new("joe", &[]));
     let view = at_once(stage.engine.past_for(Offset(9), &other)).expect("a view");
     assert!(at_once(view.counted_page(&picked, None, None)).is_ok());
@@ -230,7 +230,7 @@ fn who_asks_what_was_allowed_reads_roles_alone() {
         }
     }
     assert_eq!((log.take(), memory.told().bytes), (0, 0));
-    // A whole state is counted for as long as it is kept.
+    // A whole state is counted while it is kept.
     let state = at_once(stage.engine.state_for(Offset(20), &reader)).expect("a state");
     assert_eq!(state.offset, Offset(20));
     assert!(memory.told().bytes > 1000);

@@ -1,6 +1,6 @@
 //! The engine over a log in memory: what it promises to transports, and what it does when the log fails.
 //!
-//! Most tests drive the writer by hand, so that what happens between two steps can be looked at.
+//! Most tests run the writer by hand, so that they can look at the state between two steps.
 
 mod collections;
 mod commit;
@@ -16,7 +16,7 @@ mod tapping;
 mod turns;
 mod watching;
 
-/// Every file beside this one is part of it.
+/// Every file in this folder is a module of this test.
 #[test]
 fn no_file_is_left_out() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine");

@@ -1,4 +1,5 @@
-//! A log to which others append, too: who was overtaken is told nothing wrong, and what others wrote is shown.
+//! A log to which other servers append, too: an overtaken request gets no wrong answer, and the others' events are
+//! shown.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};
 use holdfast_core::event::{Offset, Record};
@@ -11,14 +12,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What another server makes of a request, decided on what is there now.
+/// The records that another server makes of a request, judged on the current state.
 fn records_of_other(stage: &Stage, request: &Request) -> Vec<Record> {
     let snapshot = stage.engine.snapshot();
     let (command, _) = stage.decide(&snapshot, request);
     numbered(&snapshot, command.writes, &command.actor, command.time_ms)
 }
 
-/// State and log agree, and the events are numbered without a gap.
+/// State and log agree, and events are numbered without gaps.
 fn check(stage: &Stage, log: &MemoryLog) {
     let served = stage.engine.snapshot();
     let replayed = load(log, Arc::new(holdfast_core::kinds::registry().clone())).unwrap();
@@ -67,7 +68,7 @@ fn what_still_holds_is_numbered_anew_and_what_does_not_is_stale() {
         let answers: Vec<_> = answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect();
         let found: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         assert_eq!(found, expected, "{what}");
-        // Who was told of a version finds it in the log.
+        // An answer with a version means that the log has that version.
         for entry in answers.into_iter().flatten().flatten() {
             let record = log.read(entry.offset).unwrap().unwrap();
             assert_eq!(record.object, entry.json(), "{what}");
@@ -109,7 +110,7 @@ fn others_may_be_first_again_and_again() {
     let log = Arc::new(MemoryLog::default());
     let mut stage = Stage::new(log.clone());
     for round in 0..5 {
-        // Two batches of others, of which the writer knows neither.
+        // Two batches of other servers that the writer has not seen.
         log.append_as_other(&records_of_other(&stage, &config_map(&format!("theirs-{round}"))));
         let before = stage.engine.snapshot();
         let (command, mut answer) = stage.decide(&before, &config_map(&format!("ours-{round}")));
@@ -127,7 +128,7 @@ fn others_may_be_first_again_and_again() {
     }
 }
 
-/// Also where nobody writes: the log wakes the writer.
+/// Even where this server writes nothing: the log wakes the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_append_is_shown_though_nobody_writes() {
     let log = Arc::new(MemoryLog::default());

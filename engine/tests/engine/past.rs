@@ -1,4 +1,4 @@
-//! Reads of what was: exact versions, and pages of one snapshot while writes go on.
+//! Reads of the past: exact versions, and pages of one snapshot while writes go on.
 
 use super::stage::{Stage, at_once, config_map, create, delete, everything, patch, selection, set};
 use holdfast_core::Refusal;
@@ -11,7 +11,7 @@ use holdfast_value::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A little history in which objects come, change, go and come again; the state after each event.
+/// A short history in which objects are made, changed, deleted and made again. Returns the state after each event.
 fn history(stage: &mut Stage) -> Vec<Arc<State>> {
     let service = |name: &str, address: &str| {
         create(
@@ -60,7 +60,7 @@ fn a_past_version_is_what_it_was() {
     let states = history(&mut stage);
     let services = states[0].registry.by_storage("services/specs").unwrap();
     for engine in [stage.engine.clone(), stage.restart(&log).engine] {
-        // In any order: one answer must not spoil the next.
+        // In any order: no read may spoil a later one.
         for was in states.iter().rev().chain(&states) {
             let found = exact(&engine, was.offset.0).unwrap();
             assert_eq!(found.offset, was.offset);
@@ -170,7 +170,7 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
             other => panic!("{text}: {other:?}"),
         }
     }
-    // Where the log begins with a deletion, what was before that is not taken for what was left by it.
+    // Where the log begins with a deletion, older states are not taken for the one that the deletion left.
     stage.clock.now_ms.store(5 * 60_000, Ordering::Relaxed);
     stage.must(&delete("configmaps", "default", "a3"));
     stage.clock.now_ms.store(9 * 60_000, Ordering::Relaxed);
@@ -198,11 +198,11 @@ fn pages_are_of_one_snapshot() {
     let mut token = first.next.map(|next| next.seal(&key)).unwrap_or_default();
     let mut turn = 0;
     while !token.is_empty() {
-        // Something goes, something changes and something comes, also before the next page and behind it.
+        // An object is deleted, one is changed and one is made, both before the next page's first key and after it.
         stage.must(&delete("configmaps", "default", &format!("a{}", 8 - turn)));
         stage.must(&set("a9", &format!("w{turn}")));
         stage.must(&config_map(&format!("a5{turn}")));
-        // The second page is of the snapshot that was kept; the third comes from a server that crashed in between.
+        // The second page is read from the pinned snapshot; the third from a server that crashed in between.
         let engine = if turn == 0 { stage.engine.clone() } else { stage.restart(&log).engine };
         let from = Continue::open(&token, &key).unwrap();
         let view = at_once(engine.view_for(Freshness::Newest, Some(&from))).unwrap();

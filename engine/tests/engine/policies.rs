@@ -1,4 +1,4 @@
-//! What policies have take long, others do not wait for.
+//! Other requests do not wait for policies that take long.
 
 use super::stage::{Stage, TestClock, config_map, create, options};
 use holdfast_core::admission::Admission;
@@ -14,11 +14,11 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells that admission has begun, and what has to happen before it goes on.
+/// Signals that admission has begun, and waits for the signal to go on.
 static LONG: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 
-/// Admission asks for the time before it does anything: here that takes as long as an expression may.
+/// Admission reads the clock before anything else: here that call takes as long as an expression may.
 fn ticks() -> u64 {
     if IS_LONG.swap(false, Ordering::Relaxed)
         && let Some((begun, end)) = LONG.lock().unwrap().take()
@@ -47,7 +47,7 @@ async fn a_policy_that_takes_long_keeps_no_worker() {
     IS_LONG.store(true, Ordering::Relaxed);
     let writing = tokio::spawn(async move { engine.mutate(&config_map("a")).await.map(drop) });
     has_begun.recv_timeout(PATIENCE).expect("it is judged");
-    // There is one worker, and it judges.
+    // The only worker is the one that judges.
     tokio::spawn(async move { end.send(()) });
     writing.await.unwrap().unwrap();
 }

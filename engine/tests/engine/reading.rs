@@ -1,4 +1,4 @@
-//! Reads of the log that wait for a disk hold up nobody else, and many are under way at once.
+//! Reads of the log that wait for a disk hold up no other request, and many run at once.
 
 use super::stage::{Stage, config_map, create, options, patch, selection, set, told};
 use holdfast_core::event::{Offset, Record};
@@ -93,7 +93,7 @@ impl Log for Slow {
     }
 }
 
-/// With one worker whatever blocks it blocks all.
+/// With one worker, a read that blocked it would block all requests.
 #[tokio::test(flavor = "current_thread")]
 async fn while_reads_of_the_log_wait_others_are_served() {
     let log = Arc::new(Slow::default());
@@ -127,7 +127,7 @@ async fn while_reads_of_the_log_wait_others_are_served() {
         assert_eq!(told(&first), "ADDED default/a@2");
         first.event.change.offset
     });
-    // All of them are under way at once, and others are served meanwhile.
+    // All six reads are under way at once, and other requests are served meanwhile.
     let served = async {
         while log.waiting() < 6 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -170,10 +170,10 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
         }
         in_pieces
     };
-    // The youngest are whole, and so is what others are told from.
+    // The newest objects are whole, and so is what watches are shown from.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
-    // A patch of one that is in pieces changes what it says and nothing else.
+    // A patch of a packed object changes only what it says.
     let past = stage.engine.snapshot();
     stage.must(&patch("configmaps", "default", "map-1", json!({"data": {"own": "other"}})));
     let (kind, key) = (past.registry.find("", "v1", "configmaps").unwrap().0, "default/map-1");

@@ -1,4 +1,4 @@
-//! An engine whose writer waits to be told, and requests in one line.
+//! An engine whose writer runs only when the test says so, and helpers that make requests in one line.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A clock that goes when it is told to.
+/// A clock that advances only when the test says so.
 #[derive(Default)]
 pub struct TestClock {
     pub now_ms: AtomicI64,
@@ -53,7 +53,7 @@ pub fn options(clock: &Arc<TestClock>) -> Options {
 }
 
 impl Stage {
-    /// On an empty log, with the namespace `default`, which is event 1.
+    /// On an empty log, in which the namespace `default` is then event 1.
     pub fn new(log: Arc<dyn Log>) -> Stage {
         let mut stage = Stage::on(log, Hub::default());
         stage.must(&create("namespaces", "", json!({"metadata": {"name": "default"}})));
@@ -84,7 +84,7 @@ impl Stage {
         self.mutate(request).unwrap_or_else(|refusal| panic!("{}: {refusal:?}", request.id))
     }
 
-    /// Hands all that waits to the writer, as one batch.
+    /// Hands all waiting commands to the writer as one batch.
     pub fn commit(&mut self) {
         let mut batch: Vec<Command> = std::iter::from_fn(|| self.queue.try_recv().ok())
             .filter_map(|input| match input {
@@ -95,7 +95,7 @@ impl Stage {
         self.writer.commit(&mut batch);
     }
 
-    /// Decides on a snapshot, and leaves it to the caller to commit.
+    /// Judges on a snapshot, and leaves it to the caller to commit.
     pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
         let stamp = self.clock.stamp();
         let decision = pipeline::decide(state, self.engine.settings(), request, stamp).unwrap();
@@ -110,7 +110,7 @@ impl Stage {
         (command, receiver)
     }
 
-    /// The engine after a crash.
+    /// The engine after a crash and a restart.
     pub fn restart(&self, log: &MemoryLog) -> Stage {
         let stage = Stage::on(Arc::new(log.survivor()), Hub::default());
         stage.clock.now_ms.store(self.clock.now_ms.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -118,12 +118,12 @@ impl Stage {
     }
 }
 
-/// Looks at a future once.
+/// Polls a future once.
 pub fn poll<T>(future: &mut Pin<Box<impl Future<Output = T> + ?Sized>>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// The outcome of a future that need not wait.
+/// The result of a future that must be ready at once.
 pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(&mut Box::pin(future)) {
         Poll::Ready(outcome) => outcome,
@@ -156,12 +156,12 @@ pub fn delete(resource: &str, namespace: &str, name: &str) -> Request {
     request(Verb::Delete, resource, namespace, name, Value::Null, Format::Json)
 }
 
-/// A ConfigMap of the namespace `default`.
+/// A request that makes a ConfigMap in the namespace `default`.
 pub fn config_map(name: &str) -> Request {
     create("configmaps", "default", json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"k": "v"}}))
 }
 
-/// A change of the ConfigMap that makes it another.
+/// A request that changes the ConfigMap's value.
 pub fn set(name: &str, value: &str) -> Request {
     patch("configmaps", "default", name, json!({"data": {"k": value}}))
 }
@@ -173,7 +173,7 @@ pub fn selection(state: &State, resource: &str, namespace: &str, labels: &str, f
     Selection::new(state, &request).unwrap()
 }
 
-/// Everything in a state: place, version and bytes.
+/// All objects of a state: key, version and bytes.
 pub fn everything(state: &State) -> BTreeMap<String, (u64, String)> {
     let mut all = BTreeMap::new();
     for (id, kind) in state.registry.iter() {
@@ -191,7 +191,7 @@ pub fn told(delivery: &Delivery) -> String {
     format!("{} {}@{}", delivery.change_type.as_str(), change.key, change.offset)
 }
 
-/// All events that are there already.
+/// All events that are ready.
 pub fn drain(watch: &mut Watch) -> Vec<String> {
     std::iter::from_fn(|| watch.next_ready().unwrap()).map(|delivery| told(&delivery)).collect()
 }

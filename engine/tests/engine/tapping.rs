@@ -1,4 +1,4 @@
-//! Taps: all that is committed after a snapshot, once and in order, or that it was too much.
+//! Taps: all changes committed after a snapshot, once and in order, or the news that there were too many.
 
 use super::stage::{Stage, at_once, create, delete, patch, set};
 use holdfast_engine::memory::MemoryLog;
@@ -6,7 +6,7 @@ use holdfast_engine::{Drawn, Tap};
 use holdfast_value::json;
 use std::sync::Arc;
 
-/// The keys of the changes with their versions, and how far they go.
+/// The keys of the changes with their versions, and the offset up to which they go.
 fn told(tap: &mut Tap) -> String {
     match at_once(tap.next()) {
         Drawn::Changes { changes, through, .. } => {
@@ -51,7 +51,7 @@ fn that_an_object_goes_is_not_told_where_it_is_gone_at_once() {
     let began = tap.begin().offset.0;
     stage.must(&delete("pods", "default", "slow"));
     assert_eq!(told(&mut tap), format!("default/slow@{} through {}", began + 1, began + 1));
-    // It is marked in the event before.
+    // The pod is marked as being deleted in the event before.
     stage.must(&delete("pods", "default", "quick"));
     assert_eq!(told(&mut tap), format!("default/quick@{} through {}", began + 3, began + 3));
     stage.must(&set("map", "changed"));

@@ -1,4 +1,4 @@
-//! Nobody is refused for a race, however many write the same object, and however slow a webhook is.
+//! No request is refused for a race, however many write the same object, and however slow a webhook is.
 
 use super::stage::{Stage, config_map, create, patch, poll, set};
 use async_trait::async_trait;
@@ -42,7 +42,8 @@ fn is_done(mutation: &mut Mutation) -> bool {
     }
 }
 
-/// Rounds in which a new writer comes first each time. Returns how many the slow one took, and who still waits.
+/// Rounds in each of which a new writer is faster than the slow one. Returns how many rounds the slow one took, and the
+/// requests that still wait.
 fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
     let mut fast = Vec::new();
     for round in 0..max {
@@ -80,7 +81,7 @@ fn who_always_comes_second_gets_its_turn() {
 fn who_goes_away_in_its_turn_lets_the_others_go_on() {
     let mut stage = stage();
     let mut slow = mutation(&stage, set("a", "slow"));
-    // Five races are lost, so that it is the slow one's turn.
+    // After five lost races it is the slow request's turn.
     let (done, mut waiting) = rounds(&mut stage, &mut slow, 5);
     assert_eq!(done, None);
     let mut next = mutation(&stage, set("a", "next"));
@@ -90,7 +91,7 @@ fn who_goes_away_in_its_turn_lets_the_others_go_on() {
     drop(slow);
     waiting.push(next);
     finish(&mut stage, waiting);
-    // No line is left behind.
+    // No line is left over.
     stage.must(&set("a", "last"));
 }
 
@@ -115,10 +116,10 @@ impl Clock for SystemClock {
     }
 }
 
-/// A webhook that takes its time, and changes the name of the version alone.
+/// A slow conversion webhook that changes only the name of the version.
 #[derive(Default)]
 struct SlowWebhook {
-    /// Written while the webhook is asked.
+    /// Written while the webhook is called.
     own_write: Mutex<Option<(Weak<Engine>, Request)>>,
     asked: AtomicUsize,
 }
@@ -135,7 +136,7 @@ impl Outside for SlowWebhook {
         let own_write = self.own_write.lock().unwrap().clone();
         if let Some((engine, write)) = own_write {
             let engine = engine.upgrade().unwrap();
-            // Another value each time: what changes nothing is no new version.
+            // Another value each time, since an unchanged object gets no new version.
             let value = self.asked.load(Ordering::Relaxed);
             let body = patch("configmaps", "default", "one", json!({"spec": {"own": value}})).body;
             engine.mutate(&Request { body, ..write }).await?;
@@ -199,7 +200,7 @@ async fn with_a_thing(webhook: Arc<SlowWebhook>) -> Arc<Engine> {
     engine
 }
 
-/// Its own write waits for the turn of the request that waits for it.
+/// The webhook's own write waits for the turn of the request that waits for the webhook.
 #[test]
 fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -213,7 +214,7 @@ fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
         *webhook.own_write.lock().unwrap() = Some((Arc::downgrade(&engine), own));
         let refused = engine.mutate(&change("outer", "v2")).await.err().expect("a conflict");
         assert_eq!(refused.code(), 409, "{refused:?}");
-        // Five tries, in each of which the object goes to the other version and back.
+        // Five attempts, each of which converts the object to the other version and back.
         assert_eq!(webhook.asked.load(Ordering::Relaxed), 10);
         *webhook.own_write.lock().unwrap() = None;
         assert!(engine.mutate(&change("outer", "v2")).await.is_ok());
@@ -229,7 +230,7 @@ fn writers_with_a_slow_webhook_all_get_through() {
         let engine = with_a_thing(Arc::new(SlowWebhook::default())).await;
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
-            // Those of the stored version need no webhook, and are always faster.
+            // Writes in the stored version need no webhook, and are always faster.
             let version = if writer % 2 == 0 { "v1" } else { "v2" };
             let engine = engine.clone();
             let field = format!("w{writer}");

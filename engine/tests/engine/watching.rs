@@ -1,4 +1,4 @@
-//! Watches: who is told what, in which order, and that nothing is missing.
+//! Watches: which events each gets, in which order, and that none is missing.
 
 use super::stage::{Stage, config_map, create, delete, drain, patch, selection, set, told};
 use holdfast_core::event::Offset;
@@ -13,7 +13,7 @@ fn watch(stage: &Stage, resource: &str, namespace: &str, labels: &str, fields: &
     stage.engine.watch(selection(&stage.engine.snapshot(), resource, namespace, labels, fields), start)
 }
 
-/// All events of these, whoever looks.
+/// A watch of all later events of this resource.
 fn follow(stage: &Stage, resource: &str) -> Watch {
     watch(stage, resource, "", "", "", WatchStart::After(stage.engine.snapshot().offset))
 }
@@ -74,7 +74,7 @@ fn each_scope_gets_its_own_events() {
     for ((resource, namespace, labels, fields, expected), live) in cases.iter().zip(&mut watches) {
         let what = format!("{resource} in {namespace:?}, {labels:?} {fields:?}");
         assert_eq!(drain(live).join(" "), *expected, "live: {what}");
-        // The log tells the same to one that comes later.
+        // A watch that starts later gets the same events from the log.
         let mut late = watch(&stage, resource, namespace, labels, fields, WatchStart::After(Offset(2)));
         assert_eq!(drain(&mut late).join(" "), *expected, "late: {what}");
     }
@@ -104,7 +104,7 @@ fn what_leaves_a_selection_is_deleted_to_it() {
         }
         let expected = [
             ("ADDED default/a@2", "v"),
-            // As it was when it was last seen, at the version of the event that took it away.
+            // The object as the selection last saw it, with the version of the event that took it out.
             ("DELETED default/a@3", "v"),
             ("ADDED default/a@5", "unseen"),
             ("MODIFIED default/a@6", "seen"),
@@ -129,14 +129,14 @@ fn a_slow_watcher_is_let_go_and_misses_nothing() {
             _ => (set("a", &turn.to_string()), "MODIFIED"),
         };
         stage.must(&request);
-        // Events of other kinds stand in between.
+        // Events of other kinds come in between.
         stage.must(&create("leases", "default", json!({"metadata": {"name": format!("l{turn}")}})));
         expected.push(format!("{what} default/a@{}", 2 + 2 * turn));
         heard.extend(drain(&mut quick));
     }
     assert_eq!(heard, expected);
     assert_eq!(drain(&mut slow), expected);
-    // Both are back in the hub.
+    // Both watches are joined to the hub again.
     stage.must(&delete("configmaps", "default", "a"));
     assert_eq!(drain(&mut slow), ["DELETED default/a@602"]);
     assert_eq!(drain(&mut quick), ["DELETED default/a@602"]);
@@ -187,7 +187,7 @@ fn bookmarks_tell_the_truth() {
     assert_eq!(watch.bookmark().unwrap(), None, "and asking does not lose it");
     assert_eq!(drain(&mut watch), ["ADDED default/a@2"]);
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(2)));
-    // What does not concern the watcher moves it on too.
+    // Events that do not concern the watcher move its position on too.
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "s"}})));
     stage.must(&create("secrets", "default", json!({"metadata": {"name": "t"}})));
     assert_eq!(watch.bookmark().unwrap(), Some(Offset(4)));

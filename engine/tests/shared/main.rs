@@ -1,4 +1,4 @@
-//! Several engines on one log that numbers events itself: clients of all of them see one history.
+//! Several engines on one log that numbers events itself: the clients of all engines see one history.
 
 mod model;
 #[expect(dead_code, reason = "other tests use the rest of it")]
@@ -22,7 +22,7 @@ impl Seen {
         self.counts().into_iter().zip(other.counts()).for_each(|(count, more)| *count += *more);
     }
 
-    /// How often that happened which happened least.
+    /// The count of the thing that happened least.
     fn least(mut self) -> u64 {
         self.counts().into_iter().map(|count| *count).min().unwrap_or(0)
     }
@@ -36,6 +36,6 @@ fn clients_of_two_servers_see_one_history() {
         assert_eq!(outcome, Ok(()), "seed {seed}");
         all.add(&seen);
     }
-    // What never happens is not tested.
+    // A fault that never happens is not tested.
     assert!(all.least() > 20, "{all:?}");
 }

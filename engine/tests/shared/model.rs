@@ -1,5 +1,6 @@
-//! A log in memory that several engines write to, as a cluster of servers keeps one: it numbers events itself and leaves
-//! gaps, compares what each decision counts on, tells each engine of events late, and may not say what came of a write.
+//! A log in memory that several engines write to, as a store in a cluster of servers is. It numbers events itself and
+//! leaves gaps, compares the versions that each decision was judged on, shows events to each engine late, and sometimes
+//! does not say what became of a write.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::{Decision, Receipt, Wake};
@@ -7,7 +8,7 @@ use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Numbers that follow from a seed.
+/// Random numbers that follow from a seed.
 pub struct Dice(u64);
 
 impl Dice {
@@ -26,7 +27,7 @@ impl Dice {
     }
 }
 
-/// What happened in a run, so that a test can ask whether it did.
+/// Counts of what happened in a run, so that a test can demand that each thing did.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub behind: u64,
@@ -44,13 +45,13 @@ type Place = (String, String);
 pub struct Store {
     dice: Dice,
     events: BTreeMap<u64, Record>,
-    /// The last number that was given out, to an event or to what is none of ours.
+    /// The last number that was given out, to an event or to something else in the store (a gap).
     newest: u64,
     objects: BTreeMap<Place, Held>,
     servers: Vec<Server>,
-    /// Writes that are under way, though their servers have given them up.
+    /// Writes that may still arrive though their servers have given up waiting for them.
     late: Vec<(usize, Vec<Record>, Decision)>,
-    /// While it is set, nothing goes wrong.
+    /// While it is set, there are no faults.
     pub calm: bool,
     pub seen: Seen,
 }
@@ -62,7 +63,7 @@ struct Held {
 
 #[derive(Default)]
 struct Server {
-    /// Up to here its tail goes.
+    /// The tail of this server has the events up to here.
     through: u64,
     cut_off: bool,
     wake: Option<Wake>,
@@ -86,7 +87,7 @@ impl Store {
         self.events.values()
     }
 
-    /// The last event.
+    /// The offset of the last event.
     pub fn last(&self) -> u64 {
         self.events.keys().next_back().copied().unwrap_or(0)
     }
@@ -95,7 +96,7 @@ impl Store {
         self.servers[server].cut_off = cut_off;
     }
 
-    /// Lets a server's tail go on some way; gives back what wakes it.
+    /// Shows a server more of the tail. Returns the function that wakes it.
     pub fn show(&mut self, server: usize, all: bool) -> Option<Wake> {
         let last = self.last();
         let (from, dice) = (self.servers[server].through, &mut self.dice);
@@ -108,7 +109,7 @@ impl Store {
         server.wake.clone()
     }
 
-    /// A write that was given up arrives.
+    /// Carries out a write whose server had given up waiting.
     pub fn deliver_late(&mut self) {
         if !self.late.is_empty() {
             let nth = self.dice.below(self.late.len() as u64) as usize;
@@ -117,7 +118,7 @@ impl Store {
         }
     }
 
-    /// Puts a decision into the log, if all that it counts on is so.
+    /// Stores a decision if all versions that it was judged on still hold.
     fn apply(&mut self, records: &[Record], decision: &Decision) -> Option<Offset> {
         let version = |resource: &str, key: &str| {
             self.objects.get(&(resource.to_owned(), key.to_owned())).map_or(0, |held| held.offset)
@@ -192,7 +193,7 @@ fn unreachable() -> Fault {
     Fault::Unreachable { why: "the line is cut".into() }
 }
 
-/// The store as one server has it.
+/// The store as one server sees it.
 pub struct SharedLog {
     pub store: Arc<Mutex<Store>>,
     pub server: usize,
@@ -293,7 +294,7 @@ impl Log for SharedLog {
 
     fn recover(&self) -> Result<(), Fault> {
         let mut store = self.reached()?;
-        // What this server has sent before is fenced off.
+        // Earlier writes of this server that have not arrived yet never will.
         store.late.retain(|(server, ..)| *server != self.server);
         let last = store.last();
         store.servers[self.server].through = last;

@@ -1,9 +1,9 @@
-//! Two engines on one log, clients on both, and a world in which the log is late, silent and out of reach: all from one
+//! Two engines on one log, clients of both, and a world in which the log is late, silent or unreachable: all from one
 //! seed, on one thread.
 //!
 //! Linearizability is checked against the shared log itself, whose order is what really happened. For each request the
-//! test notes the log's last offset when it was sent and when it was answered: its answer must agree with the state at
-//! one of the offsets between the two.
+//! test notes the log's last offset when the request was sent and when it was answered. The answer must agree with the
+//! state at one of the offsets between the two.
 
 use super::model::{Dice, Seen, SharedLog, Store};
 use super::stage::{Stage, create, delete, patch, poll, selection};
@@ -23,32 +23,32 @@ const SERVERS: usize = 2;
 const CLIENTS: usize = 6;
 const STEPS: usize = 400;
 
-/// What a client was told.
+/// The answer that a client got.
 enum Told {
-    /// Of a write: the version, where one was shown.
+    /// To a write: the version, where one was shown.
     Done(Option<u64>),
-    /// Of a read: the version of the object.
+    /// To a read: the version of the object.
     Found(u64),
-    /// Of a list: its version, and those of the objects.
+    /// To a list: its version, and those of the objects.
     Listed(u64, Vec<u64>),
     Absent,
     Exists,
     Conflict,
-    /// What it wanted cannot be, for what others hold.
+    /// The write conflicts with what other objects hold.
     Refused,
-    /// It was not tried.
+    /// The request was not carried out.
     Unavailable,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
 }
 
 struct Asked {
     id: String,
-    /// The object, as the log names it.
+    /// The object's resource and key, as the log has them.
     place: (&'static str, String),
     /// The version that the client fixed.
     fixed: Option<u64>,
-    /// The last event when it was asked.
+    /// The log's last offset when the request was sent.
     begin: u64,
     future: Pin<Box<dyn Future<Output = Told>>>,
 }
@@ -60,11 +60,11 @@ struct World {
     watches: Vec<(Watch, Vec<(u64, String)>)>,
     clients: Vec<Option<(usize, Asked)>>,
     asked: u64,
-    /// What was demanded of the log by answers: how many events a request has, at least and at most.
+    /// What answers demand of the log: how many events of each request it must have at least, and at most.
     counts: BTreeMap<String, (usize, usize)>,
 }
 
-/// A run of one seed: what was wrong, if anything was, and what happened.
+/// Runs one seed. Returns the first mistake, if there was one, and what happened.
 pub fn run(seed: u64) -> (Result<(), String>, Seen) {
     let _time = timeless().enter();
     let store = Store::new(seed, SERVERS);
@@ -86,7 +86,7 @@ pub fn run(seed: u64) -> (Result<(), String>, Seen) {
     (outcome, seen)
 }
 
-/// For futures that would give up after a while: nobody turns this runtime's clock.
+/// For futures with a timeout: this runtime's clock never advances.
 fn timeless() -> &'static tokio::runtime::Runtime {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap())
@@ -128,7 +128,7 @@ impl World {
         self.answer()
     }
 
-    /// All lines are mended, and all that waits is answered.
+    /// Restores all connections, and waits until every request is answered.
     fn rest(&mut self) -> Result<(), String> {
         self.store.lock().unwrap().calm = true;
         for _ in 0..40 {
@@ -224,7 +224,7 @@ impl World {
         self.clients[free] = Some((server, Asked { id, place, fixed, begin, future }));
     }
 
-    /// Looks who has an answer, and judges it.
+    /// Takes the answers that are ready, and judges them.
     fn answer(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
             let Some((server, asked)) = &mut self.clients[client] else { continue };
@@ -245,7 +245,7 @@ impl World {
             .iter()
             .filter(|record| (record.resource.as_str(), &record.key) == (asked.place.0, &asked.place.1))
             .collect();
-        // The versions that the object had between question and answer; zero where it was not there.
+        // The versions that the object had between request and answer; zero where it did not exist.
         let mut between: BTreeSet<u64> = BTreeSet::new();
         let mut now = 0;
         for record in &versions {
@@ -323,13 +323,15 @@ impl World {
         Ok(())
     }
 
-    /// At the end: the log is what clients were told, and servers and watchers have seen all of it once, in order.
+    /// At the end: the log agrees with what clients were told, and every server and watcher has seen all of it once, in
+    /// order.
     fn check_log(&self) -> Result<(), String> {
         let store = self.store.lock().unwrap();
         let events: Vec<Record> = store.events().cloned().collect();
         drop(store);
         for (id, (least, most)) in &self.counts {
-            // A decision has one event of an object; deciding twice shows as two of one.
+            // A decision writes one event for each object, so two events on one object mean that it was carried out
+            // twice.
             let mut places = BTreeMap::new();
             events
                 .iter()

@@ -1,4 +1,4 @@
-//! The state of one connection: what comes is understood here, what goes out is made in `sending.rs`.
+//! The state of one connection: incoming frames are handled here, outgoing ones are made in `sending.rs`.
 
 mod sending;
 #[cfg(test)]
@@ -19,21 +19,21 @@ use crate::stream::{Stream, StreamId, Streams};
 use http::{Request, StatusCode};
 use std::collections::VecDeque;
 
-/// The payloads of our pings, by which their answers are told apart.
+/// The payloads of our pings, which tell their answers apart.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const FAREWELL: [u8; 8] = *b"farewell";
-/// Of so many streams that we reset it is remembered: what was on its way to them is no mistake.
+/// The number of streams reset by us that are remembered: frames that were on their way to them are no error.
 const RESET_KEPT: usize = 256;
 
-/// What the bytes of a client mean to whoever serves.
+/// What a client's bytes mean to the driver.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {
-    /// A request; `is_end` where it has no body.
+    /// A request; `is_end`: it has no body.
     Request { stream: StreamId, head: Request<()>, is_end: bool },
     /// A part of a body, or its end.
     Data { stream: StreamId, data: &'a [u8], is_end: bool },
-    /// The stream is gone, with what is yet to be sent.
+    /// The stream is gone, with everything that was still to be sent on it.
     Reset { stream: StreamId, reason: Reason },
 }
 
@@ -41,29 +41,29 @@ pub enum Event<'a> {
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    /// How much of the preface has come.
+    /// The bytes of the preface that have arrived.
     preface: usize,
-    /// The client's first settings have come.
+    /// Whether the client's first settings have arrived.
     is_open: bool,
-    /// The client has taken our settings.
+    /// Whether the client has acknowledged our settings.
     is_acknowledged: bool,
-    /// The beginning of a frame that has not come whole.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// A head that CONTINUATION frames go on with.
+    /// An incomplete head, which CONTINUATION frames continue.
     block: Option<Block>,
     decoder: Decoder,
     encoder: Encoder,
     peer: Settings,
     streams: Streams,
-    /// The highest number of a stream that the client has opened.
+    /// The highest stream number that the client has opened.
     last: u32,
-    /// The numbers of streams that we reset, the last ones.
+    /// The numbers of the last streams that we reset.
     reset: VecDeque<u32>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Streams that have something to send, in turn.
+    /// The streams with something to send, in turn.
     line: VecDeque<StreamId>,
-    /// Streams of which everything was sent that they had, since somebody asked.
+    /// Streams that have sent all they had, not yet returned by [`Connection::drained`].
     drained: Vec<StreamId>,
     output: Output,
     leaving: Leaving,
@@ -73,17 +73,18 @@ pub struct Connection {
     failed: Option<(Reason, &'static str)>,
 }
 
-/// How far the end of a connection has come that is to answer what was asked.
+/// The phases of a graceful shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// The client was told to send no more, and what it had sent before it heard of that is still on its way.
+    /// The client was told to open no more streams; streams that it opened before it heard of that are still on their
+    /// way.
     Announced,
     /// Streams above this number are ignored.
     Since(u32),
 }
 
-/// A head that has not come whole.
+/// An incomplete head.
 #[derive(Debug)]
 struct Block {
     stream: u32,
@@ -93,7 +94,7 @@ struct Block {
 }
 
 impl Connection {
-    /// A connection that has just been made, and is to send its settings.
+    /// A new connection; its settings are in the output.
     pub fn new(limits: Limits) -> Connection {
         let mut output = Output::default();
         output.write(|out| {
@@ -128,55 +129,54 @@ impl Connection {
         }
     }
 
-    /// Whether the client has begun: with the preface, and with its settings.
+    /// Whether the client has sent the preface and its settings.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether the client has taken our settings.
+    /// Whether the client has acknowledged our settings.
     pub fn is_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
 
-    /// How many streams there are.
+    /// The number of streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// How many whole frames have come.
+    /// The number of whole frames received.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Why nothing more is read, if that is so: what is left of the output tells the client.
+    /// The reason why nothing more is read, if there is one; the remaining output tells the client.
     pub fn failed(&self) -> Option<(Reason, &'static str)> {
         self.failed
     }
 
-    /// Whether the connection may be closed once its output has gone.
+    /// Whether the connection may be closed once its output was sent.
     pub fn is_finished(&self) -> bool {
         self.failed.is_some() || matches!(self.leaving, Leaving::Since(_)) && self.streams.len() == 0
     }
 
-    /// Begins a new period, in each of which a client may send so many frames that ask for nothing, and
-    /// make so many mistakes.
+    /// Begins a new period, for each of which there is a limit of idle frames and of errors.
     pub fn tick(&mut self) {
         self.counts.tick();
     }
 
-    /// Asks whether the client is still there.
+    /// Sends a ping to see whether the client is still there.
     pub fn ping(&mut self) {
         self.is_ping_due = true;
         self.control(kind::PING, 0, 0, &KEEP_ALIVE);
     }
 
-    /// Whether a ping was not answered yet.
+    /// Whether a ping is still unanswered.
     pub fn is_ping_due(&self) -> bool {
         self.is_ping_due
     }
 
-    /// Ends the connection when its requests are answered. Those that are on their way already are answered as well: the
-    /// client says with a ping when there are no more of them.
+    /// Ends the connection once its requests are answered, including those that are already on their way: a ping is
+    /// sent, and its answer means that no more of them come.
     pub fn shut_down(&mut self) {
         if self.leaving == Leaving::No && self.failed.is_none() {
             self.leaving = Leaving::Announced;
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, with all that is in progress.
+    /// Ends the connection with all that is in progress.
     pub fn fail(&mut self, reason: Reason, why: &'static str) {
         if self.failed.is_none() {
             self.failed = Some((reason, why));
@@ -204,7 +204,7 @@ impl Connection {
         self.output.write(|out| frame::write(out, kind, flags, stream, payload));
     }
 
-    /// Takes what a client sent, and tells what it means.
+    /// Takes bytes from the client, and calls `tell` with the events in them.
     pub fn receive(&mut self, mut input: &[u8], tell: &mut impl FnMut(Event<'_>)) {
         if self.preface < PREFACE.len() {
             input = self.begin(input);
@@ -220,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Reads the preface. Gives back what follows it.
+    /// Reads the preface. Returns the bytes after it.
     fn begin<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
         let expected = &PREFACE[self.preface..];
         let (begin, rest) = input.split_at(expected.len().min(input.len()));
@@ -232,7 +232,7 @@ impl Connection {
         rest
     }
 
-    /// Takes a frame off the input; what is there of one that has not come whole is kept.
+    /// Takes a frame off the input; an incomplete one is kept.
     fn whole(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let head = frame::Head::parse(input);
         let whole = match head {
@@ -255,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with a frame that had not come whole.
+    /// Continues an incomplete frame.
     fn completed(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let mut fill = |partial: &mut Vec<u8>, whole: usize| {
             let missing = whole.saturating_sub(partial.len());
@@ -277,7 +277,7 @@ impl Connection {
         self.frame(head, &frame[HEAD_BYTES..], tell)
     }
 
-    /// Ends a stream with which something is wrong; a connection cannot survive its own faults.
+    /// Resets the stream of a stream error, with which the connection goes on; returns a connection error.
     fn survive(&mut self, fault: Fault, tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let Fault::Stream { number, reason, .. } = fault else { return Err(fault) };
         if let Some(stream) = self.streams.find(number) {
@@ -319,7 +319,8 @@ impl Connection {
                 Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a GOAWAY that is cut off"))
             }
             kind::PUSH_PROMISE => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a client promises nothing")),
-            // Frames of other types are to be ignored, as are priorities; a client that goes is waited for.
+            // Frames of unknown types and priorities are ignored; after a GOAWAY the client's remaining streams are
+            // served.
             _ => self.counts.idle(),
         }
     }
@@ -344,7 +345,7 @@ impl Connection {
             return Err(Fault::connection(Reason::PROTOCOL_ERROR, "a CONTINUATION of nothing"));
         };
         block.continuations += 1;
-        // A head that is larger than allowed when it is compressed is so when it is not.
+        // A compressed head above the limit would be above it when decompressed, too.
         let is_large = block.bytes.len() + payload.len() > self.limits.head_bytes_max;
         if is_large || block.continuations > CONTINUATIONS_MAX {
             return Err(Fault::connection(Reason::ENHANCE_YOUR_CALM, "a head that goes on and on"));
@@ -357,7 +358,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A head has come whole, of a request or of what follows its body.
+    /// Handles a complete head, of a request or of trailers.
     fn block(
         &mut self,
         number: u32,
@@ -443,7 +444,7 @@ impl Connection {
     fn data(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let number = head.stream;
         self.check_opened(number)?;
-        // Padding counts, too.
+        // Padding counts for flow control, too.
         if !self.incoming.take(payload.len()) {
             return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
         }
@@ -481,7 +482,7 @@ impl Connection {
         told
     }
 
-    /// Whether a stream was opened after the client had been told that none is looked at any more.
+    /// Whether the stream was opened after the client was told that new streams are ignored.
     fn is_ignored(&self, number: u32) -> bool {
         matches!(self.leaving, Leaving::Since(last) if number > last)
     }
@@ -515,7 +516,7 @@ impl Connection {
         }
     }
 
-    /// Fails for a frame on a stream that the client has not opened.
+    /// An error for a frame on a stream that the client has not opened.
     fn check_opened(&self, number: u32) -> Result<(), Fault> {
         match number % 2 == 1 && (number <= self.last || self.is_ignored(number)) {
             true => Ok(()),
@@ -541,7 +542,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The first windows have another size now, and so have those of streams that there are: they may become negative.
+    /// Applies a changed initial window size to all streams; their windows may become negative.
     fn change_windows(&mut self, by: i64) -> Result<(), Fault> {
         let mut changed = Ok(());
         let line = &mut self.line;
@@ -595,14 +596,14 @@ impl Connection {
         Ok(())
     }
 
-    /// So much of bodies was read, or nobody will read it: the client may send as much again.
+    /// Bytes of bodies were read or are no longer wanted: widens the connection's window by as much.
     pub fn release(&mut self, bytes: usize) {
         if let Some(more) = self.incoming.give_back(bytes) {
             self.control(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
     }
 
-    /// The same of one stream. The connection's window is another matter.
+    /// The same for the window of one stream; the connection's window is separate.
     pub fn release_of(&mut self, id: StreamId, bytes: usize) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if let Some(more) = stream.incoming.give_back(bytes).filter(|_| !stream.has_ended) {
@@ -611,7 +612,7 @@ impl Connection {
     }
 }
 
-/// The head of a frame that is not larger than frames may be.
+/// The frame head, unless the frame is too large.
 fn allowed(head: frame::Head) -> Result<frame::Head, Fault> {
     match head.length > PAYLOAD_BYTES_MAX {
         true => Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame that is too large")),

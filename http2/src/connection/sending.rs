@@ -1,4 +1,4 @@
-//! What goes out: heads of answers, their data in turn and as far as windows go, and the bytes of it all.
+//! Sending: heads of responses, and their data in turn, as far as the windows allow.
 
 use super::{Connection, RESET_KEPT};
 use crate::frame::{HEAD_BYTES, Head, PAYLOAD_BYTES_MAX, flag, kind};
@@ -10,38 +10,38 @@ use http::header::HeaderValue;
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
-/// Data is made frames of while there is less than this to go out.
+/// Frames are made of data while the output has fewer bytes than this.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub struct Answer<'a> {
     pub status: StatusCode,
     pub headers: &'a HeaderMap,
-    /// What the headers get where they do not have it.
+    /// Added where the headers have none.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
-    /// There is no body.
+    /// Whether there is no body.
     pub is_end: bool,
 }
 
 impl Connection {
-    /// How much is to go out, with no look at data that waits for its turn or for a window.
+    /// The bytes of the output, without data that waits for its turn or for a window.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// What is to go out next, in as many slices as there is room for; how many there are.
+    /// Fills `slices` with the bytes to send next. Returns how many slices it used.
     pub fn output<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.output.slices(slices)
     }
 
-    /// So many bytes of that have gone.
+    /// Removes bytes of the output that were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.output.advance(bytes);
     }
 
-    /// Sends the head of an answer. False when the stream is gone.
+    /// Sends the head of a response. False when the stream is gone.
     pub fn answer(&mut self, id: StreamId, answer: &Answer<'_>) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         stream.is_answered = true;
@@ -61,13 +61,13 @@ impl Connection {
         true
     }
 
-    /// Answers in the place of whoever serves.
+    /// Sends a response on behalf of the driver.
     pub(super) fn refuse(&mut self, id: StreamId, status: StatusCode) {
         self.answer(id, &Answer { status, headers: &HeaderMap::new(), date: None, length: None, is_end: true });
     }
 
-    /// Sends a part of the body, or its end. True when all that the stream has has gone into the output, or the stream
-    /// is gone; otherwise [`Connection::drained`] tells when it has.
+    /// Sends a part of the body, or its end. True when all data of the stream is in the output, or the stream is gone;
+    /// otherwise [`Connection::drained`] returns the stream once that is so.
     pub fn send(&mut self, id: StreamId, data: Bytes, is_end: bool) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         if is_end {
@@ -80,14 +80,14 @@ impl Connection {
         self.try_send(id)
     }
 
-    /// Ends an answer with headers behind its body; as for [`Connection::send`].
+    /// Ends a response with trailers; returns the same as [`Connection::send`].
     pub fn send_trailers(&mut self, id: StreamId, trailers: HeaderMap) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         stream.end.get_or_insert(End::Trailers(trailers));
         self.try_send(id)
     }
 
-    /// Sends at once what nobody stands before.
+    /// Sends at once if no other stream waits.
     fn try_send(&mut self, id: StreamId) -> bool {
         if self.line.is_empty() {
             while self.output.len() < OUTPUT_BYTES && self.send_frame(id) == Sent::More {}
@@ -96,7 +96,7 @@ impl Connection {
         self.streams.get_mut(id).is_none_or(|stream| stream.queued_bytes == 0 && stream.end.is_none())
     }
 
-    /// Ends a stream, with all that it was to send.
+    /// Resets a stream; its unsent data is dropped.
     pub fn reset(&mut self, id: StreamId, reason: Reason) {
         if self.streams.remove(id).is_some() {
             self.write_reset(id.number(), reason);
@@ -111,7 +111,7 @@ impl Connection {
         self.control(kind::RST_STREAM, 0, number, &reason.0.to_be_bytes());
     }
 
-    /// A stream that may send something stands in line.
+    /// Adds a stream to the line if it may send something.
     pub(super) fn join_line(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id)
             && stream.may_send()
@@ -121,8 +121,7 @@ impl Connection {
         }
     }
 
-    /// Makes frames of the data of all streams in turn, while windows and the output have room. True when that was worth
-    /// a try.
+    /// Makes frames of the streams' data in turn, while the windows and the output have room. True if it made any.
     pub fn fill(&mut self) -> bool {
         let mut has_filled = false;
         while self.output.len() < OUTPUT_BYTES
@@ -135,7 +134,7 @@ impl Connection {
                 Sent::More => self.join_line(id),
                 Sent::All => self.drained.push(id),
                 Sent::Nothing if self.outgoing.room() == 0 => {
-                    // Nobody may send before the connection's window grows, but for the ends of answers.
+                    // Until the connection's window grows, only the ends of responses may be sent.
                     self.line.push_front(id);
                     if let Some(stream) = self.streams.get_mut(id) {
                         stream.in_line = true;
@@ -149,13 +148,13 @@ impl Connection {
         has_filled
     }
 
-    /// A stream of which all has gone into the output that it had to send, since [`Connection::send`] said no. It may have
-    /// ended since.
+    /// A stream whose data has gone into the output completely since [`Connection::send`] returned false. The stream
+    /// may have ended since.
     pub fn drained(&mut self) -> Option<StreamId> {
         self.drained.pop()
     }
 
-    /// Makes a frame of what a stream has to send next.
+    /// Makes a frame of the stream's next data.
     fn send_frame(&mut self, id: StreamId) -> Sent {
         let Some(stream) = self.streams.get_mut(id) else { return Sent::Nothing };
         let room = stream.outgoing.room().min(self.outgoing.room()).min(PAYLOAD_BYTES_MAX);
@@ -187,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Ends an answer behind all its data.
+    /// Ends a response after its data.
     fn send_end(&mut self, id: StreamId) -> Sent {
         let Some(stream) = self.streams.get_mut(id) else { return Sent::Nothing };
         match stream.end.take() {
@@ -201,7 +200,8 @@ impl Connection {
         Sent::All
     }
 
-    /// An answer has ended. Whatever the client has not sent yet, nobody wants any more.
+    /// Handles the end of a response. If the client has not sent all of its request, the rest is not wanted: the stream
+    /// is reset.
     fn end(&mut self, id: StreamId) {
         self.counts.answered();
         if self.streams.remove(id).is_some_and(|stream| !stream.has_ended) {
@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Writes fields as a HEADERS frame, and as CONTINUATION frames where they do not fit into it.
+    /// Writes fields as a HEADERS frame, followed by CONTINUATION frames where they do not fit.
     fn head(&mut self, id: StreamId, is_end: bool, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         let encoder = &mut self.encoder;
         let end_stream = if is_end { flag::END_STREAM } else { 0 };
@@ -237,13 +237,13 @@ impl Connection {
     }
 }
 
-/// What became of a stream that was to send something.
+/// The result of sending on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// A part of what it has.
+    /// A part of its data was sent.
     More,
-    /// All that it had.
+    /// All of its data was sent.
     All,
-    /// It has nothing, or may not.
+    /// The stream has nothing to send, or no window.
     Nothing,
 }

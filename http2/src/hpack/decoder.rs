@@ -1,13 +1,13 @@
-//! From blocks to fields: RFC 7541, sections 3.2 and 6.
+//! Decoding: from blocks to fields (RFC 7541, sections 3.2 and 6).
 
 use super::table::{Dynamic, STATIC_FIELDS, static_field};
 use super::{Broken, FIELD_BYTES, Field, Name, Value, huffman, integer};
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// Takes the fields of a block, one by one.
+/// Receives the fields of a block one by one.
 pub trait Sink {
-    /// A field that the table has is lent.
+    /// A field of the table is borrowed.
     fn take(&mut self, field: Cow<'_, Field>);
 }
 
@@ -15,13 +15,13 @@ pub trait Sink {
 #[derive(Debug)]
 pub struct Decoder {
     table: Dynamic,
-    /// What we let the table have, which the peer may make less of.
+    /// The size that we allow the table; the peer may use a smaller one.
     bytes_max: usize,
-    /// What Huffman codes say, for a moment.
+    /// A buffer for decoded Huffman codes.
     text: Vec<u8>,
 }
 
-/// Texts up to this size leave their buffer to the next ones.
+/// A buffer up to this size is kept for the next text.
 const KEPT_TEXT_BYTES: usize = 1 << 10;
 
 impl Decoder {
@@ -29,13 +29,13 @@ impl Decoder {
         Decoder { table: Dynamic::new(bytes_max), bytes_max, text: Vec::new() }
     }
 
-    /// How many bytes the table takes.
+    /// The bytes that the table takes.
     #[cfg(test)]
     pub fn table_bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// Gives the sink all fields of a block. After a broken one nothing can be decoded any more.
+    /// Gives all fields of a block to the sink. After a broken block nothing can be decoded any more.
     pub fn decode(&mut self, mut block: &[u8], sink: &mut impl Sink) -> Result<(), Broken> {
         let mut begun = false;
         while let Some(first) = block.first() {
@@ -78,7 +78,7 @@ impl Decoder {
         field.ok_or(Broken("an index of no field"))
     }
 
-    /// A field that is written out, but for its name perhaps.
+    /// Reads a literal field, whose name may be an index.
     fn literal(&mut self, block: &mut &[u8], bits: u32) -> Result<Field, Broken> {
         let index = integer::read(block, bits)?;
         let (name, name_bytes) = if index == 0 {
@@ -95,7 +95,7 @@ impl Decoder {
     }
 }
 
-/// A string, which stands in the block or, decoded, in the buffer.
+/// A string, either borrowed from the block or decoded into the buffer.
 fn text<'b, 'a: 'b>(buffer: &'b mut Vec<u8>, block: &mut &'a [u8]) -> Result<&'b [u8], Broken> {
     let is_code = block.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer::read(block, 7)?;

@@ -1,8 +1,8 @@
-//! From fields to blocks: RFC 7541, section 6.
+//! Encoding: from fields to blocks (RFC 7541, section 6).
 //!
-//! Answers say much the same again and again, so a field goes into the peer's table when it is there for the second
-//! time: then it costs a byte. What belongs to one answer alone never does, as it would push out what comes again.
-//! Texts are written as they are: a Huffman code saves a client few bytes and costs both sides much time.
+//! Responses repeat most fields. A field goes into the peer's table when it occurs for the second time; from then on it
+//! costs a byte. A field that is particular to one response never goes there, since it would push out repeated ones.
+//! Text is written without Huffman codes, which would save few bytes and cost both sides much time.
 
 use super::table::{CONTENT_LENGTH, DATE, STATIC_FIELDS, STATUS, static_field, static_name};
 use super::{FIELD_BYTES, Value, integer};
@@ -11,7 +11,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use std::collections::VecDeque;
 
-/// How a field is written: the bits of its first byte, and how many of them are left for the index.
+/// How a field is written: the fixed bits of its first byte, and how many bits are left for the index.
 type Form = (u8, u32);
 const INDEXED: Form = (0x80, 7);
 const KEPT: Form = (0x40, 6);
@@ -19,17 +19,17 @@ const RESIZED: Form = (0x20, 5);
 const NEVER_KEPT: Form = (0x10, 4);
 const NOT_KEPT: Form = (0x00, 4);
 
-/// Of fields that were there once: so many hashes are remembered, each in a place of its own.
+/// The number of hashes of recent fields that are remembered, each in a slot of its own.
 const SEEN: usize = 64;
 
 /// The encoding side of a connection.
 #[derive(Debug)]
 pub struct Encoder {
-    /// What the peer's table has, the newest first.
+    /// The fields in the peer's table, the newest first.
     entries: VecDeque<Entry>,
     bytes: usize,
     bytes_max: usize,
-    /// The smallest size that the peer has yet to be told of.
+    /// The smallest table size since the last block, which the peer is yet to be told.
     resized: Option<usize>,
     seen: [u32; SEEN],
 }
@@ -61,7 +61,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// The peer lets its table have so many bytes. We use no more than it has without saying anything.
+    /// Sets the table size that the peer allows. We use at most the default size, which needs no announcement.
     pub fn resize(&mut self, bytes_max: usize) {
         let bytes_max = bytes_max.min(TABLE_BYTES);
         if bytes_max != self.bytes_max || self.resized.is_some() {
@@ -81,7 +81,7 @@ impl Encoder {
         }
     }
 
-    /// The first field of every answer.
+    /// The status, the first field of every response.
     pub fn status(&mut self, status: StatusCode, out: &mut Vec<u8>) {
         let value = status.as_str();
         let is_this = |index: &usize| {
@@ -93,7 +93,8 @@ impl Encoder {
         }
     }
 
-    /// All headers of a map but those that speak of an HTTP/1.1 connection. Says whether a date and a length were there.
+    /// All headers of a map except those of an HTTP/1.1 connection. Returns whether a date and a length were among
+    /// them.
     pub fn headers(&mut self, headers: &HeaderMap, out: &mut Vec<u8>) -> Found {
         let mut found = Found::default();
         for (name, value) in headers {
@@ -148,7 +149,7 @@ impl Encoder {
         self.repeated(name, || index, value, out);
     }
 
-    /// A field that may come again.
+    /// A field that may be repeated in later responses.
     fn repeated(&mut self, name: &str, index: impl Fn() -> Option<usize>, value: &[u8], out: &mut Vec<u8>) {
         let hash = hash(name.as_bytes(), value);
         let found = self.entries.iter().position(|entry| entry.hash == hash && entry.is(name, value));
@@ -168,7 +169,7 @@ impl Encoder {
         }
     }
 
-    /// How a name is written: as an index, where there is one.
+    /// A name as an index, or as text where there is no index.
     fn name<'a>(&self, name: &'a str, index: impl Fn() -> Option<usize>) -> Result<usize, &'a str> {
         let dynamic = || {
             let place = self.entries.iter().position(|entry| &entry.text[..entry.name_bytes] == name.as_bytes());
@@ -186,14 +187,14 @@ impl Encoder {
     }
 }
 
-/// What stood among the headers of an answer.
+/// Which headers a response already had.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Found {
     pub date: bool,
     pub length: bool,
 }
 
-/// A field that is written out, its name as an index or as text.
+/// A literal field, its name as an index or as text.
 fn literal(form: Form, name: Result<usize, &str>, value: &[u8], out: &mut Vec<u8>) {
     match name {
         Ok(index) => integer::write(out, form.0, form.1, index),
@@ -210,7 +211,7 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Whether a header speaks of an HTTP/1.1 connection: RFC 9113 has no such headers.
+/// Whether a header describes an HTTP/1.1 connection: RFC 9113 forbids such headers.
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str().as_bytes(),
@@ -218,7 +219,7 @@ fn is_of_connection(name: &HeaderName) -> bool {
     )
 }
 
-/// Tells fields apart quickly. Those that are taken for each other are compared as well.
+/// A fast hash of a field. Fields with equal hashes are compared as well.
 fn hash(name: &[u8], value: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = (name.len() as u64) << 32 | value.len() as u64;

@@ -1,7 +1,7 @@
 //! The Huffman code of RFC 7541, appendix B.
 //!
-//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and shorter ones come
-//! first. So the lengths say everything.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and shorter codes come
+//! first. So the lengths determine the codes.
 
 use super::Broken;
 
@@ -19,15 +19,15 @@ const LENGTHS: [u8; 256] = [
     27, 27, 27, 27, 26,
 ];
 const LENGTH_MAX: usize = 30;
-/// Codes up to this length, which most text is written in, are found by one look.
+/// Codes up to this length are found by one table look-up; most text has only such codes.
 const SHORT_BITS: usize = 8;
-/// Of symbols in a byte of code: the shortest code has five bits.
+/// The most symbols in a number of code bytes, 8 in 5: the shortest code has five bits.
 pub const EXPANSION: (usize, usize) = (8, 5);
 
 struct Tables {
-    /// By the next bits: the symbol and the length of its code; a length of 0 where the code is longer.
+    /// By the next bits: the symbol and the length of its code; length 0 where the code is longer.
     short: [(u8, u8); 1 << SHORT_BITS],
-    /// By length: the first code, how many there are, and where their symbols stand.
+    /// By length: the first code, the number of codes, and the index of the first one's symbol.
     first: [u32; LENGTH_MAX + 1],
     count: [u32; LENGTH_MAX + 1],
     start: [u32; LENGTH_MAX + 1],
@@ -73,7 +73,7 @@ const fn tables() -> Tables {
     tables
 }
 
-/// Appends what the code says.
+/// Appends the decoded text.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     out.reserve(code.len() * EXPANSION.0 / EXPANSION.1 + 1);
     // The next bits are the highest ones.
@@ -98,14 +98,14 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         bits <<= length;
         left -= length;
     }
-    // A code of ones follows, less than a byte of it: the beginning of the symbol that ends all text.
+    // A text is padded with ones to a full byte: less than a byte, the beginning of the end-of-string code.
     if left >= 8 || bits != !(u64::MAX >> left) {
         return Err(Broken("a Huffman code that means nothing"));
     }
     Ok(())
 }
 
-/// The symbol with a long code that the bits begin with, and its length; 0 where there is none.
+/// The symbol of the long code at the beginning of `bits`, and the code's length; 0 if there is none.
 fn long(bits: u64) -> (u8, usize) {
     for length in SHORT_BITS + 1..=LENGTH_MAX {
         let code = (bits >> (64 - length)) as u32;
@@ -117,7 +117,7 @@ fn long(bits: u64) -> (u8, usize) {
     (0, 0)
 }
 
-/// Appends the code of a text: for tests, as answers are written without.
+/// Appends the code of a text. Only for tests, since responses are written without Huffman codes.
 #[cfg(test)]
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut held) = (0u64, 0);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn codes_of_appendix_b() {
-        // Some of each length, as the appendix has them.
+        // Some codes of each length from the appendix.
         for (symbol, length, code) in [
             (b'0', 5, 0x0),
             (b't', 5, 0x9),

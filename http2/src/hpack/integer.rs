@@ -1,11 +1,11 @@
-//! Integers that begin in the middle of a byte: RFC 7541, section 5.1.
+//! Integers with a prefix of a few bits (RFC 7541, section 5.1).
 
 use super::Broken;
 
-/// Beyond the first byte. Five of them hold more than any length or index that makes sense.
+/// The most bytes after the first one. Five of them hold more than any sensible length or index.
 const BYTES_MAX: u32 = 5;
 
-/// Takes an integer off the bytes, of whose first one it has so many bits.
+/// Reads an integer whose prefix is the lowest `bits` bits of the first byte.
 pub fn read(bytes: &mut &[u8], bits: u32) -> Result<usize, Broken> {
     const CUT: Broken = Broken("an integer is cut off");
     let (first, rest) = bytes.split_first().ok_or(CUT)?;
@@ -28,7 +28,7 @@ pub fn read(bytes: &mut &[u8], bits: u32) -> Result<usize, Broken> {
     usize::try_from(value).map_err(|_| Broken("an integer is too large"))
 }
 
-/// Appends an integer that has so many bits of the first byte, whose other bits are given.
+/// Appends an integer with a prefix of `bits` bits; `others` are the first byte's other bits.
 pub fn write(out: &mut Vec<u8>, others: u8, bits: u32, value: usize) {
     let full = (1usize << bits) - 1;
     if value < full {

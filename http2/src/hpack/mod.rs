@@ -1,7 +1,7 @@
-//! HPACK, the compression of headers: RFC 7541.
+//! HPACK, the compression of headers (RFC 7541).
 //!
-//! Fields are checked where they are read for the first time, and kept in the table as what they mean: one that a
-//! client repeats costs a look into the table.
+//! A field is checked when it is first read, and the table keeps it in its parsed form: a field that a client repeats
+//! costs one look-up.
 
 mod decoder;
 mod encoder;
@@ -15,21 +15,21 @@ pub use encoder::Encoder;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 
-/// What a field of a table or of a list takes besides its name and value.
+/// The bytes that a field counts in a table or a list beside its name and value.
 pub const FIELD_BYTES: usize = 32;
 
-/// The block cannot be decoded, and so no later one of its connection.
+/// The block cannot be decoded, and neither can later blocks of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken(pub &'static str);
 
-/// One name with its value.
+/// A name with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub name: Name,
     pub value: Value,
-    /// Of the name as it was sent.
+    /// The bytes of the name as it was sent.
     pub name_bytes: u32,
-    /// Of name and value, and [`FIELD_BYTES`].
+    /// The bytes of name and value, and [`FIELD_BYTES`].
     pub bytes: u32,
 }
 
@@ -37,27 +37,27 @@ pub struct Field {
 pub enum Name {
     Pseudo(Pseudo),
     Header(HeaderName),
-    /// No field of a request may be called so.
+    /// Not a valid field name in a request.
     Malformed,
 }
 
-/// Fields that are no headers.
+/// Pseudo-headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pseudo {
     Method,
     Scheme,
     Authority,
     Path,
-    /// Of answers alone.
+    /// Only in responses.
     Status,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Of a pseudo header.
+    /// The value of a pseudo-header.
     Plain(Bytes),
     Header(HeaderValue),
-    /// No header may have such a value.
+    /// Not a valid header value.
     Malformed,
 }
 
@@ -69,14 +69,14 @@ impl Name {
             b":authority" => Name::Pseudo(Pseudo::Authority),
             b":path" => Name::Pseudo(Pseudo::Path),
             b":status" => Name::Pseudo(Pseudo::Status),
-            // Upper case is refused here, as RFC 9113 wants it.
+            // An upper-case name is malformed, as RFC 9113 demands.
             _ => HeaderName::from_lowercase(bytes).map_or(Name::Malformed, Name::Header),
         }
     }
 }
 
 impl Value {
-    /// The value of a field of this name.
+    /// The value of a field with this name.
     fn read(name: &Name, bytes: Bytes) -> Value {
         let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
         match name {

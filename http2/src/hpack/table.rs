@@ -1,14 +1,14 @@
-//! The tables of fields that both sides have: RFC 7541, section 2.3 and appendix A.
+//! The tables of fields on both sides (RFC 7541, section 2.3 and appendix A).
 
 use super::{FIELD_BYTES, Field, Name, Pseudo, Value};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use std::collections::VecDeque;
 
-/// How many fields are always there. Index 0 is none; the dynamic table follows.
+/// The size of the static table. Index 0 is invalid; the dynamic table's indexes follow.
 pub const STATIC_FIELDS: usize = 61;
 
-/// The indexes of some of them, which answers begin with.
+/// The indexes of fields that every response has.
 pub const STATUS: usize = 8;
 pub const CONTENT_LENGTH: usize = 28;
 pub const DATE: usize = 33;
@@ -92,18 +92,18 @@ const fn sizes(name: &str, value: &str) -> (u32, u32) {
     (name.len() as u32, (name.len() + value.len() + FIELD_BYTES) as u32)
 }
 
-/// The field of an index of the table that is always there.
+/// The field of an index in the static table.
 pub fn static_field(index: usize) -> Option<&'static Field> {
     STATIC.get(index.wrapping_sub(1))
 }
 
-/// The index of the first field of this name, where one is always there.
+/// The index of the first static field with this name, if there is one.
 pub fn static_name(name: &HeaderName) -> Option<usize> {
     let matches = |field: &Field| matches!(&field.name, Name::Header(other) if other == name);
     STATIC.iter().position(matches).map(|place| place + 1)
 }
 
-/// The fields that one side has sent last, the newest first, within so many bytes.
+/// The fields that one side sent last, the newest first, up to a number of bytes.
 #[derive(Debug)]
 pub struct Dynamic {
     fields: VecDeque<Field>,
@@ -120,7 +120,7 @@ impl Dynamic {
         self.fields.get(place)
     }
 
-    /// Adds a field. One that is larger than the table empties it, and comes back.
+    /// Adds a field. A field larger than the table empties the table, and is returned as the error.
     pub fn add(&mut self, field: Field) -> Result<&Field, Field> {
         let bytes = field.bytes as usize;
         self.shrink(self.bytes_max.saturating_sub(bytes));

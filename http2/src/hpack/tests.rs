@@ -1,11 +1,11 @@
-//! The examples of RFC 7541, appendix C, and what holds for all fields.
+//! The examples of RFC 7541, appendix C, and properties of all fields.
 
 use super::*;
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-/// Fields as text, `name: value`, one a line.
+/// Fields as text, one `name: value` on each line.
 #[derive(Default)]
 struct Lines(Vec<String>);
 
@@ -40,7 +40,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// Blocks of one connection, what they say, and what the table takes behind each.
+/// Blocks of one connection, the fields in them, and the bytes of the table after each.
 fn check(bytes_max: usize, blocks: &[(&str, &[&str], usize)]) {
     let mut decoder = Decoder::new(bytes_max);
     for (block, expected, bytes) in blocks {
@@ -152,15 +152,15 @@ fn blocks_that_are_broken() {
     let mut decoder = Decoder::new(100);
     for block in [
         "80",             // index 0
-        "be",             // an index behind the table
-        "ff80808000",     // one far behind it
-        "7f",             // an integer that is cut off
-        "4001",           // a name that is cut off
+        "be",             // an index beyond the table
+        "ff80808000",     // one far beyond it
+        "7f",             // a truncated integer
+        "4001",           // a truncated name
         "400161",         // no value
-        "40016105616263", // a value that is cut off
+        "40016105616263", // a truncated value
         "4081ff0161",     // eight bits of padding
         "3f46",           // a table of 101 bytes
-        "8220",           // a size behind a field
+        "8220",           // a table size after a field
         "ffffffffffffffff7f",
     ] {
         assert!(decode(&mut decoder, &unhex(block)).is_err(), "{block}");
@@ -177,7 +177,7 @@ fn fields_that_no_request_may_have_are_kept_as_such() {
     let lines = decode(&mut decoder, &block).unwrap();
     assert_eq!(lines, ["?: ?", "a: ?", "?: ?", "?: ?", "a: ?", "a: ?"]);
     assert_eq!(decoder.table_bytes(), 34 + 34 + 33 + 35 + 35 + 35);
-    // The name of one of them, with another value.
+    // The name of one of the malformed fields, with another value.
     assert_eq!(decode(&mut decoder, &unhex("7e 01 62  7e 01 62")).unwrap(), ["a: b", "a: b"]);
 }
 
@@ -215,12 +215,12 @@ fn what_repeats_is_kept_and_what_is_secret_never() {
     }
     let kept = ":status201".len() + "content-typeapplication/json".len() + 2 * FIELD_BYTES;
     assert_eq!(decoder.table_bytes(), kept);
-    // Status and type are a byte each from the third answer on.
+    // From the third answer on, status and content type are a byte each.
     assert_eq!(sizes[0] - sizes[2], 5 + 19 - 2);
     assert_eq!(sizes[2], sizes[3]);
 }
 
-/// A header, and whether it is secret.
+/// A header's name and value, and whether it is secret.
 fn header() -> impl Strategy<Value = (String, String, bool)> {
     let name =
         prop_oneof!["[a-z]{1,3}", Just("content-type".to_owned()), Just("x-long".repeat(30)), Just("etag".to_owned())];

@@ -1,4 +1,4 @@
-//! What is shown of levels, queues and requests at this moment, as tables of text.
+//! Dumps of priority levels, queues and requests at this moment, as tables of text.
 
 use super::{About, Caller, Fairness, Level, Wanted};
 use holdfast_core::flowcontrol::queues::Request;
@@ -6,7 +6,7 @@ use holdfast_core::flowcontrol::{Distinguisher, Moment};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Which of the tables.
+/// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dump {
     PriorityLevels,
@@ -14,9 +14,9 @@ pub enum Dump {
     Requests { details: bool },
 }
 
-/// Of so many queues of a level even those are shown that nobody uses.
+/// A level with up to this many queues shows even the unused ones.
 const QUEUES_MAX: u32 = 1024;
-/// When a request began that has not begun.
+/// The start time of a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 const LEVELS: [&str; 10] = [
@@ -42,7 +42,7 @@ const QUEUES: [&str; 9] = [
     "MaxSeatsSum",
     "TotalWorkSum",
 ];
-/// The fifth is spelt as clients know it.
+/// The fifth column is spelt as in Kubernetes.
 const REQUESTS: [&str; 10] = [
     "PriorityLevelName",
     "FlowSchemaName",
@@ -140,7 +140,7 @@ impl Caller {
     }
 }
 
-/// The path of a resource.
+/// The path of a resource as text.
 fn written(path: &crate::ResourcePath) -> String {
     let mut text = if path.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", path.group) };
     let within = if path.within { ["namespaces", &path.namespace] } else { ["", ""] };
@@ -204,7 +204,7 @@ fn seat_seconds(seconds: f64) -> String {
     format!("{seconds:.8}ss")
 }
 
-/// As Go writes times that are whole milliseconds, or whatever they are.
+/// A duration as Go prints one, always in milliseconds.
 fn milliseconds(time: Moment) -> String {
     match time {
         0 => "0s".to_owned(),
@@ -212,12 +212,12 @@ fn milliseconds(time: Moment) -> String {
     }
 }
 
-/// Rows below their names, in columns that are as wide as what stands in them.
+/// Rows under their column names, each column as wide as its widest cell.
 fn table(names: &[&[&str]], rows: impl Iterator<Item = Row>) -> String {
     const WIDTH_MIN: usize = 8;
     let names: Row = names.concat().into_iter().map(str::to_owned).collect();
     let rows: Vec<Row> = std::iter::once(names).chain(rows).collect();
-    // A comma follows what stands in a column, and at least a space.
+    // Each cell is followed by a comma and at least one space.
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count() + 2).max().unwrap_or(0).max(WIDTH_MIN);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();

@@ -1,7 +1,7 @@
-//! What is counted of flow control, under Kubernetes' names.
+//! Metrics of flow control, under Kubernetes' names.
 //!
-//! A flow's counters are looked up when it is configured, and those of flows that are configured no more are let go: no
-//! request looks for a counter, and no name that a stranger makes up has one.
+//! A flow's counters are looked up when it is configured, and removed when it no longer is: no request looks for a
+//! counter, and no client can make up a label.
 
 use super::Kind;
 use super::over_time::OverTime;
@@ -62,7 +62,7 @@ struct OfKind {
     request_kind: &'static str,
 }
 
-/// Where a request is.
+/// The phase of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Waiting,
@@ -116,7 +116,7 @@ pub struct Measures {
     seats_over_time: Numbers<InPhase>,
     requests_over_time: Numbers<InPhase>,
     kinds_over_time: Numbers<OfKind>,
-    /// What there are counters of.
+    /// The flows and levels with counters.
     kept: Arc<Mutex<(BTreeSet<OfFlow>, BTreeSet<OfLevel>)>>,
 }
 
@@ -238,7 +238,7 @@ impl Measures {
         measures
     }
 
-    /// Forgets all flows and levels but these.
+    /// Removes the counters of all other flows and levels.
     pub(super) fn keep<'a>(
         &self,
         flows: impl Iterator<Item = (&'a str, &'a str)>,
@@ -313,7 +313,7 @@ impl Measures {
         }
     }
 
-    /// How many requests of each kind there are over time.
+    /// The number of requests of each kind over time.
     pub(super) fn by_kind(&self) -> ByKind {
         let of = |phase, request_kind| self.kinds_over_time.get_or_create_owned(&OfKind { phase, request_kind });
         ByKind(PHASES.map(|phase| KINDS.map(|kind| of(phase, kind))))
@@ -367,7 +367,7 @@ impl OfFlow {
     }
 }
 
-/// How many requests of each kind there are over time, by where they are.
+/// The number of requests of each kind over time, by phase.
 pub(super) struct ByKind([[OverTime; KINDS.len()]; PHASES.len()]);
 
 impl ByKind {
@@ -380,7 +380,7 @@ impl ByKind {
     }
 }
 
-/// How full a level is over time, as parts of what it may have.
+/// How full a level is over time, as fractions of its limits.
 pub(super) struct Fullness {
     demand: OverTime,
     seats: OverTime,
@@ -388,7 +388,7 @@ pub(super) struct Fullness {
     executing: OverTime,
 }
 
-/// What a level has at a moment, and what it may have.
+/// A level's numbers at a moment, and its limits.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub demand: u64,
@@ -401,7 +401,7 @@ pub(super) struct Level {
 }
 
 impl Fullness {
-    /// Notes what a level is now, where that is something else than before.
+    /// Notes the level's current values where they differ from those before.
     pub fn note(&self, now: Moment, before: &Level, level: &Level) {
         let part = |(number, of): (u64, u64)| number as f64 / of.max(1) as f64;
         for (over_time, of) in [
@@ -417,7 +417,7 @@ impl Fullness {
         }
     }
 
-    /// Adds up what has been until now.
+    /// Adds the time until now.
     pub fn bring_to(&self, now: Moment) {
         for number in [&self.demand, &self.seats, &self.waiting, &self.executing] {
             number.add(now, 0.0);
@@ -425,7 +425,7 @@ impl Fullness {
     }
 }
 
-/// The counters of one flow, found already.
+/// The counters of one flow, already looked up.
 pub(crate) struct FlowMeasures {
     dispatched: Counter,
     rejected: [Counter; REASONS.len()],
@@ -446,7 +446,7 @@ impl FlowMeasures {
         self.seats.observe(work.seats().into());
     }
 
-    /// So many will be told of what is written.
+    /// Observes how many watchers a write will notify.
     pub fn watched(&self, watchers: usize) {
         self.watchers.observe(watchers as u64);
     }

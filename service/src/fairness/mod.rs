@@ -1,8 +1,9 @@
-//! Priority and fairness at the door: levels with a lock each, requests that wait, and the clock that the core is told.
+//! Priority and fairness in the service: a lock for each priority level, requests that wait, and the time that the core
+//! is given.
 //!
-//! Which flow a request belongs to, who goes first and how many seats there are is decided in
-//! [`holdfast_core::flowcontrol`]. A request that may begin at once takes one lock for a moment; one that waits is told
-//! by whoever makes room.
+//! [`holdfast_core::flowcontrol`] decides to which flow a request belongs, which request is next and how many seats
+//! there are. A request that may begin at once takes one lock briefly; one that waits is woken by the request that
+//! frees its seats.
 
 mod dump;
 mod measures;
@@ -33,35 +34,35 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A server's seats, and who has them.
+/// A server's seats, and the requests that hold them.
 pub struct Fairness {
     total: u32,
-    /// How long a request waits at most.
+    /// The longest wait of a request.
     wait_max: Duration,
     began: Instant,
     began_at: Timestamp,
     configured: RwLock<Arc<Configured>>,
-    /// One at a time changes what is configured.
+    /// Held while the configuration changes.
     changing: Mutex<()>,
     measures: Measures,
-    /// Requests of each [`Kind`].
+    /// The number of requests of each [`Kind`].
     in_progress: [AtomicI64; 3],
     by_kind: ByKind,
 }
 
-/// What the objects of a moment come to.
+/// The configuration made from the objects of flow control.
 struct Configured {
     of: Configuration,
     /// In the order of the schemas.
     flows: Vec<Arc<Flow>>,
-    /// By name. Those that are configured no more stay until the last request has left them.
+    /// By name. A level that is no longer configured stays until its last request has left.
     levels: BTreeMap<String, Arc<Level>>,
 }
 
-/// A schema, with the level that its requests go to.
+/// A flow schema, with the priority level of its requests.
 pub struct Flow {
     pub schema: String,
-    /// Every answer shows the two.
+    /// Every response carries both uids as headers.
     pub schema_uid: Bytes,
     pub level_uid: Bytes,
     distinguisher: Distinguisher,
@@ -78,28 +79,28 @@ struct Inside {
     queues: Queues<About>,
     retry: RetryAfter,
     bounds: Bounds,
-    /// How many seats one request may take.
+    /// The most seats of one request.
     seats_max: u32,
-    /// What has been wanted lately.
+    /// The smoothed demand for seats.
     smoothed: f64,
-    /// It is configured no more.
+    /// The level is no longer configured.
     quiescing: bool,
     fullness: Fullness,
-    /// What was noted of it last.
+    /// The last values noted in `fullness`.
     noted: measures::Level,
-    /// How many seats are thought to be all, where there is no limit: a tenth of the server's.
+    /// The number of seats that counts as all of them for a level without a limit: a tenth of the server's.
     unlimited: u32,
 }
 
-/// What is known of a request that waits or runs.
+/// A request that waits or runs.
 struct About {
     flow: Arc<Flow>,
     caller: Caller,
-    /// Who waits, while it does.
+    /// Wakes the request; `None` once it runs.
     wake: Option<oneshot::Sender<()>>,
 }
 
-/// A request, as people are shown it.
+/// The request as dumps show it.
 pub struct Caller {
     pub user: Arc<User>,
     pub verb: &'static str,
@@ -111,7 +112,7 @@ pub enum Wanted {
     Resource(Arc<crate::ResourcePath>),
 }
 
-/// What becomes of a request at its level.
+/// What a level did with a request that arrived.
 pub(crate) enum Entered {
     Seated(Seat),
     Waiting(Waiting),
@@ -141,7 +142,7 @@ impl Fairness {
         Moment::try_from(self.began.elapsed().as_nanos()).unwrap_or(Moment::MAX)
     }
 
-    /// That moment, as people tell time.
+    /// The wall-clock time of that moment.
     fn time(&self, moment: Moment) -> Timestamp {
         self.began_at.checked_add(Duration::from_nanos(moment)).unwrap_or(Timestamp::MAX)
     }
@@ -156,7 +157,7 @@ impl Fairness {
         configured.flows[configured.of.schemas.find(user, attributes)].clone()
     }
 
-    /// A request comes, which takes what `work` makes of the seats that it may take at most.
+    /// A request arrives. `work` makes its cost from the most seats that it may take.
     pub(crate) fn enter(
         self: &Arc<Self>,
         flow: Arc<Flow>,
@@ -206,7 +207,7 @@ impl Fairness {
         (count(Kind::Reading), count(Kind::Mutating))
     }
 
-    /// Goes by the objects as they are now.
+    /// Applies the objects as they are now.
     pub fn configure(&self, state: &State) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let of = Configuration::of(state);
@@ -246,7 +247,7 @@ impl Fairness {
         *self.configured.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// Shares the seats out anew, by what has been wanted since the last time.
+    /// Distributes the seats anew, by the demand since the last time.
     pub fn adjust(&self) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (configured, now) = (self.configured(), self.now());
@@ -267,7 +268,7 @@ impl Fairness {
     }
 }
 
-/// What a request is counted as.
+/// The kind of a request in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Reading,
@@ -306,13 +307,13 @@ impl Level {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers how many seats it has now.
+    /// Applies the configuration. Returns how many seats the level has now.
     fn configure(&self, level: &flowcontrol::Level, bounds: Bounds, now: Moment) -> u32 {
         let mut inside = self.lock();
         let hand = level.queuing.map(|queuing| queuing.hand_size);
         let seats = match (level.exempt, inside.queues.shape().seats) {
             (true, _) => None,
-            // What it has borrowed it keeps until the next adjustment, as far as it may.
+            // With unchanged bounds the level keeps borrowed seats until the next adjustment.
             (false, Some(seats)) if bounds == inside.bounds => Some(seats.max(1)),
             (false, _) => Some(bounds.nominal.max(1)),
         };
@@ -324,7 +325,7 @@ impl Level {
         seats.unwrap_or(bounds.nominal)
     }
 
-    /// Is configured no more; whether anybody is left in it.
+    /// Marks the level as no longer configured. Returns whether it still has requests.
     fn fade(&self) -> bool {
         let mut inside = self.lock();
         inside.quiescing = true;
@@ -347,7 +348,7 @@ impl Level {
 }
 
 impl Inside {
-    /// After each change: tells those whose turn it is, and notes how full the level is.
+    /// After each change: wakes requests whose turn has come, and notes how full the level is.
     fn settle(&mut self, now: Moment) {
         self.wake_started(now);
         let (queues, Shape { seats, queuing }) = (&self.queues, self.queues.shape());
@@ -365,7 +366,7 @@ impl Inside {
         self.noted = level;
     }
 
-    /// One who has gone meanwhile gives the seats back.
+    /// A request that was cancelled meanwhile gives its seats back.
     fn wake_started(&mut self, now: Moment) {
         for ticket in self.queues.take_started() {
             let Some(request) = self.queues.request_mut(ticket) else { continue };

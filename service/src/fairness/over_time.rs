@@ -1,24 +1,24 @@
-//! Histograms of numbers over time: each nanosecond is an observation of what the number is at its end.
+//! Histograms of a number over time: each nanosecond is an observation of the number's value at its end.
 //!
-//! Nothing samples: what has been is added up when the number changes, and at each adjustment of the seats.
+//! Nothing is sampled: the elapsed time is added when the number changes, and at each adjustment of the seats.
 
 use holdfast_core::flowcontrol::Moment;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A number that changes, and for how long it was what.
+/// A number that changes, with the time that it spent in each bucket.
 #[derive(Debug, Clone)]
 pub(super) struct OverTime(Arc<Mutex<Observed>>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds, in their order.
+    /// Upper bounds in ascending order.
     bounds: &'static [f64],
-    /// Nanoseconds in each bucket; the last one has no bound.
+    /// Nanoseconds in each bucket; the last bucket has no bound.
     nanos: Vec<u64>,
     sum: f64,
-    /// Since when the number is what it is; nothing before it is first known.
+    /// When the number got its current value; `None` before the first.
     since: Option<Moment>,
     number: f64,
 }
@@ -29,14 +29,14 @@ impl OverTime {
         OverTime(Arc::new(Mutex::new(Observed { bounds, nanos, sum: 0.0, since: None, number: 0.0 })))
     }
 
-    /// The number is this from now on.
+    /// Sets the number from now on.
     pub fn set(&self, now: Moment, number: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);
         observed.number = number;
     }
 
-    /// The number changes by this.
+    /// Changes the number.
     pub fn add(&self, now: Moment, by: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);
@@ -51,7 +51,7 @@ impl OverTime {
 impl Observed {
     fn bring_to(&mut self, now: Moment) {
         let since = *self.since.get_or_insert(now);
-        // Two who change it may have looked at the clock in the other order.
+        // Two threads may read the clock in one order and get here in the other.
         let nanos = now.saturating_sub(since);
         let bucket = self.bounds.partition_point(|bound| *bound < self.number);
         self.nanos[bucket] = self.nanos[bucket].saturating_add(nanos);

@@ -1,4 +1,4 @@
-//! What a request has of its level, given back when it is dropped: at any time, and whatever becomes of the request.
+//! A request's seats at its level, given back when dropped: at any time, and whatever becomes of the request.
 
 use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};
@@ -19,9 +19,9 @@ pub struct Seat {
     ticket: Ticket,
     work: Work,
     kind: Kind,
-    /// When it began; while it waits, when it came.
+    /// When the request began; while it waits, when it arrived.
     began: Moment,
-    /// `None`: it has left its queue, and has nothing to give back.
+    /// `None` once the request has left its queue and has nothing to give back.
     phase: Option<Phase>,
 }
 
@@ -39,14 +39,14 @@ impl Seat {
         seat
     }
 
-    /// The same, from the moment on at which the request began.
+    /// The same seat, from the moment at which the request began.
     pub(super) fn begun(mut self, now: Moment) -> Seat {
         self.began = now;
         self.enter(now, Some(Phase::Executing));
         self
     }
 
-    /// Goes from one phase to another, and is counted there.
+    /// Moves to another phase, and updates the counts.
     fn enter(&mut self, now: Moment, phase: Option<Phase>) {
         let before = std::mem::replace(&mut self.phase, phase);
         for (phase, by) in before.map(|phase| (phase, -1)).into_iter().chain(phase.map(|phase| (phase, 1))) {
@@ -57,7 +57,7 @@ impl Seat {
         }
     }
 
-    /// Leaves the queue; false when its turn has come meanwhile.
+    /// Leaves the queue; false if the request's turn has come meanwhile.
     fn leave(&mut self, why: Leave) -> bool {
         let now = self.fairness.now();
         let mut inside = self.flow.level.lock();
@@ -104,7 +104,7 @@ impl Seat {
                 tokio::time::sleep(Duration::from_nanos(lingering)).await;
                 release();
             })),
-            // The process ends.
+            // The runtime is shutting down.
             Err(_) => release(),
         }
     }

@@ -1,4 +1,4 @@
-//! Makes sure of what every cluster has: the namespaces, roles and other objects that clients count on.
+//! Makes the objects that every cluster has: namespaces, roles and others that clients count on.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -12,12 +12,12 @@ use holdfast_engine::Engine;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// In whose name the server makes them.
+/// The user with whose name the server makes them.
 pub const USER: &str = "system:apiserver";
-/// Who owns what it writes.
+/// The field manager of what the server writes.
 pub(super) const MANAGER: &str = "kube-apiserver";
 
-/// Creates what is missing; completes roles and bindings that an older release made.
+/// Creates missing objects, and completes roles and bindings that an older release made.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
     // Namespaces first: the others live in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
@@ -27,7 +27,7 @@ pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<V
     all(service, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await
 }
 
-/// Makes them all at once, so that they share a few fsyncs. `reconcile` says what an existing one should become.
+/// Makes all of them at once, so that they share a few fsyncs. `reconcile` says what an existing object should become.
 async fn all(
     service: &Arc<Service>,
     documents: Vec<Value>,

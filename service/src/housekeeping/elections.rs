@@ -1,4 +1,4 @@
-//! Coordinates elections, for as long as this server is the one that does: the plans are the core's.
+//! Coordinates leader elections while this server is the coordinator: the core makes the plans.
 
 use super::make;
 use super::registrar::follow;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// How long changes are gathered.
+/// How long changes are gathered before a plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
-/// How often candidates are looked through that are no more.
+/// How often the candidates that no longer exist are looked for.
 const COLLECT_PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Runs as long as the engine does; the term is renewed in this period.
+/// Runs as long as the engine does; the coordinator's term is renewed in this period.
 pub async fn run(service: Arc<Service>, term: Term, period: Duration) {
     loop {
         if let Err(fault) = coordinate(&service, &term, period).await {

@@ -1,4 +1,4 @@
-//! Keeps the objects of flow control as they should be, and has the door go by them.
+//! Keeps the mandatory objects of flow control, and applies all such objects to the service.
 
 use super::registrar::follow;
 use crate::Service;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the objects are looked at, whatever happens.
+/// How often the objects are checked even without an event.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 /// How long changes are gathered.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Goes by the objects as they are, and has those brought back that are not as they should be.
+/// Applies the objects as they are, and restores the mandatory ones.
 pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
     let engine = service.engine();
     let state = engine.snapshot();

@@ -1,5 +1,5 @@
-//! Notes on the Secrets that hold tokens of service accounts when those were last used, by which a controller lets go of
-//! what nobody uses; and since when that is noted.
+//! Labels the Secrets with service account tokens with the day on which the token was last used, so that a controller
+//! can remove unused ones; and records the day since which uses are tracked.
 
 use super::bootstrap::{MANAGER, USER};
 use crate::Service;
@@ -15,19 +15,19 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The day of the last use.
+/// The label with the day of the last use.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
-/// Where more Secrets wait, the next use of their tokens notes them.
+/// The most Secrets that wait to be labelled; any more are labelled at the next use of their tokens.
 const WAITING_MAX: usize = 1024;
 /// How long uses are gathered before they are written.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often it is looked whether the cluster still says since when uses are noted.
+/// How often the ConfigMap with the day since which uses are tracked is checked.
 const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Secrets whose tokens were used today, and which do not say so yet.
+/// Secrets whose tokens were used today, and whose label does not say so yet.
 #[derive(Default)]
 pub struct Used {
     waiting: Mutex<BTreeSet<Place>>,
@@ -42,7 +42,8 @@ struct Place {
 }
 
 impl Used {
-    /// The token of a Secret was used now. Clocks of several servers differ: what one of them takes for tomorrow stays.
+    /// Notes that a Secret's token was used now. A label with tomorrow's day stays, because another server's clock may
+    /// be ahead.
     pub fn note(&self, secret: &Value) {
         let metadata = &secret["metadata"];
         let last = metadata["labels"][LAST_USED].as_str().unwrap_or_default();
@@ -64,7 +65,7 @@ impl Used {
     }
 }
 
-/// Writes down what is used, for as long as somebody else holds the service.
+/// Writes the labels for as long as the service lives.
 pub async fn run(service: Weak<Service>, used: Arc<Used>) {
     loop {
         let Some(held) = service.upgrade() else { return };
@@ -75,7 +76,7 @@ pub async fn run(service: Weak<Service>, used: Arc<Used>) {
         }
         for place in used.take() {
             let Some((kind, version)) = state.registry.known(known::SECRET) else { continue };
-            // The uid stands in the way of another Secret of that name.
+            // With the uid in the patch, another Secret of that name is not changed.
             let patch = json!({"metadata": {"uid": place.uid, "labels": {LAST_USED: today.to_string()}}});
             let target =
                 Target { kind, version, namespace: Some(place.namespace), name: Some(place.name), subresource: None };
@@ -87,13 +88,13 @@ pub async fn run(service: Weak<Service>, used: Arc<Used>) {
     }
 }
 
-/// What makes the cluster say since when uses are noted, unless it does.
+/// The request that records the day since which uses are tracked, unless that is recorded.
 fn tracking(state: &State, today: Date) -> Option<Request> {
     let find = |known: Known, namespace: Option<&str>, name: &str| {
         let (kind, version) = state.registry.known(known)?;
         Some((kind, version, state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())))
     };
-    // A cluster without the namespace is still being made, or holds nothing but what a test puts there.
+    // A cluster without the namespace `kube-system` is still being made, or is a test's.
     find(known::NAMESPACE, None, NAMESPACE)?.2?;
     let (kind, version, existing) = find(known::CONFIG_MAP, Some(NAMESPACE), TRACKING)?;
     let target =

@@ -1,8 +1,10 @@
-//! What the server does by itself: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old
-//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`], [`flow_control`]).
+//! Work that the server does by itself: finishes the deletion of namespaces and definitions, gathers the rules of
+//! aggregated roles, lets old Events go, and makes the objects that every cluster has ([`bootstrap`], [`registrar`],
+//! [`flow_control`]).
 //!
-//! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or when
-//! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
+//! The core makes the plans. These loops make the planned requests whenever a commit may have changed something, or the
+//! time for something may have come. Each request passes the service under a user name of its own, and RBAC roles say
+//! what it may do.
 
 pub mod bootstrap;
 pub mod elections;
@@ -22,17 +24,17 @@ use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The name under which what is to be done is counted.
+/// The name of the queue in metrics.
 const QUEUE: &str = "housekeeping";
-/// How long commits are gathered before the plan is made again.
+/// How long commits are gathered before a plan is made again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How many plans are made one after the other.
+/// The most plans made one after another.
 const ROUNDS_MAX: usize = 64;
-/// How often Events are looked through: a twentieth of their time, within these bounds.
+/// How often Events are checked for expiry: a twentieth of their lifetime, within these bounds.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// Keeps house for as long as somebody else holds the service.
+/// Runs for as long as another owner holds the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
     let grace = service.engine().settings().namespace_grace;
@@ -61,7 +63,7 @@ pub async fn run(service: Arc<Service>) {
     }
 }
 
-/// Lets Events go that have not changed for `ttl`.
+/// Deletes Events that have not changed for `ttl`.
 async fn expire(service: Weak<Service>, ttl: Duration) {
     let period = (ttl / 20).clamp(EXPIRY_PERIOD_MIN, EXPIRY_PERIOD_MAX);
     loop {
@@ -76,7 +78,8 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
                 let service = service.clone();
                 requests.spawn(async move { service.act(step.request).await.is_ok() });
             }
-            // Those that were refused changed meanwhile, or the disk is full: either way there is no hurry.
+            // A refused deletion means that the Event changed meanwhile, or that the disk is full: the next pass comes
+            // soon enough.
             requests.join_all().await;
             after = due.rest;
             if after.is_none() {
@@ -93,9 +96,9 @@ struct Work {
 }
 
 impl Work {
-    /// Makes the plans' requests until there are none left. Answers when to plan again though nothing is written.
+    /// Makes the planned requests until a plan is empty. Returns when to plan again even if nothing is written.
     async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
-        // Each round removes something or is the last, but a request may fail: then the next commit tries again.
+        // Each round removes something or is the last one, but a request may fail: then the next commit tries again.
         for _ in 0..ROUNDS_MAX {
             let snapshot = service.engine().snapshot();
             let stamp = service.engine().stamp();
@@ -123,7 +126,7 @@ impl Work {
         Some(PAUSE)
     }
 
-    /// Whoever watches one namespace alone while it goes away waits for its end.
+    /// Hurries the namespaces that a client watches by name, because such a client waits for the deletion to end.
     fn hurry(&mut self, service: &Service, state: &State) {
         let hub = service.engine().hub();
         let namespaces = state.registry.namespaces();
@@ -133,8 +136,8 @@ impl Work {
     }
 }
 
-/// Makes requests all at once, so that they share a few fsyncs. Answers which deletions within namespaces were refused,
-/// and why.
+/// Makes requests all at once, so that they share a few fsyncs. Returns the deletions within namespaces that were
+/// refused, and why.
 async fn make(service: &Arc<Service>, steps: Vec<Step>) -> Vec<(String, KindId, String)> {
     let mut requests = tokio::task::JoinSet::new();
     for step in steps {

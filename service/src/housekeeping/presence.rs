@@ -1,4 +1,4 @@
-//! Tells the cluster of this server, for as long as it serves: the plans are the core's.
+//! Keeps the objects by which the cluster knows this server, while it serves: the core makes the plans.
 
 use super::make;
 use crate::Service;
@@ -7,12 +7,12 @@ use holdfast_core::presence::{self, Identity, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the Service and its endpoints are looked at.
+/// How often the Service and its endpoints are checked.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How often the leases of servers are looked through that are no more.
+/// How often leases of servers that are gone are looked for.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
-/// Keeps the Service `kubernetes` and its endpoints; what is to be put right at a start has been.
+/// Keeps the Service `kubernetes` and its endpoints; [`ensure_service`] has run at the start.
 pub async fn keep_service(service: Arc<Service>, settings: Settings) {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -26,7 +26,7 @@ pub async fn ensure_service(service: &Arc<Service>, settings: &Settings, starts:
     run(service, steps).await;
 }
 
-/// Keeps the server's lease, and lets those of others go that are no more.
+/// Keeps the server's lease, and deletes the leases of servers that are gone.
 pub async fn keep_lease(service: Arc<Service>, identity: Identity, period: Duration) {
     let mut collected: Option<tokio::time::Instant> = None;
     loop {

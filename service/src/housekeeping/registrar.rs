@@ -1,6 +1,7 @@
-//! Keeps what tells of this server: the APIServices of what it answers itself, and whom other servers may trust.
+//! Keeps the objects that describe this server: the APIServices of what it serves, and the ConfigMap that tells other
+//! servers which client certificates to trust.
 //!
-//! The plans are the core's; everything is compared at the start, and from then on what an event touches.
+//! The core makes the plans. All objects are compared at the start, and from then on those that an event concerns.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -19,19 +20,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon something that was refused is tried again.
+/// How soon a refused write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often what others are told is looked at, whatever happens.
+/// How often the ConfigMap is compared even without an event.
 const TRUST_PERIOD: Duration = Duration::from_secs(60);
 
-/// What this server answers itself, as far as it has been followed.
+/// The APIs that this server serves, as of the events seen so far.
 pub struct Registrar {
-    /// `None` until it is needed: to know it, all definitions are read.
+    /// `None` until it is needed: it takes reading all CustomResourceDefinitions.
     custom: Option<Custom>,
     followed: Offset,
 }
 
-/// Makes sure of every APIService that there should be, and of no other.
+/// Makes every APIService that there should be, and removes the others.
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
     let custom = custom(&state);
@@ -43,7 +44,7 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     }
     for written in writes.join_all().await {
         match written {
-            // Somebody was quicker; the event leads back here.
+            // Another server was faster; its event leads back here.
             Ok(()) | Err(Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -62,7 +63,7 @@ fn custom(state: &State) -> Custom {
 }
 
 impl Registrar {
-    /// That of a fork: up to where it begins, the server that it was made of has seen to everything.
+    /// The registrar of a fork: up to the version at which the fork begins, the original server has done the work.
     pub fn beside(begin: Offset) -> Registrar {
         Registrar { custom: None, followed: begin }
     }
@@ -86,7 +87,7 @@ impl Registrar {
         let start = WatchStart::After(self.followed);
         let mut definitions = follow(engine, known::CUSTOM_RESOURCE_DEFINITION, start)?;
         let mut services = follow(engine, known::API_SERVICE, start)?;
-        // What is to be looked at, and what was refused.
+        // The APIServices whose write was refused, to be tried again.
         let mut open: BTreeSet<GroupVersion> = BTreeSet::new();
         loop {
             let mut touched = Vec::new();
@@ -97,7 +98,7 @@ impl Registrar {
                     let definition = (!change.deleted).then(|| change.entry.document());
                     touched = match &mut self.custom {
                         Some(custom) => custom.note(&change.key, definition.as_ref()),
-                        // What the definition served before is not known: whatever there is may be touched.
+                        // It is not known what the definition served before, so any APIService may have changed.
                         None => {
                             let state = engine.snapshot();
                             local::all(&state, self.custom.insert(custom(&state)))
@@ -122,7 +123,7 @@ impl Registrar {
     }
 }
 
-/// Tells other servers whom to trust, as long as the engine runs.
+/// Keeps the ConfigMap that tells other servers whom to trust, as long as the engine runs.
 pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {
@@ -148,7 +149,7 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     }
 }
 
-/// Follows the objects of a kind in all namespaces.
+/// Watches the objects of a kind in all namespaces.
 pub fn follow(engine: &Arc<Engine>, known: Known, start: WatchStart) -> Result<Watch, Fault> {
     let selection = select(engine, known, None)?;
     Ok(engine.watch(selection, start))

@@ -1,5 +1,5 @@
-//! Audit: names every request, counts it, and tells of it what the policy says. How it ended is told by whoever writes the
-//! answer, with the [`Trail`] that comes with it.
+//! Audit: gives every request an id, counts it, and records what the audit policy demands. The end of the request is
+//! recorded by the transport that writes the answer, with the [`Trail`] in the answer.
 
 use super::{Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
@@ -56,7 +56,7 @@ impl Layer for Audit {
     }
 }
 
-/// Tells that the call has come, if that is to be told.
+/// Records that the call has arrived, if the policy demands it.
 async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
     let Some(auditor) = service.auditor() else { return Ok(()) };
     let state = service.engine().snapshot();
@@ -68,7 +68,7 @@ async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// What the policy says of a call.
+/// What the policy says about a call.
 pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked) -> Ruling {
     let verb = verb(asked);
     let found;
@@ -96,9 +96,9 @@ fn verb(asked: &Asked) -> &'static str {
     }
 }
 
-/// What is known of a call when it comes.
+/// The audit event of a call that has just arrived.
 pub(crate) fn begun(state: &State, id: &str, user: &Arc<User>, asked: &Asked, source: Option<Box<Source>>) -> Begun {
-    // Requests from afar that end are to end by a time.
+    // A remote request without a deadline is a long-running one.
     let lasts = source.as_ref().is_some_and(|source| source.deadline.is_none());
     let source = source.map(|source| *source).unwrap_or_else(|| Source {
         received: Timestamp::now(),
@@ -151,7 +151,7 @@ fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
     })
 }
 
-/// Tells what the client sent, beside the workers where that is much.
+/// Records the request's object, away from the workers if it is large.
 pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
     let (Some(trail), Asked::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
     let state = service.engine().snapshot();
@@ -159,7 +159,7 @@ pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
     service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
 }
 
-/// Tells what the client sent, as it was understood: an object with the defaults of its version, a patch as it is.
+/// Records what the client sent, as it was decoded: an object with the defaults of its version, a patch as it is.
 pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     let Asked::Named(named) = asked else { return };
     let Named { verb, path, body, .. } = &**named;
@@ -180,7 +180,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     }
     let sent = match verb {
         Verb::Delete | Verb::DeleteCollection => parsed(body).map(|mut options| {
-            // As Kubernetes tells options: in the form that its server works with.
+            // Kubernetes records delete options in its internal version.
             options["kind"] = "DeleteOptions".into();
             options["apiVersion"] = "meta.k8s.io/__internal".into();
             options
@@ -200,7 +200,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     }
 }
 
-/// What an object that a client sent says of which object it is.
+/// The identity that the object in the body claims.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SentMetadata {
@@ -223,7 +223,7 @@ fn metadata_in(body: &Body) -> SentMetadata {
     SentMetadata { name: text("name"), uid: text("uid"), resource_version: text("resourceVersion") }
 }
 
-/// The name of the object that a reply is about.
+/// The name of the object in a reply.
 fn name_of(reply: &Reply) -> String {
     match reply {
         Reply::Object(Shown { entry, .. }) => entry.name(),
@@ -232,7 +232,7 @@ fn name_of(reply: &Reply) -> String {
     }
 }
 
-/// A request's verb as dashboards know it, what it is about, and whether nothing is to come of it.
+/// The request's verb and scope as dashboards name them, and whether it is a dry run.
 fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
     let scope = |verb: &str, namespace: &str, name: &str| match (verb, namespace, name) {
         ("create", ..) => "resource",
@@ -272,7 +272,7 @@ fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
     (verb, scope, dry_run)
 }
 
-/// Says what is asked for, as far as it is something that is served.
+/// Sets the labels of the request, as far as it names something that is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {
@@ -306,7 +306,8 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
                 false => record.about(&unknown),
             }
         }
-        // Another server's group and version stand in an APIService; what it makes of the rest nobody knows.
+        // The APIService says the group and version that another server serves; this server does not know its
+        // resources, so the rest of the path stays unnamed.
         Asked::Elsewhere { path, .. } => {
             let (group, version) = (path.group.clone(), path.version.clone());
             record.about(&RequestLabels { group, version, ..unknown });
@@ -325,7 +326,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::{Mutex, PoisonError};
 
-    /// Keeps the objects that events are about.
+    /// Keeps the object references of events.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<ObjectReference>>>);
 
@@ -341,7 +342,7 @@ mod tests {
         }
     }
 
-    /// The last that is told of a write with this body at this level.
+    /// The object reference in the last event of a write with this body at this level.
     fn told(level: &str, verb: Verb, body: Body) -> ObjectReference {
         let policy = format!("{{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{{level: {level}}}]}}");
         let kept = Kept::default();
@@ -363,7 +364,7 @@ mod tests {
         kept.last().expect("an event").clone()
     }
 
-    /// Which version of an object somebody has changed is told at every level.
+    /// The version of the object that a write changes is recorded at every level.
     #[test]
     fn updates_name_the_version_that_they_change() {
         let document = json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "7"}, "data": {"a": "b"}});

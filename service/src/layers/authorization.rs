@@ -1,4 +1,4 @@
-//! Authorization: whether this user may ask for this, by the chain and the roles of now.
+//! Authorization: whether this user may make this request, by the chain of authorizers and the current roles.
 
 use super::{Layer, Next, Outcome, Passage, audit, refused};
 use crate::{Asked, ResourcePath};
@@ -15,7 +15,7 @@ pub struct Authorization;
 
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
-/// What one must be allowed to do with all of them to see the log.
+/// The verbs that a user needs on everything to see the log.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
@@ -27,7 +27,7 @@ impl Layer for Authorization {
         };
         match attempt(passage) {
             Ok(judgement) => go_on(judgement, passage, next, began),
-            // Webhooks are asked: rarely, and so only then anything waits.
+            // Only where a webhook has to be asked does a call wait here; that is rare.
             Err(mut open) => Box::pin(async move {
                 let (service, state) = (next.service(), next.service().engine().snapshot());
                 loop {
@@ -43,9 +43,9 @@ impl Layer for Authorization {
     }
 }
 
-/// What authorization comes to, before anything is made of it.
+/// The result of authorization.
 struct Judgement {
-    /// What the chain said of the call's own attributes, the last of them where there are many.
+    /// The chain's verdict on the call's own attributes; the last one where the call needs several.
     judged: Option<Judged>,
     granted: Result<(), Refusal>,
 }
@@ -58,7 +58,7 @@ impl Judgement {
     }
 }
 
-/// Tells of a judgement, and has a call that is granted go on.
+/// Counts a judgement, notes it for audit, and passes on a granted call.
 fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, began: Instant) -> BoxFuture<'a, Outcome> {
     let Judgement { judged, granted } = judgement;
     if let Some(judged) = &judged {
@@ -88,7 +88,7 @@ fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, beg
     }
 }
 
-/// Whether the call is granted, or what refuses it.
+/// Whether the call is granted, or its refusal.
 fn judge(
     authorizer: &Authorizer<'_>,
     state: &State,
@@ -104,7 +104,7 @@ fn judge(
             let name = named.name();
             let many = matches!(named.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
             let selected = (reads_selectors && many).then(|| selected(&named.options));
-            // Whoever may see one object alone may ask for a list of it.
+            // A user that may see one object may list with a selector for that object's name.
             may(&named_attributes(named.verb.as_str(), &named.path, &name, selected.as_ref()))
         }
         Asked::Elsewhere { verb, path } => may(&attributes(verb, path)),
@@ -127,13 +127,13 @@ pub(super) fn may_request(authorizer: &Authorizer<'_>, state: &State, request: &
     may(&request.user, &attributes, &authorizer.authorize(&request.user, &attributes))
 }
 
-/// What of the objects is asked for.
+/// The selectors of the request, for authorizers that read them.
 fn selected(options: &Options) -> Selected {
     let text = |selector: &Option<String>| selector.as_deref().unwrap_or("").to_owned();
     Selected::parse(&text(&options.field_selector), &text(&options.label_selector))
 }
 
-/// What a call asks for, without its selectors; nothing where its kind has gone.
+/// The attributes of a call without its selectors; `None` if its kind is no longer served.
 pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
     match asked {
         Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
@@ -143,7 +143,7 @@ pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a Asked) -> Option<Attrib
     }
 }
 
-/// What a path asks for.
+/// The attributes of a path.
 fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
     named_attributes(verb, path, &path.name, None)
 }
@@ -159,14 +159,14 @@ fn named_attributes<'a>(
     Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name, selected })
 }
 
-/// The same for a request that knows its kind.
+/// The attributes of a request that knows its kind.
 fn of_request<'a>(
     state: &'a State,
     request: &'a Request,
     selected: Option<&'a Selected>,
 ) -> Result<Attributes<'a>, Refusal> {
     let target = &request.target;
-    // The kind has gone since the caller saw it, and so has what was to be done.
+    // The kind is gone since the caller saw it, so there is nothing to do.
     if !state.registry.serves(target.kind) {
         return Err(Refusal::NoSuchPath);
     }
@@ -187,7 +187,8 @@ fn of_request<'a>(
     Ok(Attributes::resource(request.verb.as_str(), target))
 }
 
-/// A refusal that rests on an error is no answer to the user: nobody knows whether it may.
+/// The refusal of a judgement that does not allow the request. If it rests on an error, it is no answer about the
+/// user's rights, since these are unknown.
 fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
     if judged.is_allowed() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Subresources that something behind the API answers: logs, commands in containers, proxies. Where they lead is the
-//! kind's to say; admission looks at the request before anybody finds out. The transport goes there.
+//! Subresources that something behind the API answers: logs, commands in containers, proxies. Admission judges the
+//! request first, then the kind says where it leads; the transport connects there.
 
 use super::{Layer, Next, Outcome, Passage, authorization};
 use crate::lookup::Found;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub struct Connect;
 
-/// What a kubelet runs by its own paths, as pods' subresources do.
+/// Kubelet paths that run something, as the pods' subresources of these names do.
 const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
 
 impl Layer for Connect {
@@ -49,7 +49,7 @@ impl Layer for Connect {
     }
 }
 
-/// Whether the kind has this way, and takes it by this verb.
+/// Whether the kind has this subresource with this verb.
 fn is_way(found: &Found) -> bool {
     let target = &found.request.target;
     let Some(name) = target.subresource.as_deref().filter(|name| leads_away(name)) else { return false };
@@ -61,8 +61,8 @@ fn first(subresource: &str) -> &str {
     subresource.split('/').next().unwrap_or_default()
 }
 
-/// Whether the way ends in something that runs, so that to read is not enough. A path of a node's kubelet does, too,
-/// however it is written.
+/// Whether the request runs a command, so that permission to read is not enough. That includes such paths of a node's
+/// kubelet, however they are written.
 fn runs_something(found: &Found) -> bool {
     let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
     let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
@@ -83,17 +83,17 @@ fn runs_something(found: &Found) -> bool {
     names.first().is_some_and(|first| COMMANDS.contains(&first.as_str()))
 }
 
-/// Whether the user may `create` what is asked for, beside what was granted.
+/// Whether the user may also `create` the subresource, beside the verb that was authorized.
 async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Refusal> {
     let state = service.engine().snapshot();
     let mut asked = request.clone();
     asked.verb = Verb::Create;
-    // Authorization knows a subresource by its first name.
+    // Authorization knows a subresource by its first path segment.
     asked.target.subresource = asked.target.subresource.as_deref().map(|name| first(name).to_owned());
     service.judged(&state, |authorizer| authorization::may_request(authorizer, &state, &asked)).await
 }
 
-/// Has the kind say where its way leads.
+/// Asks the kind where the request leads.
 fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connecting, Refusal> {
     let state = service.engine().snapshot();
     let request = &found.request;
@@ -101,7 +101,7 @@ fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connectin
     let (part, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
     let resource = found.kind.kind.to_ascii_lowercase();
     let bad = || Refusal::BadRequest(BadRequest::BadWay { resource, name: name.to_owned() });
-    // The name of an object has no colon in it.
+    // An object's name contains no colon.
     let way = match part {
         "proxy" => Named::parse(name).ok_or_else(bad)?,
         _ => Named { is_secure: false, name, port: "" },

@@ -1,8 +1,8 @@
-//! Flow control: so many requests are in progress at once, and no user keeps the others out.
+//! Flow control: limits the requests in progress, so that no user keeps the others out.
 //!
-//! By priority and fairness requests wait for their turn; without it, one over the limit is refused. What lasts has no
-//! place, and a watch only while it begins. A read that waits for a version gives its place back. The server's own
-//! requests need none: its plans bound themselves.
+//! With priority and fairness, requests wait for their turn; without it, a request over the limit is refused.
+//! Long-running requests hold no place, and a watch only while it begins. A read that waits for a future version gives
+//! its place back. The server's own requests need none: their plans have bounds of their own.
 
 use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage, refused};
@@ -22,14 +22,14 @@ use holdfast_core::state::State;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How many requests may wait for what is yet to come.
+/// The most requests that may wait for a future version.
 const WAITING_MAX: u64 = 4096;
-/// Flow control estimates what a request costs in objects of a list. These are the estimates for requests about the past:
-/// one object, a discovery or OpenAPI document, and an access review.
+/// Priority and fairness estimates the cost of a request in objects of a list. These are the estimates for requests
+/// about the past: one object, a discovery or OpenAPI document, and an access review.
 const READS_OF_PAST: usize = 2;
 const PAST_DOCUMENT: usize = 500;
 const PAST_REVIEW: usize = 300;
-/// How many events behind count as much as one object: most of them are no concern of the watcher.
+/// How many events that a watch is behind cost as much as one object: most events do not concern the watcher.
 const EVENTS_AN_OBJECT: usize = 64;
 
 pub struct FlowControl {
@@ -38,23 +38,23 @@ pub struct FlowControl {
     waiting: Shares,
 }
 
-/// How it is decided who gets a place.
+/// How places are given.
 #[derive(Clone)]
 enum Way {
     Fairness(Arc<Fairness>),
     InFlight { reading: Shares, mutating: Shares },
 }
 
-/// A request's place among those in progress, given back when it is dropped.
+/// A request's place among those in progress. Dropping it gives the place back.
 pub enum Place {
     Seat(Seat),
     Share(Share),
 }
 
-/// Which places a call needs.
+/// The sort of place that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// It lasts as long as its client wants.
+    /// The call lasts as long as its client wants.
     Nothing,
     Reading,
     Mutating,
@@ -62,7 +62,7 @@ enum Needs {
 }
 
 impl FlowControl {
-    /// The seed is drawn by the engine's clock, so that nothing here is random where that is not.
+    /// `seed` comes from the engine's clock, so that a simulation stays reproducible.
     pub fn new(limits: Limits, fairness: Option<Arc<Fairness>>, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
         let way = match fairness {
             Some(fairness) => Way::Fairness(fairness),
@@ -74,7 +74,7 @@ impl FlowControl {
         FlowControl { metrics, way, waiting: Shares::seeded(WAITING_MAX, seed) }
     }
 
-    /// The same places, for the door of a fork: it has none of its own.
+    /// The flow control of a fork's service: it shares the places of this one.
     pub fn beside(&self, metrics: Arc<Metrics>) -> FlowControl {
         FlowControl { metrics, way: self.way.clone(), waiting: self.waiting.clone() }
     }
@@ -94,7 +94,7 @@ impl FlowControl {
         }
     }
 
-    /// A place among those who wait.
+    /// A place among the requests that wait for a future version.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         let place = self.waiting.take(user, 1);
         if place.is_none() && !user.is_privileged() { Err(too_many()) } else { Ok(place) }
@@ -114,7 +114,7 @@ impl Layer for Arc<FlowControl> {
             (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => return next.call(passage),
         };
         passage.place = places.take(&passage.user, 1).map(Place::Share);
-        // As in Kubernetes: who may do everything must be able to do it when the server is busy.
+        // As in Kubernetes, a privileged user is served even when the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
             self.metrics.rejected();
             return refused(too_many());
@@ -131,7 +131,7 @@ impl FlowControl {
         next: Next<'a>,
     ) -> BoxFuture<'a, Outcome> {
         let state = next.service().engine().snapshot();
-        // What is no longer served is told behind this, and costs nothing.
+        // A kind that is no longer served is refused by a later layer, which costs nothing.
         let Some(attributes) = asked_for(&state, &passage.asked) else { return next.call(passage) };
         let flow = fairness.flow(&passage.user, &attributes);
         let caller = caller(passage);
@@ -169,7 +169,7 @@ impl FlowControl {
     }
 }
 
-/// The call, for those who look at what is in progress.
+/// The call as dumps of the requests in progress show it.
 fn caller(passage: &Passage) -> Caller {
     let (verb, asked) = match &passage.asked {
         Asked::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
@@ -180,8 +180,7 @@ fn caller(passage: &Passage) -> Caller {
     Caller { user: passage.user.clone(), verb, asked }
 }
 
-/// What a call takes, by what it will touch: the objects that a list has, the watchers that hear of a write, what is read
-/// of the past.
+/// The estimated cost of a call: the objects in a list, the watchers that a write notifies, what is read of the past.
 fn estimate(
     service: &Service,
     state: &State,
@@ -215,11 +214,11 @@ fn estimate(
     }
 }
 
-/// What is read now or of the past; nothing for what is written.
+/// The cost of reading now or in the past; `None` for a write.
 fn reading(state: &State, kind: KindId, (named, is_past): (&Named, bool), seats_max: u32) -> Option<Work> {
     let path = &named.path;
     Some(match named.verb {
-        // It is only tried out, and on the whole state of then.
+        // A dry run in the past, judged on the whole state of then.
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete if is_past => Work::list(usize::MAX, seats_max),
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => return None,
         Verb::Watch if !begins_with_all(named) => match named.options.resource_version.as_deref().map(str::parse) {
@@ -241,17 +240,17 @@ fn reading(state: &State, kind: KindId, (named, is_past): (&Named, bool), seats_
     })
 }
 
-/// How many events a watch is behind that begins at this version.
+/// How many events a watch that begins at this version is behind.
 fn behind(state: &State, version: u64) -> usize {
     usize::try_from(state.offset.0.saturating_sub(version)).unwrap_or(usize::MAX)
 }
 
-/// Whether a list is of one version, which may be past.
+/// Whether a list asks for an exact version, which may be past.
 fn is_exact(named: &Named) -> bool {
     named.options.resource_version_match.as_deref() == Some("Exact")
 }
 
-/// Whether a watch begins with what there is.
+/// Whether a watch begins with the current objects.
 fn begins_with_all(named: &Named) -> bool {
     let from_now = matches!(named.options.resource_version.as_deref(), None | Some("" | "0"));
     named.options.send_initial_events.unwrap_or(from_now)

@@ -1,5 +1,5 @@
-//! Impersonation: whether a user may act in another's name. It comes before flow control: it is for whom a request is
-//! made that says whose turn it is.
+//! Impersonation: whether a user may act as another. It comes before flow control, because the user that is acted as
+//! determines the flow.
 
 use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage};
@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct Impersonation {
-    /// How each caller last took on another user; nothing where there is but one way.
+    /// The mode in which each caller last impersonated, which is tried first; `None` if there is only one mode.
     last: Option<Mutex<HashMap<String, Mode>>>,
 }
 
-/// So many callers are remembered.
+/// The most callers that are remembered.
 const CALLERS_MAX: usize = 10_000;
 
 impl Impersonation {
-    /// Whether there are verbs for some requests alone.
+    /// `is_constrained`: whether there are impersonation verbs that hold only for some requests.
     pub fn new(is_constrained: bool) -> Impersonation {
         Impersonation { last: is_constrained.then(Mutex::default) }
     }

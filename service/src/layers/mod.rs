@@ -1,7 +1,7 @@
-//! What a call goes through, one layer after the other, and in which order.
+//! The layers that a call passes, and their order.
 //!
-//! A layer is a small value with one job. It may refuse the call, answer it, or pass it on to the [`Next`] one and do
-//! something once the answer is there. To add one is to write a file and to put a line into [`all`].
+//! A layer is a small value with one job. It may refuse the call, answer it, or pass it to the [`Next`] one, and it may
+//! act again once there is an answer. To add a layer, write a file and put a line into [`all`].
 
 mod audit;
 mod authorization;
@@ -29,69 +29,70 @@ use holdfast_core::authz::{ActingAs, User};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The layers of the door, the first one outermost.
+/// The layers of the service, the outermost first.
 pub(crate) fn all(
     metrics: &Arc<Metrics>,
     flow: &Arc<FlowControl>,
     constrained_impersonation: bool,
 ) -> Vec<Box<dyn Layer>> {
     vec![
-        // Names the request, counts it, and tells of it, whatever becomes of it.
+        // Gives the request an id, counts it and records it, whatever its result.
         Box::new(audit::Audit::new(metrics.clone())),
-        // Goes on in another's name, where the user may.
+        // Lets the user act as another, if that is allowed.
         Box::new(impersonation::Impersonation::new(constrained_impersonation)),
-        // Gives it a place among those in progress, or has it wait for one, fairly among users.
+        // Gives the request a place among those in progress, or has it wait for one, fairly among users.
         Box::new(flow.clone()),
-        // Decides whether the user may ask for this.
+        // Decides whether the user may make this request.
         Box::new(authorization::Authorization),
-        // Finds the state that it is about, and the kind; what the transport answers itself is granted here.
+        // Finds the state and the kind; grants calls that the transport answers itself.
         Box::new(moment::PastOrPresent::default()),
-        // Says where logs, commands in containers and proxies lead, which admission looks at first.
+        // Says where logs, commands in containers and proxies lead, after admission.
         Box::new(connect::Connect),
-        // Answers gets, lists and watches of what is stored.
+        // Answers gets, lists and watches of stored objects.
         Box::new(reads::Reads),
-        // Answers questions that are posted and never stored.
+        // Answers reviews and other kinds that are never stored.
         Box::new(unstored::Unstored),
-        // Has the engine judge and write everything else.
+        // Has the engine judge and write all other requests.
         Box::new(mutations::Mutations),
     ]
 }
 
-/// What a call comes to.
+/// The result of a call.
 pub type Outcome = Result<Reply, Refusal>;
 
 pub trait Layer: Send + Sync + 'static {
-    /// Deals with the call. What needs no waiting is done at once, so that a layer which only looks costs nothing.
+    /// Handles the call. Work that waits for nothing is done before the future is returned, so that a layer which only
+    /// looks at the call allocates no future of its own.
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome>;
 
-    /// What is to be done when the outcome is there, whatever it is. A layer that had to wait for it within [`Self::call`]
-    /// would need a future of its own.
+    /// Called with the result, whatever it is. A layer that waited for the result within [`Self::call`] would need a
+    /// future of its own.
     fn ended(&self, _passage: &mut Passage, _outcome: &Outcome) {}
 }
 
 /// A call on its way through the layers.
 pub struct Passage {
-    /// Who asks; from impersonation on, in whose name.
+    /// The authenticated user; after impersonation the user that is acted as.
     pub user: Arc<User>,
     pub acting_as: Option<ActingAs>,
     pub own: bool,
-    /// There from audit on.
+    /// Set by audit.
     pub id: Option<RequestId>,
     pub at: Option<String>,
     pub asked: Asked,
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
-    /// What authentication and admission say of the call to those who audit it.
+    /// Annotations of authentication and admission for the audit event.
     pub annotations: Annotations,
     pub record: Record,
-    /// There until audit has taken it.
+    /// Taken by audit.
     pub(crate) source: Option<Box<Source>>,
-    /// There from audit on, where the call is told of.
+    /// Set by audit, if the call is recorded.
     pub trail: Option<Box<Trail>>,
-    /// There from flow control on, unless the call needs none.
+    /// Set by flow control, unless the call needs no place.
     pub place: Option<Place>,
-    /// The kind and the state that a call about objects is about: there behind past or present. In a box, because what is
-    /// large is moved a few times on its way.
+    /// The kind and the state that a call about objects is about, set by the moment layer. Boxed, because it is large
+    /// and is moved several times.
     pub(crate) found: Option<Box<Found>>,
 }
 
@@ -118,12 +119,12 @@ impl Passage {
         }
     }
 
-    /// What is asked, for the layer that makes something else of it.
+    /// Takes the request out, for the layer that turns it into something else.
     pub(crate) fn take_asked(&mut self) -> Asked {
         std::mem::replace(&mut self.asked, Asked::Path { verb: "", path: String::new() })
     }
 
-    /// Passes on what admission told: to the client, to auditors, to whoever counts.
+    /// Passes on what admission reported: to the client, to auditors and to metrics.
     pub(crate) fn tell(&mut self, told: Told) {
         self.record.admitted(&told);
         if let Some(trail) = &mut self.trail {
@@ -134,7 +135,7 @@ impl Passage {
     }
 }
 
-/// Tells what admission and the log took of a call's time.
+/// Records the time that admission and the log took of a call.
 fn spend(trail: &mut Trail, told: &Told) {
     let (mut mutating, mut validating) = (0, 0);
     for observation in &told.observations {
@@ -153,7 +154,7 @@ fn spend(trail: &mut Trail, told: &Told) {
     }
 }
 
-/// The layers behind one.
+/// The layers after the current one.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
     service: &'a Arc<Service>,
@@ -169,7 +170,7 @@ impl<'a> Next<'a> {
         self.service
     }
 
-    /// Passes the call on.
+    /// Passes the call to the next layer.
     pub fn call(self, passage: &'a mut Passage) -> BoxFuture<'a, Outcome> {
         match self.rest.split_first() {
             Some((layer, rest)) => layer.call(passage, Next { rest, ..self }),
@@ -178,12 +179,12 @@ impl<'a> Next<'a> {
     }
 }
 
-/// Ends a call without waiting for anything.
+/// A result that needs no waiting: a refusal.
 pub(crate) fn refused<'a>(refusal: Refusal) -> BoxFuture<'a, Outcome> {
     at_once(Err(refusal))
 }
 
-/// An outcome that is there already.
+/// A result that needs no waiting.
 pub(crate) fn at_once<'a>(outcome: Outcome) -> BoxFuture<'a, Outcome> {
     Box::pin(std::future::ready(outcome))
 }

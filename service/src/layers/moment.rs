@@ -1,6 +1,6 @@
-//! Past or present: the state that a call is about, the kind in it, and how far back this user may look.
+//! Past or present: the state that a call is about, its kind in that state, and how far back the user may look.
 //!
-//! What is no resource goes no further: the transport answers it, and learns here that it may.
+//! A call that is about no resource ends here: it is granted, and the transport answers it.
 
 use super::namespace_start::NamespaceStarts;
 use super::{Layer, Next, Outcome, Passage, at_once, refused};
@@ -21,7 +21,7 @@ pub struct PastOrPresent {
 impl Layer for PastOrPresent {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         let service = next.service();
-        // Whatever is asked of the present waits for nothing here.
+        // A call about the present waits for nothing here.
         let present = match &passage.asked {
             Asked::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
             Asked::Found(_) => true,
@@ -57,14 +57,14 @@ impl Layer for PastOrPresent {
     }
 }
 
-/// What the transport answers itself.
+/// Grants a call that the transport answers itself.
 fn granted(passage: &mut Passage, scene: Scene) -> Outcome {
     let granted = Granted { user: passage.user.clone(), scene };
     passage.flaw.take().map_or(Ok(Reply::Granted(granted)), Err)
 }
 
 impl PastOrPresent {
-    /// Finds what is asked of the past, as far back as this user may look.
+    /// Finds the past state that the call is about, as far back as this user may look.
     async fn find(
         &self,
         service: &Arc<Service>,
@@ -84,10 +84,10 @@ impl PastOrPresent {
         Ok(())
     }
 
-    /// The kind that a path names, and what is asked of it.
+    /// The kind that a path names, and the request on it.
     fn enter(&self, passage: &mut Passage, named: Named, scene: Scene) -> Result<Found, Refusal> {
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
-        // Who uses an old version is told in any case.
+        // The warning about a deprecated version is sent even if the call is refused.
         passage.warnings.extend(scene.state().registry.warning(&kind, target.version));
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
@@ -96,13 +96,13 @@ impl PastOrPresent {
         Ok(Found { scene, kind, request, starts: self.starts.clone() })
     }
 
-    /// A request that knows its kind already, if that is still served.
+    /// A request that knows its kind, if that is still served.
     fn go_on(&self, passage: &Passage, mut request: Request, scene: Scene) -> Result<Found, Refusal> {
         let state = scene.state();
         if !state.registry.serves(request.target.kind) {
             return Err(Refusal::NoSuchPath);
         }
-        // Whoever was judged is who acts, and under the name that the door knows.
+        // The user that was authorized is the one who acts, and the id is the one that the service gave.
         request.user = passage.user.clone();
         request.id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
         let kind = state.registry.share(request.target.kind);

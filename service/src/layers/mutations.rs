@@ -1,4 +1,4 @@
-//! Mutations: the one place from which the engine is asked to write.
+//! Mutations: the only layer that asks the engine to write.
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
@@ -48,7 +48,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
-        // What is only tried out may be tried out in the past.
+        // A dry run is allowed in a view of the past.
         if !request.options.dry_run {
             scene.writable(engine)?;
         }
@@ -58,7 +58,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     engine.mutate_telling(request, told).await
 }
 
-/// Deletes what the options pick, and answers with what that was.
+/// Deletes the objects that the options pick, and replies with them.
 async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     let engine = service.engine();
     let Found { scene, request, .. } = found;
@@ -76,7 +76,7 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge: None }))
 }
 
-/// A Binding names its pod in its body.
+/// Turns a Binding into a write of the pod that its body names.
 fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
     let Found { scene, mut request, starts, .. } = found;
     let registry = &scene.state().registry;
@@ -90,7 +90,7 @@ fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
     Ok(Found { scene, kind, request, starts })
 }
 
-/// What a mutation came to, in the version that was asked for.
+/// The result of a mutation, in the version that was asked for.
 async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<String>), Refusal> {
     Ok(match written {
         Written::Object { entry, kind, version, code, representation, warnings } => {

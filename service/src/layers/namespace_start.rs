@@ -1,8 +1,8 @@
-//! How far back a namespace is its present owner's to look at.
+//! How far back a user may look into a namespace.
 //!
-//! A namespace that is deleted and made anew belongs to somebody else, who must not see in the past what the one before
-//! held. So reads of what was in a namespace end where the namespace of now began, unless the user may read the same in
-//! all namespaces.
+//! A namespace that is deleted and created again belongs to another owner, who must not see what the earlier namespace
+//! contained. So reads of a namespace's past end where the current namespace was created, unless the user may read the
+//! same in all namespaces.
 
 use crate::Service;
 use crate::lookup::Found;
@@ -16,17 +16,17 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// How many namespaces' beginnings are kept at hand.
+/// How many namespaces' first versions are kept.
 const KEPT_MAX: usize = 4096;
 
-/// Where namespaces began, by their uid.
+/// The version at which each namespace was created, by its uid.
 #[derive(Default)]
 pub(crate) struct NamespaceStarts {
     kept: Mutex<HashMap<String, Offset>>,
 }
 
 impl Found {
-    /// Refuses to show this version, or what came since, if it is from before the namespace of now.
+    /// Refuses to show this version, or events since, if it is older than the current namespace.
     pub(crate) async fn visible(&self, service: &Arc<Service>, version: Offset) -> Result<(), Refusal> {
         let state = service.engine().snapshot();
         if version >= state.offset || planted(Bug::PastOfOthers) {
@@ -54,7 +54,7 @@ impl Found {
         let storage = state.kind(state.registry.namespaces()).storage.clone();
         let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
-        // Of a namespace that is gone nothing is anybody's own.
+        // A namespace that does not exist now has no owner.
         let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset)) };
         let reader = Reader::of(&request.user);
         let start = self.starts.find(service, &reader, storage, namespace, uid).await?;
@@ -63,7 +63,7 @@ impl Found {
 }
 
 impl NamespaceStarts {
-    /// The first event of the namespace with this uid; zero if there never was another of its name.
+    /// The first event of the namespace with this uid; zero if there was no other of its name before.
     async fn find(
         &self,
         service: &Arc<Service>,
@@ -92,7 +92,7 @@ impl NamespaceStarts {
     }
 }
 
-/// The events of one uid are the last ones of the object's, so halving finds the first of them.
+/// The events with this uid are the last ones of the key, so a binary search finds the first of them.
 fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
     let versions = log.versions(storage, key)?;
     let (mut low, mut high) = (0, versions.len());

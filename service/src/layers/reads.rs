@@ -1,4 +1,4 @@
-//! Gets, lists and watches of what is stored, now or in the past.
+//! Gets, lists and watches of stored objects, now or in the past.
 
 use super::{Layer, Next, Outcome, Passage, at_once, refused};
 use crate::lookup::Found;
@@ -47,7 +47,7 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// The object as it is now, where it can be had without waiting: nearly always, unless other servers write to the log.
+    /// The object as it is now, if that is known without waiting: always, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
@@ -82,7 +82,7 @@ impl Read<'_> {
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
-            // The webhook is asked each time: what it said before is kept for lists and watches alone.
+            // A get calls the conversion webhook each time; only lists and watches reuse converted objects.
             entry = Arc::new(entry.at_version(entry.offset));
         }
         self.service.prepare(&kind, version, &entry).await?;
@@ -128,7 +128,8 @@ impl Read<'_> {
         Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge }))
     }
 
-    /// The snapshot of a list has gone; the rest of the list can still be had, of the newest state.
+    /// The refusal for a list whose snapshot is gone. Its continue token allows reading the rest of the list from the
+    /// newest state.
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.service.engine();
         let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
@@ -155,7 +156,7 @@ impl Read<'_> {
                 WatchStart::Now
             }
             version => {
-                // One that is yet to come is waited for within the watch.
+                // A future version is waited for within the watch.
                 let version = parse_version(version)?;
                 self.may_come(version)?;
                 self.found.visible(self.service, version).await?;
@@ -179,13 +180,13 @@ impl Read<'_> {
         })))
     }
 
-    /// Waits for the version that what a watch begins with must have.
+    /// Waits for the version that the first objects of a watch must have.
     async fn reach(&mut self, version: Offset) -> Result<(), Refusal> {
         self.may_come(version)?;
         self.await_version(Freshness::NotOlderThan(version)).await
     }
 
-    /// Refuses a version behind that of a view of the past, where nothing newer will ever come.
+    /// Refuses a version later than a view of the past, which never gets newer ones.
     fn may_come(&self, version: Offset) -> Result<(), Refusal> {
         match self.found.scene.past() {
             Some(view) if version > view.offset() => Err(too_large(version, view.offset())),
@@ -193,7 +194,8 @@ impl Read<'_> {
         }
     }
 
-    /// Waits a little for a version that is yet to come, without a place among the requests in progress.
+    /// Waits up to a bound for a version that is not written yet. Meanwhile the request gives up its place among those
+    /// in progress.
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
         let engine = self.service.engine();
@@ -207,7 +209,7 @@ impl Read<'_> {
 }
 
 fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
-    /// Longer than anybody watches, and short enough to be added to any time.
+    /// Longer than any watch lasts, and short enough to be added to any time.
     const SECONDS_MAX: u64 = 365 * 24 * 3600;
     match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(SECONDS_MAX)),
@@ -215,7 +217,7 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     }
 }
 
-/// An object through its subresource `scale`.
+/// An object as its subresource `scale` shows it.
 pub(super) fn scale(
     kind: &Kind,
     version: usize,
@@ -232,7 +234,7 @@ pub(super) fn scale(
 }
 
 impl Found {
-    /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.
+    /// The requested subresource, if the kind has it with this verb; empty when none is requested.
     pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
         let Request { target, verb, .. } = &self.request;
         let Some(name) = target.subresource.as_deref() else { return Ok("") };

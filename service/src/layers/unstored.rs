@@ -1,4 +1,4 @@
-//! Kinds that are only ever asked: reviews of access and of tokens, and how the server's parts are.
+//! Kinds that are never stored: reviews of access and of tokens, and the ComponentStatus of the server's parts.
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
@@ -22,7 +22,7 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the writer may take to say how it is.
+/// How long the writer may take to report its health.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The group of nodes.
 const NODES: &str = "system:nodes";
@@ -31,7 +31,7 @@ pub struct Unstored;
 
 impl Layer for Unstored {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        // A Binding is the old way to `pods/NAME/binding`, and is written there.
+        // A Binding is the old form of `pods/NAME/binding`, and is written as such by a later layer.
         let here = |found: &Found| found.kind.question.is_some_and(|question| question != Question::Binding);
         if !passage.found.as_deref().is_some_and(here) {
             return next.call(passage);
@@ -63,13 +63,13 @@ async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outco
     }
 }
 
-/// The state that judges what is asked about, which may be of the past.
+/// The state by which the review is judged, which may be of the past.
 async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc<State>, Refusal> {
     let (user, spec) = (&found.request.user, &review["spec"]);
     let reader = Reader::of(user);
     let asked_groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut groups = asked_groups.chain(user.groups.iter().map(String::as_str));
-    // What a node may do hangs on its pods.
+    // What a node may do depends on its pods.
     if groups.any(|group| group == NODES) {
         return found.scene.whole(service.engine(), &reader).await;
     }
@@ -78,7 +78,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     found.scene.part(service.engine(), Wanted::Roles { namespace }, &reader).await
 }
 
-/// The answer to a review. The path says what it is, whether or not the client did.
+/// The answer to a review, of the kind that the path says, whatever the client sent.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer)?;
     let mut answer = document(answer);
@@ -102,7 +102,7 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
-    // Tokens are good by what there is now, in a view of the past, too.
+    // Tokens are verified by the current state even in a view of the past.
     let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked, told).await;
     let reviewed = reviewed.as_ref().map(|Reviewed { user, audiences }| (&**user, audiences.as_slice()));
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
@@ -129,7 +129,7 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     created(kind, request, service.judged(&state, judge).await?)
 }
 
-/// The health of the parts of a cluster: of the log, and of the components that run in this process.
+/// The health of the control plane's parts: of the log, and of the components that run in this process.
 async fn component_status(service: &Service, found: &Found) -> Outcome {
     let of_log = match service.engine().health(PATIENCE).await {
         Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
@@ -160,7 +160,7 @@ async fn component_status(service: &Service, found: &Found) -> Outcome {
     Ok(Reply::Object(Shown { kind: kind.clone(), version, entry, created: false }))
 }
 
-/// A part of the cluster as an object, which has no version of its own.
+/// A ComponentStatus, which has no version of its own.
 fn part(kind: &Kind, offset: Offset, name: &str, health: Value) -> Arc<Entry> {
     let api_version = kind.hub().api_version();
     let object =

@@ -1,4 +1,4 @@
-//! Histograms that every request observes: a counter a bucket, so that nobody waits for anybody.
+//! Histograms that every request observes: one atomic counter for each bucket, so that no request waits for another.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Numbers by size, or times by length. Cloning gives the same.
+/// Whole numbers or durations in buckets. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<Observed>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds, as people are shown them, in their order.
+    /// Upper bounds in ascending order, in the unit that is shown.
     bounds: &'static [f64],
-    /// The same, as values are observed.
+    /// The same bounds, in the unit that is observed.
     limits: Box<[u64]>,
     /// One more than there are bounds.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// How much of what is observed makes one of what is shown.
+    /// How many observed units make one shown unit.
     unit: f64,
 }
 
 impl Histogram {
-    /// Of times; bounds are in seconds.
+    /// For durations; bounds are in seconds.
     pub fn of_times(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1e9)
     }
@@ -44,10 +44,10 @@ impl Histogram {
         self.observe(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// A number, or a time in nanoseconds.
+    /// Observes a number, or a duration in nanoseconds.
     pub fn observe(&self, value: u64) {
         let observed = &*self.0;
-        // Most of what is observed is small.
+        // Most observed values are small, so a linear search ends soon.
         let bucket = observed.limits.iter().position(|limit| value <= *limit).unwrap_or(observed.limits.len());
         observed.counts[bucket].fetch_add(1, Ordering::Relaxed);
         observed.sum.fetch_add(value, Ordering::Relaxed);

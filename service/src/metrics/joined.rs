@@ -1,8 +1,8 @@
-//! Families that several parts of a process count are shown as one.
+//! Joins metric families that several parts of a process count, so that each family is shown once.
 
 use std::collections::HashMap;
 
-/// The text with the rows of each family behind one another.
+/// The text with the rows of each family one after another.
 pub fn joined(text: &str) -> String {
     let mut blocks: Vec<String> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What waits to be done by the server itself, under the names that dashboards have for such queues.
+//! Metrics of the server's own work queues, under the names that dashboards use for work queues.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,7 +20,7 @@ pub struct Queues {
     worked: Family<Labels, Histogram>,
 }
 
-/// Something that waits; it is begun, and done when what is given for it is dropped.
+/// An item in a queue. Work on it begins with a call, and ends when the value that the call returns is dropped.
 pub struct Queued {
     since: Instant,
     depth: Gauge,
@@ -28,7 +28,7 @@ pub struct Queued {
     worked: Histogram,
 }
 
-/// Something that is being done.
+/// An item that is being worked on.
 pub struct Working {
     since: Instant,
     worked: Histogram,
@@ -51,7 +51,7 @@ impl Queues {
         registry.register("workqueue_work_duration_seconds", worked, self.worked.clone());
     }
 
-    /// Puts something into a queue.
+    /// Adds an item to a queue.
     pub fn add(&self, name: &'static str) -> Queued {
         let labels = Labels { name };
         self.adds.get_or_create(&labels).inc();
@@ -76,7 +76,7 @@ impl Drop for Working {
     }
 }
 
-/// From ten nanoseconds to ten seconds.
+/// Ten buckets, from ten nanoseconds to ten seconds.
 fn seconds_by_tens() -> Histogram {
     Histogram::new(exponential_buckets(1e-8, 10.0, 10))
 }

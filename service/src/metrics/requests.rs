@@ -1,8 +1,8 @@
-//! Requests as they are counted: how many, with which answers, and how long these took. The names and labels are those
-//! that dashboards and alerts for API servers ask for.
+//! Counts of requests, of their answers by code, and of how long they took. Names and labels are those that dashboards
+//! and alerts for API servers query.
 //!
-//! A request finds its row when it comes, by numbers alone, and counts itself there when it is answered, whatever number
-//! of families is shown of it.
+//! A request finds its row by numbers alone when it arrives. When it is answered it is counted in that row once,
+//! however many metric families are shown from it.
 
 use super::Histogram;
 use foldhash::fast::RandomState;
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Seconds. Recording rules ask for those of 1, 5 and 30.
+/// Seconds. Recording rules query the buckets of 1, 5 and 30.
 const BUCKETS: [f64; 25] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 const COMPONENT: &str = "apiserver";
 
-/// What tells one row from another.
+/// The labels of a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RequestLabels {
     pub verb: &'static str,
@@ -32,24 +32,25 @@ pub struct RequestLabels {
     pub version: String,
     pub resource: String,
     pub subresource: String,
-    /// `resource` of one object, `namespace` or `cluster` of many; nothing of a path that is no resource.
+    /// `resource` for one object, `namespace` or `cluster` for many; empty for a path that is no resource.
     pub scope: &'static str,
     pub dry_run: bool,
 }
 
-/// What tells one row from another without a word: the same labels may have several of these, as kinds are redefined.
+/// The key of a row without text. Several keys may have the same labels, since a kind that is redefined gets a new
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowKey {
     pub verb: &'static str,
     pub kind: KindId,
     pub version: usize,
-    /// Its place among the kind's subresources.
+    /// The index among the kind's subresources.
     pub subresource: Option<usize>,
     pub scope: &'static str,
     pub dry_run: bool,
 }
 
-/// How many keys are remembered; kinds that are redefined have new ones each time.
+/// How many keys are remembered; a kind that is redefined has new ones each time.
 const KEYS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Default)]
@@ -58,13 +59,13 @@ pub struct Requests {
     by_key: Arc<RwLock<HashMap<RowKey, Arc<Row>, RandomState>>>,
 }
 
-/// Requests that are counted together.
+/// Requests with the same labels.
 pub struct Row {
     pub labels: RequestLabels,
     took: Histogram,
-    /// Requests that last by their nature are not timed.
+    /// Long-running requests are not timed.
     timed: bool,
-    /// How many were answered with a code that most are answered with.
+    /// The number of answers with each of the most frequent codes.
     usual: [AtomicU64; USUAL.len()],
     by_code: Mutex<Vec<(u16, u64)>>,
 }
@@ -95,11 +96,11 @@ impl Row {
     }
 }
 
-/// How often requests of a row were answered with each code.
+/// The number of answers of a row, by code.
 type Codes = Vec<(u16, u64)>;
 
 impl Requests {
-    /// The row of a kind that is served; `labels` are asked for when it is new.
+    /// The row of a served kind; `labels` is called only for a new row.
     pub fn row(&self, key: RowKey, labels: impl FnOnce() -> RequestLabels) -> Arc<Row> {
         if let Some(row) = self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return row.clone();
@@ -128,7 +129,7 @@ impl Requests {
         rows.entry(labels.clone()).or_insert_with(|| Arc::new(row())).clone()
     }
 
-    /// Those of which there is something to tell.
+    /// The rows with anything to show.
     fn rows(&self) -> Vec<(Arc<Row>, Codes)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let told = rows.values().map(|row| (row.clone(), row.by_code()));
@@ -207,7 +208,7 @@ mod tests {
             dry_run: false,
         };
         requests.row(key(0), || labels.clone()).count(200, Duration::from_millis(300));
-        // The same kind, after it was redefined, and a request that was never answered.
+        // The same kind after it was redefined, and a request that was never answered.
         requests.row(key(1), || labels.clone()).count(200, Duration::from_secs(3));
         requests.row_of(&labels).count(429, Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });

@@ -1,4 +1,4 @@
-//! A fault in one call is that call's alone.
+//! A fault in one call ends only that call.
 
 use crate::people::{admin, ask, call, cluster, map, must, named};
 use futures_util::future::BoxFuture;
@@ -11,7 +11,7 @@ use holdfast_service::{Limits, Options, Reviewed, Tokens};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// Breaks at the sight of any token.
+/// Panics at any token.
 struct Broken;
 
 impl Tokens for Broken {

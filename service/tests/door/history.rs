@@ -1,4 +1,4 @@
-//! Who sees what of the past.
+//! Which users see what of the past.
 
 use crate::people::{admin, allow, ask, call, cluster, has, jane, map, must, named, until};
 use holdfast_core::Refusal;
@@ -15,7 +15,7 @@ async fn make_namespace(service: &Arc<Service>) {
     must(service, Verb::Create, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
 }
 
-/// Every way to read a map of the past.
+/// Reads a ConfigMap of the past in every way.
 async fn ways(service: &Arc<Service>, user: &User, version: u64) -> Vec<Result<Reply, Refusal>> {
     let version = version.to_string();
     let mut calls = Vec::new();
@@ -60,11 +60,11 @@ async fn a_namespace_made_anew_has_no_past() {
     for reply in ways(&service, &jane(), before).await {
         assert!(matches!(&reply, Err(Refusal::Expired(Expired::BeforeNamespace { .. }))), "{reply:?}");
     }
-    // The past of the namespace that there is now is its owner's.
+    // The owner may see the past of the current namespace.
     for reply in ways(&service, &jane(), now).await {
         reply.expect("her own");
     }
-    // Who may read the same in all namespaces sees all that was.
+    // A user that may read the same in all namespaces sees the whole past.
     let auditor = User::new("auditor", &["system:authenticated"]);
     allow(&service, &auditor, "", rule).await;
     for user in [admin(), auditor] {

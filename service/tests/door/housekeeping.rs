@@ -1,4 +1,4 @@
-//! What the server does by itself, under names that the roles know.
+//! What the server does by itself, under user names that RBAC knows.
 
 use crate::people::{ask, cluster, has, map, must, until};
 use holdfast_core::Refusal;
@@ -37,19 +37,19 @@ async fn a_namespace_is_emptied_and_goes() {
     until(&service, "going", |service| !has(service, "namespaces", "n1")).await;
     assert!(has(&service, "configmaps", "default/elsewhere"));
 
-    // The deletions were made in the controller's name.
+    // The deletions were made with the controller's user name.
     let log = service.engine().log();
     let last = log.read(log.last().unwrap()).unwrap().unwrap();
     assert_eq!((last.resource.as_str(), last.key.as_str(), last.is_delete()), ("namespaces", "n1", true));
     assert_eq!(last.actor.user, "system:serviceaccount:kube-system:namespace-controller");
 
-    // The loop holds nobody alive.
+    // The loop does not keep the service alive.
     service.engine().close();
     let weak = Arc::downgrade(&service);
     drop(service);
     house.abort();
     let _ = house.await;
-    // A request of its own that was under way ends a little later.
+    // A request of the loop that was under way ends a little later.
     for _ in 0..4000 {
         if weak.strong_count() == 0 {
             return;
@@ -77,7 +77,7 @@ async fn roles_judge_what_the_server_does() {
     };
     until(&service, "gathering", |service| has_rules(service, "pods")).await;
 
-    // Without its role the controller may do nothing, whoever runs it.
+    // Without its role binding the controller may do nothing.
     let binding = "system:controller:namespace-controller";
     let bindings = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}");
     must(&service, Verb::Delete, &bindings, Value::Null).await;

@@ -1,4 +1,4 @@
-//! The door over a log in memory: what every call goes through, whoever makes it.
+//! The service over a log in memory: the layers that every call passes.
 
 mod faults;
 mod history;

@@ -1,4 +1,4 @@
-//! A cluster in this process, and the people who ask it for something.
+//! A cluster in this process, and users that make requests.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
@@ -47,7 +47,7 @@ pub fn jane() -> User {
     User::new("jane", &["system:authenticated"])
 }
 
-/// A request on a path of the API, as `verb path`.
+/// A request with this verb on a path of the API.
 pub fn named(verb: Verb, path: &str, body: &Value) -> Named {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, version, rest) = match parts.as_slice() {
@@ -85,7 +85,7 @@ pub async fn ask(service: &Arc<Service>, user: &User, verb: Verb, path: &str, bo
     service.call(call(user, named(verb, path, &body))).await.reply
 }
 
-/// Does something that must succeed.
+/// Makes a request that must succeed.
 pub async fn must(service: &Arc<Service>, verb: Verb, path: &str, body: Value) -> Reply {
     let told = format!("{} {path}", verb.as_str());
     ask(service, &admin(), verb, path, body).await.unwrap_or_else(|refusal| panic!("{told}: {refusal:?}"))
@@ -123,7 +123,7 @@ pub async fn until(service: &Arc<Service>, what: &str, holds: impl Fn(&Service) 
     panic!("{what} does not happen");
 }
 
-/// Whether there is such an object now.
+/// Whether the object exists now.
 pub fn has(service: &Service, resource: &str, key: &str) -> bool {
     let state = service.engine().snapshot();
     let (kind, _) = state.registry.iter().find(|(_, kind)| kind.resource == resource).unwrap();

@@ -1,4 +1,4 @@
-//! Whose turn it is at a door where requests wait.
+//! The order of requests that wait for a seat.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LONG: Duration = Duration::from_secs(600);
 
-/// A cluster in which ordinary users have one seat together.
+/// A cluster in which ordinary users share one seat.
 async fn one_seat(wait_max: Duration) -> Arc<Service> {
     let limits = Limits { reading_max: 1, mutating_max: 1 };
     let service = cluster(Options { limits, fairness: Some(wait_max), ..Options::default() }).await;
@@ -35,7 +35,7 @@ async fn get(service: &Arc<Service>, user: &User) -> Answer {
     service.call(call(user, named(Verb::Get, &format!("{MAPS}/a"), &Value::Null))).await
 }
 
-/// What is told of the level of ordinary users, by place.
+/// The columns of the ordinary users' level in the dump, in order.
 fn level(service: &Service) -> Vec<String> {
     let text = service.fairness().expect("it is fair").dump(Dump::PriorityLevels);
     let line = text.lines().find(|line| line.starts_with("global-default,")).expect("the level");
@@ -58,7 +58,7 @@ async fn who_finds_no_seat_waits_for_one() {
         async move { get(&service, &joe()).await.reply.map(drop) }
     });
     settle(&service, "1", "1").await;
-    // Who is exempt waits for nobody, and neither does the server itself.
+    // Exempt users do not wait, and neither does the server itself.
     must(&service, Verb::Get, &format!("{MAPS}/a"), Value::Null).await;
     drop(held);
     waiting.await.unwrap().expect("the seat is joe's");
@@ -122,7 +122,7 @@ async fn a_turn_that_comes_to_one_who_has_gone_goes_to_the_next() {
             })
             .collect();
         settle(&service, "2", "1").await;
-        // The first is told that it may begin, and is gone before it does.
+        // The first request is woken, and is cancelled before it runs.
         drop(held);
         waiting[0].abort();
         assert!(waiting.into_iter().next_back().unwrap().await.unwrap().is_ok());
@@ -148,7 +148,7 @@ async fn a_write_that_many_hear_of_keeps_seats_for_a_while() {
     };
     assert_eq!(seats(), 0);
     ask(&service, &jane(), Verb::Create, MAPS, map("a")).await.expect("it is written");
-    // Whoever gives them back has not had a turn on this thread yet.
+    // The task that gives the seats back has not run on this thread yet.
     assert_eq!(seats(), 3);
     while seats() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -156,7 +156,7 @@ async fn a_write_that_many_hear_of_keeps_seats_for_a_while() {
     service.engine().close();
 }
 
-/// Prints what flow control costs a request. `--nocapture` shows it.
+/// Prints what flow control costs a request; `--nocapture` shows it.
 #[tokio::test]
 async fn the_cost_of_flow_control() {
     const ROUNDS: usize = 5;

@@ -1,4 +1,4 @@
-//! What is counted of connections, and the line for handshakes: addresses take turns, and each has its own line.
+//! The counts of connections, and the lines for handshakes: each address has a line, and addresses take turns.
 
 use super::GiveWay;
 use crate::bounds::Bounds;
@@ -9,43 +9,43 @@ use std::task::Waker;
 
 #[derive(Default)]
 pub struct Count {
-    /// Of users and of nobody.
+    /// All connections.
     pub connections: usize,
-    /// Those of users.
+    /// The connections of users.
     pub known: usize,
     users: HashMap<Arc<str>, Connections>,
-    /// The users by how many connections they have, without those who give way to nobody.
+    /// The users by their number of connections, without privileged ones, which never give way.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
     addresses: HashMap<IpAddr, Address>,
-    /// The addresses by how many connections of nobody they have.
+    /// The addresses by their number of anonymous connections.
     sizes: BTreeSet<(usize, IpAddr)>,
-    /// The number of the next connection, or of the next entry into the rotation.
+    /// The number of the next connection, or of the next entry in the rotation.
     next: u64,
     pub shaking: usize,
     pub waiting: usize,
-    /// Addresses of which somebody waits for a turn, the one that has waited longest first.
+    /// Addresses with connections that wait for a turn, the longest waiting first.
     rotation: BTreeMap<u64, IpAddr>,
     pub gave_way: u64,
     pub refused_user: u64,
     pub refused_all: u64,
 }
 
-/// The connections of one user by their numbers, with what ends each.
+/// The connections of one user by number, with what ends each.
 #[derive(Default)]
 struct Connections {
     all: BTreeMap<u64, Option<GiveWay>>,
     is_privileged: bool,
 }
 
-/// The connections of nobody from one address.
+/// The anonymous connections from one address.
 #[derive(Default)]
 struct Address {
-    /// By their numbers, so that the oldest comes first.
+    /// By number, so that the oldest comes first.
     strangers: BTreeMap<u64, Stranger>,
     shaking: usize,
-    /// Who waits for a turn.
+    /// The connections that wait for a turn.
     line: BTreeSet<u64>,
-    /// Its entry in the rotation.
+    /// The address's entry in the rotation.
     entered: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ struct Stranger {
 
 #[derive(Default)]
 enum Stage {
-    /// Nothing has come of it, or its handshake is over.
+    /// It has sent nothing yet, or its handshake is over.
     #[default]
     Silent,
     Waiting(Waker),
@@ -73,12 +73,12 @@ impl Count {
         self.users.get(user).map_or(0, |connections| connections.all.len())
     }
 
-    /// The user with the most connections, and how many.
+    /// The user with the most connections, and their number.
     pub fn largest_user(&self) -> Option<(usize, Arc<str>)> {
         self.users_by_size.last().cloned()
     }
 
-    /// Takes the place of a user's newest connection; gives what ends it.
+    /// Removes a user's newest connection. Returns what ends it.
     pub fn take_newest(&mut self, user: &Arc<str>) -> Option<GiveWay> {
         let newest = *self.users.get(user)?.all.last_key_value()?.0;
         let give_way = self.remove_known(user, newest)?;
@@ -86,7 +86,7 @@ impl Count {
         give_way
     }
 
-    /// The address with the most connections of nobody.
+    /// The address with the most anonymous connections.
     pub fn largest(&self) -> Option<IpAddr> {
         self.sizes.last().map(|(_, address)| *address)
     }
@@ -98,7 +98,7 @@ impl Count {
         number
     }
 
-    /// Takes the place of the oldest connection of nobody; gives what ends it.
+    /// Removes the address's oldest anonymous connection. Returns what ends it.
     pub fn take_oldest(&mut self, address: IpAddr) -> Option<GiveWay> {
         let oldest = *self.addresses.get(&address)?.strangers.first_key_value()?.0;
         let stranger = self.remove(address, oldest)?;
@@ -107,7 +107,7 @@ impl Count {
         stranger.give_way
     }
 
-    /// Gives it back where the connection has lost its place already.
+    /// Returns `give_way` if the connection has already lost its place.
     pub fn gives_way_by(
         &mut self,
         address: IpAddr,
@@ -129,7 +129,7 @@ impl Count {
         }
     }
 
-    /// Counts a connection of nobody as this user's; gives the user's name as it is kept.
+    /// Counts an anonymous connection as this user's. Returns the stored name of the user.
     pub fn identify(&mut self, address: IpAddr, number: u64, user: &str, is_privileged: bool) -> Option<Arc<str>> {
         let stranger = self.remove(address, number)?;
         self.known += 1;
@@ -152,7 +152,7 @@ impl Count {
         }
     }
 
-    /// Nothing where it has lost its place already.
+    /// `None` if the connection has already lost its place.
     fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
         self.users.get(user)?.all.get(&number)?;
         let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;
@@ -201,7 +201,7 @@ impl Count {
         }
     }
 
-    /// Gives turns to those who wait while there are any; gives whom to wake.
+    /// Gives free turns to waiting connections. Returns whom to wake.
     pub fn grant(&mut self, bounds: &Bounds) -> Vec<Waker> {
         let of_one_max = bounds.handshakes_max.div_ceil(2);
         let mut woken = Vec::new();
@@ -211,7 +211,7 @@ impl Count {
             let Some(of) = self.addresses.get_mut(&address) else { continue };
             of.entered = None;
             if of.shaking >= of_one_max {
-                // It comes in again when one of its handshakes is over.
+                // It is entered again when one of its handshakes is over.
                 continue;
             }
             let stranger = of.line.pop_first().and_then(|number| of.strangers.get_mut(&number));
@@ -231,7 +231,7 @@ impl Count {
         self.next
     }
 
-    /// Has an address take turns with the others as long as somebody waits there.
+    /// Puts an address into the rotation while connections of it wait.
     fn enter(&mut self, address: IpAddr) {
         let number = self.number();
         if let Some(of) = self.addresses.get_mut(&address)

@@ -1,19 +1,19 @@
 //! Client certificates of X.509 version 1, which `openssl x509 -req` makes.
 //!
-//! They have no extensions, so that nothing says what they are for. Go takes them from clients; the TLS library, which
-//! reads version 3 alone, cannot judge them. Only the certificate at the end of a chain may be one: whoever signs others
-//! must say that it may, unless the operator named it as an authority.
+//! They have no extensions, so nothing in them says what they are for. Go accepts them from clients; the TLS library
+//! parses only version 3 and cannot verify them. Only the last certificate of a chain may have version 1: an issuer
+//! must say that it is one, unless the operator configured it as an authority.
 
 use crate::signatures::Signatures;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate, X509Error, X509Version};
 
-/// So many of the certificates that a client sends beside its own are looked at.
+/// The most certificates that are considered of those that a client sends beside its own.
 const INTERMEDIATES_MAX: usize = 8;
-/// So many signatures are checked before a client is given up.
+/// The most signatures that are checked for one client.
 const SIGNATURES_MAX: usize = 32;
 
-/// Says why not, if no authority vouches for the certificate, itself or through others.
+/// Returns why not, if no chain leads from the certificate to an authority.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     authorities: &[CertificateDer<'_>],
@@ -51,13 +51,13 @@ fn is_valid(certificate: &X509Certificate, now: UnixTime) -> bool {
     validity.not_before.timestamp() <= now && now <= validity.not_after.timestamp()
 }
 
-/// A certificate that may sign those of clients.
+/// A certificate that may sign client certificates.
 struct Signer<'a> {
     der: &'a CertificateDer<'a>,
     parsed: X509Certificate<'a>,
-    /// The operator named it.
+    /// The operator configured it as an authority.
     trusted: bool,
-    /// How many others may stand between it and a client.
+    /// How many intermediates may be between it and a client's certificate.
     others_max: usize,
 }
 
@@ -69,9 +69,9 @@ impl<'a> Signer<'a> {
     }
 }
 
-/// Nothing where a certificate may not sign those of clients.
+/// `None` if the certificate may not sign client certificates.
 fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usize>, X509Error> {
-    // An extension that is not heeded here might say that it does not sign this one: names, above all.
+    // A critical extension that is unknown here might restrict what it signs; name constraints do.
     let is_heeded = |extension: &ParsedExtension| {
         use ParsedExtension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, NameConstraints};
         match extension {
@@ -93,7 +93,7 @@ fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usi
             let most = constraints.value.path_len_constraint;
             Some(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
         }
-        // Older versions cannot say it, so that the operator's word counts.
+        // Certificates before version 3 cannot say it: the operator's configuration decides.
         None if trusted && certificate.version() != X509Version::V3 => Some(usize::MAX),
         _ => None,
     })
@@ -107,7 +107,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether a chain leads from the certificate to an authority; `passed` are the signers between the client's and it.
+    /// Whether a chain leads from the certificate to an authority; `passed` are the signers between the client's
+    /// certificate and this one.
     fn is_vouched_for(&mut self, der: &CertificateDer, certificate: &X509Certificate, passed: &mut Vec<usize>) -> bool {
         for (index, signer) in self.signers.iter().enumerate() {
             if passed.contains(&index) || passed.len() > signer.others_max || !self.signed(der, certificate, signer) {

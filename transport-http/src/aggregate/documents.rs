@@ -1,6 +1,6 @@
-//! Descriptions of the API, with what other servers serve merged in.
+//! Descriptions of the API with the other servers' parts merged in.
 //!
-//! A merged document is kept with the one it was made from, and made again when that or the table has changed.
+//! A merged document is kept with this server's own one, and made again when that or the table has changed.
 
 use super::{Table, whole};
 use crate::paths;
@@ -19,14 +19,14 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use std::sync::{Arc, PoisonError};
 
-/// A document, with what it was made from.
+/// A merged document, and what it was made from.
 pub(super) struct Merged {
     own: Bytes,
     generation: u64,
     document: Bytes,
 }
 
-/// What is asked for, of the documents that show other servers' parts.
+/// The requested document, if other servers may have a part in it.
 enum Asked<'a> {
     Groups(Option<Aggregated>),
     Group(&'a str),
@@ -34,7 +34,7 @@ enum Asked<'a> {
     OpenApiV3Index,
 }
 
-/// Answers a path whose document other servers have a part in; `None` when it is this server's alone.
+/// Answers a path whose document other servers have a part in; `None` when the document is only this server's.
 pub async fn answer(
     transport: &Arc<Transport>,
     user: &Arc<User>,

@@ -1,6 +1,6 @@
-//! Follows APIServices and what they lead to, asks their servers how they are, and keeps the conditions.
+//! Follows APIServices and the Services behind them, checks their servers, and keeps the conditions.
 //!
-//! Everything is asked again now and then, one that failed sooner, and at once when its Service, the Service's
+//! Every server is checked periodically, sooner if the last check failed, and at once when its Service, the Service's
 //! endpoints or the APIService itself change.
 
 use super::proxy::identify;
@@ -31,23 +31,23 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often a server that is well is asked.
+/// How often an available server is checked.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How soon one that failed is asked again, at first; then twice as long, and so on up to the period.
+/// How soon a server is checked again after a first failure; the wait doubles with each failure, up to the period.
 const RETRY_MIN: Duration = Duration::from_millis(250);
-/// How long a server may take to say what it serves.
+/// How long a server may take to answer a check.
 const ASK_MAX: Duration = Duration::from_secs(5);
-/// How many times a server is asked at once: its endpoints may differ.
+/// How many requests a check makes at once, because the server's endpoints may differ.
 const ATTEMPTS: usize = 5;
-/// In whose name servers are asked.
+/// The user that the checks act as.
 const USER: &str = "system:kube-aggregator";
 
-/// When to look at which APIService.
+/// When to check which APIService.
 #[derive(Default)]
 struct Agenda {
     due: BTreeMap<String, Instant>,
     failures: BTreeMap<String, u32>,
-    /// Being looked at, and whether something has changed since.
+    /// APIServices being checked; true if something has changed since the check began.
     busy: BTreeMap<String, bool>,
 }
 
@@ -74,7 +74,7 @@ impl Agenda {
         due
     }
 
-    /// One has been looked at.
+    /// A check has ended.
     fn done(&mut self, name: &str, outcome: Outcome) {
         let again = self.busy.remove(name).unwrap_or(false);
         let wait = match outcome {
@@ -99,14 +99,14 @@ impl Agenda {
 }
 
 enum Outcome {
-    /// There is nothing to look at again.
+    /// Nothing to check again.
     Settled,
     Well,
     Ill,
 }
 
 impl Aggregator {
-    /// Reads what there is, so that the first request finds it.
+    /// Reads the APIServices before the first request, so that requests find them.
     pub fn prime(&self, engine: &Engine) {
         let state = engine.snapshot();
         {
@@ -128,7 +128,7 @@ impl Aggregator {
         }
     }
 
-    /// Runs as long as the engine does. What was there at `start` has been [read](Self::prime).
+    /// Runs as long as the engine does. The state at `start` has been [read](Self::prime).
     pub async fn keep(self: Arc<Self>, service: Arc<Service>, start: WatchStart) {
         let mut start = start;
         loop {
@@ -196,12 +196,12 @@ impl Aggregator {
         }
     }
 
-    /// Takes note of an APIService's newest state; whether it is to be looked at.
+    /// Notes an APIService's newest state. Returns whether it is to be checked.
     fn note(&self, name: &str, entry: Option<&Entry>) -> bool {
         let Some(served) = GroupVersion::of_name(name) else { return false };
         let table = self.table.load_full();
         let before = table.servers.get(&served);
-        // Those that this server keeps for itself are what they are.
+        // APIServices that this server keeps for itself need no check.
         let kept = entry.is_some_and(|entry| entry.index.label(LABEL).is_some());
         let service = entry.and_then(|entry| {
             let remote = memchr::memmem::find(&entry.json(), b"\"service\":").is_some();
@@ -238,7 +238,7 @@ impl Aggregator {
         moved || !same_priorities || backend.is_none()
     }
 
-    /// Changes the table, if `edit` says that it did.
+    /// Changes the table, if `edit` returns that it did.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = Table::clone(&self.table.load());
@@ -248,7 +248,7 @@ impl Aggregator {
         }
     }
 
-    /// Looks at one APIService, and writes down what is found.
+    /// Checks one APIService, and writes the result into its condition.
     async fn check(self: &Arc<Self>, service: &Arc<Service>, name: &str) -> Outcome {
         let (door, engine) = (service, service.engine());
         let Some(service) = read(&engine.snapshot(), name) else { return Outcome::Settled };
@@ -280,8 +280,8 @@ impl Aggregator {
         }
     }
 
-    /// Learns what the server behind an APIService serves, before anybody is told that it is there; whether it has
-    /// said so just now.
+    /// Reads what the server behind an APIService serves, before the APIService becomes available. Returns whether the
+    /// server has just answered.
     async fn refresh(&self, service: &ApiService, answers: bool) -> bool {
         let Some(server) = self.table.load().servers.get(&service.served).cloned() else { return false };
         let stale = || Told { fresh: false, ..server.told.clone() };
@@ -291,7 +291,7 @@ impl Aggregator {
         };
         let fresh = told.fresh;
         self.change(|table| match table.servers.get_mut(&service.served) {
-            // Unless it has moved meanwhile.
+            // Unless the backend has changed meanwhile.
             Some(now) if now.backend == server.backend && now.told != told => {
                 Arc::make_mut(now).told = told;
                 true
@@ -301,7 +301,7 @@ impl Aggregator {
         fresh
     }
 
-    /// Asks the server for the resources of this version, whoever vouches for it.
+    /// Asks the server for the resources of this version, without verifying its certificate.
     async fn ask(&self, service: &ApiService) -> Condition {
         let Some(Backend { namespace, name, port, .. }) = &service.backend else { return Condition::local() };
         let trust = TlsTrust { authorities: Vec::new(), insecure: true, identified: true };
@@ -329,7 +329,7 @@ impl Aggregator {
         Condition::unanswered(last)
     }
 
-    /// Has the server tell what it serves.
+    /// Reads what the server serves.
     async fn listen(&self, server: &Server) -> Told {
         let stale = || Told { fresh: false, ..server.told.clone() };
         let Some(resources) = self.resources(server).await else { return stale() };
@@ -378,7 +378,7 @@ impl Aggregator {
         Some(Arc::new(Document { tag, part: merged::openapi_v2_part(&whole?, &server.service.served) }))
     }
 
-    /// A document of the server's, if it answers well.
+    /// A document of the server, if the server answers with success.
     async fn fetch(&self, server: &Server, path: &str, headers: HeaderMap) -> Option<Response<Bytes>> {
         let answer = self.outbound.get(&server.endpoint(path), headers, ASK_MAX).await;
         answer.ok().filter(|response| response.status().is_success())
@@ -399,7 +399,7 @@ fn read(state: &State, name: &str) -> Option<ApiService> {
     ApiService::read(&state.get(kind, name)?.document())
 }
 
-/// The key of an event's object, and its state unless it is gone.
+/// The key of an event's object, and its state unless it was deleted.
 fn newest(delivery: &Delivery) -> (String, Option<Arc<Entry>>) {
     let change = &delivery.event.change;
     (change.key.to_string(), (!change.deleted).then(|| change.entry.clone()))

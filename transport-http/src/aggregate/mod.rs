@@ -1,7 +1,7 @@
-//! Parts of the API that other servers answer for: their APIServices followed, their health checked, requests sent
-//! on, and what they serve told as if it were served here.
+//! API aggregation: parts of the API that other servers serve. Their APIServices are followed, their availability is
+//! checked, requests are forwarded to them, and discovery shows their resources beside this server's own.
 //!
-//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` sends requests on, `documents` merges descriptions.
+//! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges descriptions.
 
 mod documents;
 mod keeper;
@@ -26,13 +26,13 @@ use std::sync::{Arc, Mutex, RwLock};
 #[derive(Clone)]
 pub struct Settings {
     pub routing: Routing,
-    /// Redirects of other servers are not passed on.
+    /// Whether redirects of other servers are refused instead of passed on.
     pub reject_redirects: bool,
-    /// How this server proves to them that it may speak for others.
+    /// The client certificate by which this server proves that it may act for users.
     pub identity: Option<Arc<Identity>>,
     /// Servers in this process.
     pub inside: Insiders,
-    /// By way of which proxies.
+    /// The proxies for outgoing connections.
     pub egress: Egress,
 }
 
@@ -48,18 +48,18 @@ pub struct Aggregator {
     slices: Arc<RwLock<Slices>>,
     settings: Settings,
     table: ArcSwap<Table>,
-    /// Held while the table is changed.
+    /// Held while the table changes.
     changing: Mutex<()>,
     merged: Mutex<HashMap<String, documents::Merged>>,
 }
 
-/// What is known of other servers' parts of the API. Replaced as a whole when something changes.
+/// What is known of the other servers' parts of the API. Replaced as a whole when something changes.
 #[derive(Clone, Default)]
 struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
-    /// Of group versions whose APIServices say otherwise than is usual.
+    /// The priorities of group versions whose APIServices do not have the usual ones.
     priorities: BTreeMap<GroupVersion, (i64, i64)>,
-    /// Goes up with every change that descriptions show.
+    /// Increases with every change that shows in descriptions.
     generation: u64,
 }
 
@@ -71,17 +71,17 @@ pub(crate) struct Server {
     told: Told,
 }
 
-/// What a server last told about its resources.
+/// What a server last said about its resources.
 #[derive(Clone, Default, PartialEq)]
 struct Told {
     resources: Vec<ResourceDiscovery>,
     fresh: bool,
     openapi_v2: Option<Arc<Document>>,
-    /// The hash that stands for its description of version 3.
+    /// The hash of its OpenAPI v3 description.
     openapi_v3: Option<String>,
 }
 
-/// The part of a document that matters, with the tag that the document came under.
+/// The relevant part of a document, and the document's ETag.
 #[derive(PartialEq)]
 struct Document {
     tag: String,
@@ -103,19 +103,19 @@ impl Aggregator {
         }
     }
 
-    /// That of a fork, which reaches other servers in the same way, and begins with what they have told.
+    /// The aggregator of a fork: it reaches other servers in the same way, and starts with what is known of them.
     pub fn beside(&self, engine: Arc<Engine>) -> Aggregator {
         let aggregator = Aggregator::new(engine, self.settings.clone());
         aggregator.table.store(self.table.load_full());
         aggregator
     }
 
-    /// The client for calls of all sorts: webhooks use it, too.
+    /// The client for all outgoing calls; webhooks use it, too.
     pub fn outbound(&self) -> &Arc<Outbound> {
         &self.outbound
     }
 
-    /// The other server that a request is for.
+    /// The other server that serves this route.
     pub(crate) fn server(&self, route: &Route) -> Option<Arc<Server>> {
         let table = self.table.load();
         if table.servers.is_empty() {
@@ -149,7 +149,7 @@ impl Server {
     }
 }
 
-/// The body of an answer that is made here, whole.
+/// The whole body of a response made by this server.
 async fn whole(response: crate::respond::Response) -> Option<Bytes> {
     use http_body_util::BodyExt;
     response.into_body().collect().await.ok().map(|body| body.to_bytes())

@@ -1,4 +1,4 @@
-//! Sends a request on to the server that answers for it, in the name of whoever made it.
+//! Forwards a request to the server that serves it, in the name of the request's user.
 
 use super::Server;
 use crate::audit::FORWARDED_FOR;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warp::Reply as _;
 
-/// How long a server may take to begin its answer, where it is not meant to take its time.
+/// How long a server may take to begin its response, unless the request is a long-running one.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 const REMOTE_USER: HeaderName = HeaderName::from_static("x-remote-user");
@@ -31,7 +31,7 @@ const REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const REMOTE_GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const REMOTE_EXTRA: &str = "x-remote-extra-";
 
-/// Headers that speak of one connection, and stay on it.
+/// Headers about one connection, which are not forwarded.
 const OF_CONNECTION: &[&str] = &[
     "connection",
     "proxy-connection",
@@ -44,7 +44,7 @@ const OF_CONNECTION: &[&str] = &[
     "upgrade",
 ];
 
-/// Sends a request on that the door has granted to this user, under the name that it goes by here.
+/// Forwards an authorized request of this user, under the request id that it has here.
 pub async fn forward<B, D, E>(
     transport: &Arc<Transport>,
     server: &Server,
@@ -132,14 +132,14 @@ where
     }
 }
 
-/// Whether the answer may take as long as it likes.
+/// Whether the response may take any time.
 fn is_patient(route: &Route) -> bool {
     let Route::Resource { verb, path } = route else { return false };
     *verb == Some(Verb::Watch)
         || matches!(path.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy")
 }
 
-/// A server's answer, piece by piece as it comes; one that may go on for ever ends when the server stops.
+/// A server's response, piece by piece as it arrives; one that may go on for ever ends when this server stops.
 pub fn passed_on(
     response: http::Response<Incoming>,
     reject_redirects: bool,
@@ -172,8 +172,8 @@ pub fn passed_on(
     answer
 }
 
-/// Says on whose behalf a request is made, and nothing that somebody else said about it. What cannot be said in a
-/// header must not go unsaid: then its name comes back.
+/// Sets the headers that name the user, and removes the client's own ones. A value that does not fit into a header must
+/// not be left out: then the error has its name.
 pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()
@@ -207,13 +207,13 @@ pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     Ok(())
 }
 
-/// What may not stand in the name of a header, and the percent sign, as percent signs and digits.
+/// A header name in which illegal characters and the percent sign are percent-encoded.
 fn escaped(key: &str) -> String {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
     key.bytes().map(|byte| if legal(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// The protocol that a client wants to go on in.
+/// The protocol to which the client wants to upgrade.
 fn asked_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let tokens = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let asked = tokens.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
@@ -226,7 +226,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
     request
 }
 
-/// Both connections become one, if the server has agreed.
+/// Connects both connections, if the server has agreed to the upgrade.
 fn upgraded(
     transport: &Arc<Transport>,
     mut response: http::Response<Incoming>,
@@ -261,7 +261,7 @@ fn upgraded(
     answer
 }
 
-/// Takes away what speaks of one connection.
+/// Removes headers about one connection.
 pub fn strip(headers: &mut HeaderMap, upgrading: bool) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
@@ -276,7 +276,7 @@ pub fn strip(headers: &mut HeaderMap, upgrading: bool) {
     OF_CONNECTION.iter().for_each(|name| drop(headers.remove(*name)));
 }
 
-/// Says where a request comes from.
+/// Adds the client's address to the forwarded headers.
 pub fn say_client(headers: &mut HeaderMap, client: Option<SocketAddr>) {
     if let Some(client) = client {
         add_forwarded_for(headers, &client.ip().to_string());

@@ -1,4 +1,4 @@
-//! Names and passwords, which Kubernetes took until 1.18.
+//! User names and passwords, as Kubernetes accepted them until 1.18.
 
 use super::users;
 use crate::secrets::same;
@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// By the names of their users.
+/// Passwords and users by user name.
 #[derive(Default)]
 pub struct Passwords(HashMap<String, (String, Arc<User>)>);
 

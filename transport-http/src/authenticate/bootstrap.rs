@@ -1,4 +1,4 @@
-//! Bootstrap tokens: a Secret of the cluster says that whoever knows it may join.
+//! Bootstrap tokens: a Secret of the cluster says that the holder of its token may join.
 
 use crate::secrets;
 use holdfast_core::authz::User;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
-/// How long the names of extra groups may be, without what all begin with.
+/// The longest name of an extra group, without the common prefix.
 const EXTRA_MAX: usize = 256;
 
-/// The user of a token `abcdef.0123456789abcdef` whose Secret says so.
+/// The user of a token `abcdef.0123456789abcdef`, if a Secret allows it.
 pub fn user(state: &State, token: &str) -> Option<Arc<User>> {
     let (id, secret) = parts(token)?;
     let (kind, _) = state.registry.known(known::SECRET)?;
@@ -54,7 +54,7 @@ fn decoded(value: &Value) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
 }
 
-/// What is no time has passed.
+/// An expiration that is no valid time counts as passed.
 fn has_expired(expiration: Option<&str>) -> bool {
     expiration.is_some_and(|text| match text.parse::<jiff::Timestamp>() {
         Ok(end) => end <= jiff::Timestamp::now(),
@@ -62,7 +62,7 @@ fn has_expired(expiration: Option<&str>) -> bool {
     })
 }
 
-/// The groups that a token's holders are in besides; nothing where one may not be named so.
+/// The extra groups of a token's holders; `None` if a name is not allowed.
 fn extra_groups(text: &str) -> Option<Vec<String>> {
     let good = |group: &str| {
         let Some(rest) = group.strip_prefix("system:bootstrappers:") else { return false };

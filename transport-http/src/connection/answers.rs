@@ -1,4 +1,4 @@
-//! How requests are answered: here at once, or by tasks; and how bodies go out as the client reads them.
+//! Answering requests: in the connection's task or by other tasks; and sending bodies as fast as the client reads them.
 
 use super::making::{self, Content, Letter, Made, Next, Pen, Task, Then, guarded};
 use super::upload::Upload;
@@ -19,25 +19,27 @@ use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::time::Instant;
 use tower::Service;
 
-/// One request and its answer.
+/// One request and its response.
 pub struct Entry<B> {
     pub stream: StreamId,
     is_head: bool,
     upload: Option<Upload>,
     pub work: Work<B>,
-    /// Since when something waits for the client to read it.
+    /// Since when data of the response waits for the client to read.
     pub unread: Option<Instant>,
 }
 
-/// Who is at work on an answer. Dropping it ends the work.
+/// What makes the response at present. Dropping it ends the work.
 pub enum Work<B> {
-    /// Nobody.
+    /// Nothing yet.
     None,
     /// A task.
     Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
-    /// Nobody, until the client has read what there is: then the body is asked for more, here or by a task.
+    /// Nothing until the client has read the data so far: then the body is asked for more, in this task if `here`, else
+    /// by another.
     Body { body: B, here: bool },
-    /// Nobody any more. The body is kept until the client has read the rest of it, for it may hold room for that.
+    /// The response is made. The body is kept until the client has read the rest, because it may hold memory that
+    /// counts as used until then.
     Done(Option<B>),
 }
 
@@ -52,7 +54,7 @@ impl<B> Entry<B> {
     }
 }
 
-/// The entry of a stream, if it is still there.
+/// The entry of a stream, if it still exists.
 pub fn entry_of<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) -> Option<&mut Entry<B>> {
     entries.get_mut(stream.slot())?.as_mut().filter(|entry| entry.stream == stream)
 }
@@ -65,7 +67,7 @@ pub fn remove<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) {
     }
 }
 
-/// What the stream wakes its connection with. Streams that have a slot one after the other share it.
+/// The waker for a stream. Streams that use the same slot one after another share it.
 fn waker(wakers: &mut Vec<Waker>, wakes: &Arc<Wakes>, stream: StreamId) -> Waker {
     while wakers.len() <= stream.slot() {
         wakers.push(wakes.waker(Cause::Stream(wakers.len())));
@@ -79,7 +81,7 @@ where
     S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
     B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
-    /// Has answered what was read.
+    /// Answers the requests that were read.
     pub(super) fn serve(&mut self) {
         if self.arrivals.is_empty() {
             return;
@@ -91,7 +93,7 @@ where
     }
 
     fn ask(&mut self, stream: StreamId, head: Request<()>) {
-        // One that was taken back meanwhile is not looked at.
+        // The client has cancelled the request meanwhile.
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         let body = entry.upload.as_ref().map_or_else(Received::nothing, |upload| Received::Http2(upload.reader()));
         let is_quick = (self.is_quick)(&head);
@@ -124,13 +126,13 @@ where
         }
     }
 
-    /// Something of ours went wrong with a stream.
+    /// Resets a stream after an error of the server.
     fn abandon(&mut self, stream: StreamId) {
         self.http.reset(stream, Reason::INTERNAL_ERROR);
         remove(&mut self.entries, stream);
     }
 
-    /// Sends the head of an answer, and what there is of its body, which is short.
+    /// Sends the head of a response, and what is ready of its short body.
     fn begin(&mut self, stream: StreamId, head: Parts, body: B) {
         if self.send_head(stream, head, &body) {
             self.set_work(stream, Work::Body { body, here: true });
@@ -138,7 +140,7 @@ where
         }
     }
 
-    /// Sends the head of an answer. False when nothing follows it, or nobody waits for it any more.
+    /// Sends the head of a response. False when no body follows, or the stream is gone.
     fn send_head(&mut self, stream: StreamId, mut head: Parts, body: &B) -> bool {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return false };
         let is_end = entry.is_head || body.is_end_stream();
@@ -166,7 +168,7 @@ where
         }
     }
 
-    /// Asks a body for more, unless what it had has yet to go.
+    /// Asks a body for more, unless earlier data still waits to be sent.
     fn go_on(&mut self, stream: StreamId) {
         let mut waker_of_stream = None;
         while let Some(entry) = entry_of(&mut self.entries, stream)
@@ -235,7 +237,7 @@ where
         all_gone
     }
 
-    /// Makes frames of what waits, and has bodies make more, while there is room for it to go out.
+    /// Makes frames of waiting data, and has bodies make more, while the output has room.
     pub(super) fn fill(&mut self) {
         loop {
             let has_filled = self.http.fill();
@@ -248,7 +250,7 @@ where
         }
     }
 
-    /// All has gone that an answer had.
+    /// All data of a response so far was sent.
     fn drained(&mut self, stream: StreamId) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         entry.unread = None;
@@ -258,7 +260,7 @@ where
         }
     }
 
-    /// Takes in what tasks have made.
+    /// Takes what tasks have made.
     pub(super) fn open_mail(&mut self) {
         for Letter { stream, content } in self.mailbox.open() {
             if entry_of(&mut self.entries, stream).is_none() {
@@ -296,7 +298,7 @@ where
         }
     }
 
-    /// Looks at a stream that was woken: its body has something, or the body of its request was read.
+    /// Looks at a stream that was woken: its response body has more, or its request body was read.
     pub(super) fn look_at(&mut self, slot: usize) {
         let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) else { return };
         let stream = entry.stream;

@@ -1,4 +1,4 @@
-//! The date of answers, written once a second.
+//! The `date` header, formatted once a second.
 
 use http::HeaderValue;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ thread_local! {
     };
 }
 
-/// The date of now, as HTTP writes it.
+/// The current date as HTTP formats it.
 pub fn now() -> HeaderValue {
     let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     NOW.with_borrow_mut(|(known, value)| {

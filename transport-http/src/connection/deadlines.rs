@@ -1,4 +1,4 @@
-//! What a connection may take how long. All of its deadlines share one timer.
+//! The deadlines of a connection, which share one timer.
 
 use crate::connection::wakes::{Cause, Wakes};
 use std::pin::Pin;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::time::{Instant, Sleep};
 
-/// What has a deadline.
+/// What must happen, or is done, by the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Deadline {
-    /// The client begins with HTTP/2, and takes our settings.
+    /// The client begins with HTTP/2, and acknowledges our settings.
     Opening,
-    /// A new period begins.
+    /// A new period for the protocol's counts begins.
     Period,
-    /// A silent client is asked whether it is there.
+    /// A silent client is pinged.
     Ping,
-    /// It says so.
+    /// The client answers the ping.
     Pong,
     /// A connection without requests is asked to end.
     Idle,
-    /// It does.
+    /// The client ends the connection.
     Farewell,
-    /// The client takes something of what is to go out.
+    /// The client accepts some of the output.
     Taken,
-    /// It takes all of what an answer had to send.
+    /// The client reads all waiting data of a response.
     Read,
 }
 
@@ -43,7 +43,7 @@ const ALL: [Deadline; 8] = [
 pub struct Deadlines {
     at: [Option<Instant>; ALL.len()],
     timer: Pin<Box<Sleep>>,
-    /// When the timer tells: no later than the first deadline. Deadlines that move on leave it where it is.
+    /// The time of the timer: no later than the first deadline. When a deadline moves to a later time the timer stays.
     set_to: Instant,
     waker: Waker,
 }
@@ -71,7 +71,7 @@ impl Deadlines {
         }
     }
 
-    /// The same, where there is none yet.
+    /// Sets the deadline unless it is already set.
     pub fn set_first(&mut self, deadline: Deadline, at: Instant) {
         if self.at(deadline).is_none() {
             self.set(deadline, at);
@@ -82,7 +82,7 @@ impl Deadlines {
         self.at[deadline as usize] = None;
     }
 
-    /// Takes those that have passed. The caller may set them anew, and calls [`Deadlines::rearm`] then.
+    /// Takes the passed deadlines. The caller may set them anew, and must then call [`Deadlines::rearm`].
     pub fn take_passed(&mut self, now: Instant) -> impl Iterator<Item = Deadline> + use<> {
         let passed = ALL.map(|deadline| {
             let has_passed = self.at(deadline).is_some_and(|at| at <= now);
@@ -107,7 +107,7 @@ impl Deadlines {
         self.look();
     }
 
-    /// Has the timer wake the connection when it is time.
+    /// Polls the timer, so that it wakes the connection when it fires.
     fn look(&mut self) {
         let mut context = Context::from_waker(&self.waker);
         let mut timer = std::pin::pin!(tokio::task::unconstrained(self.timer.as_mut()));

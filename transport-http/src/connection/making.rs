@@ -1,8 +1,8 @@
-//! Bodies of answers: where their next piece is made, and tasks that make some.
+//! Response bodies: where the next piece is made, and the tasks that make pieces.
 //!
-//! What is short is made where it is sent. What is long may take work, so a task makes a piece of it at a time, beside
-//! the connection. What has once waited is a stream of events, and moves in with its connection: when an event comes, all
-//! the watches of one connection have it at the same time, and what they write goes out together.
+//! A short body is made where it is sent. A long one may take work, so a task makes one batch of pieces at a time
+//! beside the connection. A body that has once waited is a watch, and is polled by its connection from then on: when an
+//! event comes, all watches of the connection have it at the same time, and their frames are written together.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// A task makes so much of a body, and a piece more, before it gives it to the connection.
+/// A task stops making a body after this many bytes, and sends them to the connection.
 const MADE_BYTES: usize = 64 << 10;
 
 /// Whether a body is made where it is sent.
@@ -28,7 +28,7 @@ pub fn is_short(head: &Parts, body: &impl Body) -> bool {
     body.size_hint().exact().or_else(said).is_some_and(|bytes| bytes <= MADE_BYTES as u64)
 }
 
-/// What one look at a body comes to.
+/// The result of one poll of a body.
 #[derive(Debug)]
 pub enum Next {
     Data(Bytes),
@@ -37,7 +37,7 @@ pub enum Next {
     Fails,
 }
 
-/// Asks a body for what it has next. However often others were asked before, it is not put off.
+/// Polls a body. tokio's budget does not apply, so that it is not put off however many others were polled before.
 pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'_>) -> Next {
     let frame = guarded(|| {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
@@ -54,7 +54,7 @@ pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'
     }
 }
 
-/// Does something that is not ours; `None` when it panics. Its stream ends then, and the connection goes on.
+/// Runs code of a service or body; `None` when it panics. The stream ends then, and the connection goes on.
 pub fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
@@ -102,7 +102,7 @@ fn gather<B: Body<Data = Bytes> + Unpin>(body: &mut B, pieces: &mut Vec<Bytes>, 
     Then::Goes
 }
 
-/// Has a request answered, and what is long of the answer begun.
+/// Runs the future of a request, and begins a long body.
 pub async fn answer<F, B>(future: Pin<Box<F>>, pen: Pen<B>)
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
@@ -116,7 +116,7 @@ where
     }
 }
 
-/// Begins with a body that is long, or nobody knows how long: its head goes out with the first pieces.
+/// Begins a body that is long or of unknown length: its head is sent with the first pieces.
 pub async fn begin<B: Body<Data = Bytes> + Unpin>(head: Parts, body: B, pen: Pen<B>) {
     let made = make(body).await;
     pen.send(Content::Begun(head, made));
@@ -153,12 +153,12 @@ pub struct Letter<B> {
 
 #[derive(Debug)]
 pub enum Content<B> {
-    /// An answer that is made where it is sent.
+    /// A response whose body is made where it is sent.
     Answer(Parts, B),
-    /// The beginning of one that is not.
+    /// The beginning of another response.
     Begun(Parts, Made<B>),
     Made(Made<B>),
-    /// The task ended without a word.
+    /// The task ended without a result.
     Nothing,
 }
 
@@ -178,7 +178,7 @@ impl<B> Mailbox<B> {
     }
 }
 
-/// A letter that is yet to be written. It is sent whatever happens: nobody else would tell the client of a panic.
+/// A letter to be written by a task. Dropping it sends one, too, so that the connection learns of a panic.
 pub struct Pen<B> {
     mailbox: Arc<Mailbox<B>>,
     stream: StreamId,

@@ -1,7 +1,7 @@
-//! The body of a request on its way from a connection to whoever reads it.
+//! The body of a request between its connection and its reader.
 //!
-//! The connection appends what comes, the reader takes it, and the client may send as much again when it was taken: so
-//! what waits here is never more than the windows of flow control.
+//! The connection appends what arrives and the reader takes it. Only then may the client send as much again, so that no
+//! more waits here than the windows of flow control allow.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-/// From so many bytes on the connection is woken because they were read: of one body, and of all.
+/// From this many read bytes on the connection is woken to widen the window: of one body, and of all.
 const READ_OF_ONE_BYTES: usize = 64 << 10;
 const READ_OF_ALL_BYTES: usize = 256 << 10;
 
@@ -20,7 +20,7 @@ const READ_OF_ALL_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Uploads {
     wakes: Arc<Wakes>,
-    /// What was read, or nobody will read, and the client has not been told of.
+    /// Bytes that were read or are unwanted, and for which the connection's window was not widened yet.
     read: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Uploads {
         }
     }
 
-    /// How much was read since this was asked last.
+    /// The bytes read since the last call.
     pub fn take_read(&self) -> usize {
         match self.read.load(Ordering::Relaxed) {
             0 => 0,
@@ -55,12 +55,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     data: BytesMut,
-    /// What was read, and the stream's window does not have again.
+    /// Bytes that were read, and for which the stream's window was not widened yet.
     read: usize,
     /// `None` while more may come.
     end: Option<Result<(), Cut>>,
     reader: Option<Waker>,
-    /// Nobody reads any more.
+    /// Whether the reader is gone.
     is_dropped: bool,
 }
 
@@ -93,7 +93,7 @@ impl Upload {
         Download(self.0.clone())
     }
 
-    /// More has come.
+    /// Appends data that arrived.
     pub fn push(&self, data: &[u8], is_end: bool) {
         let mut state = self.0.lock();
         if is_end {
@@ -113,7 +113,7 @@ impl Upload {
         wake(state);
     }
 
-    /// How much was read since this was asked last.
+    /// The bytes read since the last call.
     pub fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
     }

@@ -1,28 +1,28 @@
-//! Who has woken the task of a connection, so that it looks at nothing else.
+//! What has woken a connection's task, so that the task looks only at that.
 //!
-//! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless that is at work anyway or
-//! about to be: what is marked while it works it finds before it rests.
+//! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless it runs or is about to: the
+//! task finds marks that are made while it runs before it rests.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-/// What can wake a connection besides its socket.
+/// A cause, beside the socket, that wakes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Timer,
     /// The server stops.
     Stop,
-    /// A task has sent something, or much was read of bodies.
+    /// A task has sent something, or much of the bodies was read.
     Mail,
-    /// The stream in this slot, or in one that shares its mark.
+    /// The stream in this slot, or in another slot with the same mark.
     Stream(usize),
 }
 
 const WORDS: usize = 8;
 const MARKS: usize = WORDS * 64;
-/// Those before the marks of streams.
+/// The number of marks before those of streams.
 const FIRST_STREAM: usize = 3;
 
 impl Cause {
@@ -40,7 +40,7 @@ impl Cause {
 #[derive(Debug, Default)]
 pub struct Wakes {
     marks: [AtomicU64; WORDS],
-    /// The task is at work, or was woken.
+    /// Whether the task runs or was woken.
     is_awake: AtomicBool,
     task: AtomicWaker,
 }
@@ -50,25 +50,25 @@ impl Wakes {
         Waker::from(Arc::new(Mark { wakes: self.clone(), cause }))
     }
 
-    /// Marks something as to be looked at.
+    /// Marks a cause, and wakes the task.
     pub fn wake(&self, cause: Cause) {
         let mark = cause.mark();
         self.marks[mark / 64].fetch_or(1 << (mark % 64), Ordering::SeqCst);
         if !self.is_awake.swap(true, Ordering::SeqCst)
             && let Some(task) = self.task.take()
         {
-            // In the middle of a delivery to many, the task waits until all of them have theirs.
+            // During a delivery of events to many watches, the task is woken only once all of them have theirs.
             holdfast_engine::wakes::wake(&task);
         }
     }
 
-    /// The task begins to work.
+    /// The task begins to run.
     pub fn begin(&self, task: &Waker) {
         self.task.register(task);
         self.is_awake.store(true, Ordering::SeqCst);
     }
 
-    /// The task rests. False when something was marked since it looked: then it is woken.
+    /// The task rests. False when something was marked since it looked: then it must run again.
     pub fn rest(&self, task: &Waker) -> bool {
         self.is_awake.store(false, Ordering::SeqCst);
         let is_marked = self.is_marked();
@@ -82,7 +82,7 @@ impl Wakes {
         self.marks.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Takes the marks, and says what they stand for among streams in so many slots.
+    /// Takes the marks, and calls `look` with their causes among `slots` stream slots.
     pub fn take(&self, slots: usize, mut look: impl FnMut(Cause)) {
         for (place, word) in self.marks.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -105,7 +105,7 @@ impl Wakes {
     }
 }
 
-/// What a waker marks.
+/// The mark that a waker sets.
 struct Mark {
     wakes: Arc<Wakes>,
     cause: Cause,

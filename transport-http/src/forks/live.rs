@@ -1,9 +1,9 @@
-//! Forks in memory: each a cluster of its own behind this socket, below `/forks/NAME`.
+//! Forks in memory: each is a cluster of its own behind this socket, below `/forks/NAME`.
 //!
-//! A fork shares the state and the history up to its beginning, and keeps by itself what is written to it; making one
-//! needs no file, no port and no handshake. Its users, keys and roles are those that there were, and its own from then
-//! on. It takes places, bodies and answers of the server that it is in, so that forks multiply no bound. It ends when
-//! somebody deletes it, when it has been idle for long enough, and with the fork that it was made of.
+//! A fork shares the state and the history up to its beginning, and keeps later writes to itself; making one needs no
+//! file, no port and no handshake. It begins with the users, keys and roles of then, and has its own from there on. Its
+//! requests use the places, the body memory and the response memory of the server that it is in, so that forks multiply
+//! no bound. A fork ends when it is deleted, when it was idle for long enough, and with the fork that it was made of.
 
 use crate::transport::Transport;
 use holdfast_core::Refusal;
@@ -19,19 +19,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How many bytes of events all forks hold in memory.
+/// The most bytes of events that all forks hold in memory.
 const BYTES_MAX: u64 = 1 << 30;
-/// How many forks may be made of one another: reads of the past go through all of them.
+/// The longest chain of forks made of forks: reads of the past go through all of them.
 const DEPTH_MAX: usize = 32;
-/// How long a fork may be idle when nobody says, and at most.
+/// How long a fork may be idle by default, and at most.
 const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often it is looked at which forks are idle.
+/// How often idle forks are looked for.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How much of a name a line of the log shows: whoever knows it all may knock.
+/// How many characters of a name are logged: the whole name is a secret, with which a client can address the fork.
 const SHOWN: usize = 6;
 
-/// The forks that are there.
+/// The forks in memory.
 pub struct Live {
     places: Shares,
     forks_max: u32,
@@ -45,12 +45,12 @@ struct Fork {
     version: Offset,
     idle: Duration,
     used: Mutex<Instant>,
-    /// What it does by itself. Ends with it.
+    /// The tasks of the fork. They end with it.
     _tasks: JoinSet<()>,
     _place: Share,
 }
 
-/// Which fork a server is, if it is one.
+/// The fork that a server is, if it is one.
 #[derive(Clone)]
 pub struct Place {
     pub name: Arc<str>,
@@ -58,19 +58,19 @@ pub struct Place {
     pub of: Vec<Arc<str>>,
 }
 
-/// A fork that somebody asks for.
+/// The options of a requested fork.
 pub struct Wanted {
     pub at: Option<Offset>,
     pub idle_seconds: Option<u32>,
 }
 
 impl Live {
-    /// Room for so many forks; for none, when it is zero.
+    /// Room for `forks_max` forks; for none, if it is zero.
     pub fn new(forks_max: u32) -> Live {
         Live { places: Shares::new(forks_max.into()), forks_max, room: Room::new(BYTES_MAX), forks: Mutex::default() }
     }
 
-    /// Takes the name of a fork off the path; gives back who serves it.
+    /// Removes the fork's prefix from the path, and returns the transport of that fork.
     pub fn find(&self, path: &mut String) -> Option<Arc<Transport>> {
         let (name, rest) = crate::route::fork(path)?;
         let fork = self.lock().get(name)?.clone();
@@ -79,7 +79,7 @@ impl Live {
         Some(fork.transport.clone())
     }
 
-    /// Makes a fork of this server, which may be one itself.
+    /// Makes a fork of this server, which may be a fork itself.
     pub async fn make(self: &Arc<Self>, of: &Arc<Transport>, user: &User, wanted: Wanted) -> Result<Value, Refusal> {
         if self.forks_max == 0 {
             return Err(Refusal::BadRequest(BadRequest::Fork(ForkFault::NoneInMemory)));
@@ -118,25 +118,25 @@ impl Live {
         Ok(told)
     }
 
-    /// Those that were made of this server, and not of one of its forks.
+    /// The forks that were made of this server, without those made of its forks.
     pub fn list(&self, of: &Transport) -> Value {
         let forks: Vec<Value> =
             self.lock().iter().filter(|(_, fork)| fork.is_made_of(of)).map(|(name, fork)| fork.told(name)).collect();
         json!({ "forks": forks })
     }
 
-    /// One of those.
+    /// One of these forks.
     pub fn get(&self, of: &Transport, name: &str) -> Option<Value> {
         self.lock().get(name).filter(|fork| fork.is_made_of(of)).map(|fork| fork.told(name))
     }
 
-    /// Ends one of those; whether it was there.
+    /// Ends one of these forks. Returns whether it existed.
     pub fn delete(&self, of: &Transport, name: &str) -> bool {
         let found = self.lock().get(name).is_some_and(|fork| fork.is_made_of(of));
         found && self.end(name)
     }
 
-    /// Ends a fork and those that were made of it: their watches end, and nobody finds them any more.
+    /// Ends a fork and all forks made of it: their watches end, and their paths no longer exist.
     fn end(&self, name: &str) -> bool {
         let is_gone = |key: &Arc<str>, fork: &Fork| &**key == name || fork.is_below(name);
         let ended: Vec<(Arc<str>, Arc<Fork>)> = self.lock().extract_if(.., |key, fork| is_gone(key, fork)).collect();
@@ -147,7 +147,7 @@ impl Live {
         !ended.is_empty()
     }
 
-    /// Ends all of them.
+    /// Ends all forks.
     pub fn end_all(&self) {
         let ended = std::mem::take(&mut *self.lock());
         ended.values().for_each(|fork| fork.transport.stop());
@@ -171,7 +171,7 @@ impl Fork {
         self.of().iter().any(|above| &**above == name)
     }
 
-    /// Watches are use, whether anything comes or not: they end when the other side goes.
+    /// A fork with watches is not idle, even without events: a watch ends when its client goes.
     fn is_idle(&self) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.elapsed() > self.idle && self.transport.service().watches() == 0
@@ -189,8 +189,8 @@ impl Fork {
 }
 
 impl Transport {
-    /// A server of a fork of this one's cluster, as it is or was at a version. It does nothing by itself yet, and its
-    /// watches end only when it is [stopped](Transport::stop).
+    /// The transport of a fork of this server's cluster, at the newest or at an earlier version. It runs no tasks yet,
+    /// and its watches end only when it is [stopped](Transport::stop).
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Transport>, Fault> {
         let engine = self.engine().fork(at, room).await?;
         let place = Place { name: name(&engine), of: self.place.as_ref().map(Place::line).unwrap_or_default() };
@@ -201,13 +201,13 @@ impl Transport {
 }
 
 impl Place {
-    /// The forks that one of this fork is made of.
+    /// The forks that a fork of this one is made of.
     fn line(&self) -> Vec<Arc<str>> {
         self.of.iter().cloned().chain([self.name.clone()]).collect()
     }
 }
 
-/// What nobody guesses: who knows it has been told by somebody who may read everything.
+/// A name that cannot be guessed: a client that knows it was told by a user that may read everything.
 fn name(engine: &Engine) -> Arc<str> {
     let bytes = engine.token_key().derived("name").0;
     bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
@@ -220,7 +220,7 @@ fn unmade(fault: Fault) -> Refusal {
     }
 }
 
-/// Ends those that nobody uses, for as long as there are any.
+/// Ends idle forks, for as long as the set of forks exists.
 async fn end_idle(live: std::sync::Weak<Live>) {
     loop {
         tokio::time::sleep(GLANCE).await;

@@ -1,9 +1,10 @@
-//! `/holdfast/v1/forks`: has the server make forks of itself, in memory or in a folder on its machine.
+//! `/holdfast/v1/forks`: makes forks of this server's cluster, in memory or in a folder on its machine.
 //!
-//! `POST` with `{"at": "-15m", "idleSeconds": 60}` makes one in memory, which is served below the `path` of the answer
-//! (see [`live`]); `GET` lists them, and `DELETE` of `/holdfast/v1/forks/NAME` ends one. With `"folder": "/abs/path"`
-//! it is made on the disk, for another server. Without `at` it begins now. A fork holds everything that was ever
-//! stored, so only who may use the path and read everything can have one: cluster-admin may.
+//! `POST` with `{"at": "-15m", "idleSeconds": 60}` makes a fork in memory, which is served below the `path` in the
+//! response (see [`live`]); `GET` lists the forks, and `DELETE` of `/holdfast/v1/forks/NAME` ends one. With `"folder":
+//! "/abs/path"` the fork is made on the disk, for another server. Without `at` it begins with the newest version. A
+//! fork contains everything that was ever stored, so only users that may use the path and read everything can make one:
+//! cluster-admin may.
 
 pub mod live;
 
@@ -23,29 +24,29 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where forks are asked for.
+/// The path of forks.
 pub const PATH: &str = crate::route::FORKS;
 
-/// Makes forks of the log that the engine runs on. It may take as long as the log's files need to be linked.
+/// Makes forks of the engine's log on the disk. It may take as long as linking the log's files.
 pub trait Forker: Send + Sync + 'static {
-    /// Makes one in a folder that is new or empty; of what is newest when no moment is named.
+    /// Makes a fork in a folder that is new or empty; without a moment, of the newest version.
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
 }
 
 /// A fork that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
-    /// The new log's own.
+    /// The name of the new log.
     pub id: String,
-    /// The last event that the two have in common.
+    /// The last event that both logs have.
     pub version: Offset,
 }
 
-/// Why none was made. Nothing is left of it.
+/// Why no fork was made. Nothing of it is left.
 #[derive(Debug)]
 pub enum Unmade {
     Moment(Unknown),
-    /// What the caller can put right.
+    /// An error that the caller can correct.
     Folder(String),
     Failed(String),
 }
@@ -74,7 +75,7 @@ struct Wanted {
     idle_seconds: Option<u32>,
 }
 
-/// Answers the path, and what is below it.
+/// Answers the path, and the paths below it.
 pub(crate) async fn answer(
     transport: &Arc<Transport>,
     user: &User,
@@ -108,13 +109,13 @@ async fn act(
     }
 }
 
-/// What is asked for; a body without anything asks for nothing special.
+/// The request's options; an empty body has none.
 fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
     if body.trim_ascii().is_empty() {
         return Ok(Wanted::default());
     }
     let undecodable = |why: String| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(why)));
-    // A list would do for a struct.
+    // Parsed as an object first, because a struct could also be read from a list.
     let object = serde_json::from_slice(body).map(Value::Object);
     object.and_then(holdfast_value::from_value).map_err(|error| undecodable(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! What those who connect can hold, with a service that makes no difference to it.
+//! The resources that clients can hold, with a trivial service.
 
 use super::*;
 use bytes::Bytes;
@@ -16,9 +16,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as ClientStream;
 
 const SHORT: Duration = Duration::from_millis(20);
-/// No deadline of these tests; one that is missing lets them wait.
+/// Longer than any deadline of these tests: a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
-/// Frames of HTTP/2, by their numbers.
+/// HTTP/2 frame types.
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -26,13 +26,13 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
-/// GET https://a/ in HPACK: three entries of the static table, and a host.
+/// GET https://a/ in HPACK: three static fields, and a host.
 const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
 
 type Answer = http::Response<BoxBody<Bytes, Infallible>>;
 
-/// A server of a service that answers `/refused` without having read what was sent, `/endless` with a body that never ends, `/wait` with one that says nothing, and
-/// `/never` not at all.
+/// A server with a service that answers `/refused` without reading the body, `/endless` with a body that never ends,
+/// `/wait` with a body that stays empty, and `/never` not at all.
 struct Server {
     address: SocketAddr,
     authority: CertificateDer<'static>,
@@ -102,7 +102,7 @@ impl Server {
         TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
     }
 
-    /// A connection on which both sides have begun with HTTP/2, with so large a window for every answer.
+    /// A connection after both sides' HTTP/2 settings, with a window of `window` bytes for every response.
     async fn begin(&self, window: u32) -> ClientStream<TcpStream> {
         let mut connection = self.connect("h2").await.unwrap();
         connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -112,7 +112,7 @@ impl Server {
         connection
     }
 
-    /// Ends the server, which waits until its connections have ended.
+    /// Stops the server, and waits until its connections have ended.
     async fn ended(self) {
         self.stop.send_replace(true);
         self.accepting.await.unwrap().wait().await;
@@ -127,7 +127,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Asks for a path, which has to be shorter than 127 bytes.
+/// A request for a path shorter than 127 bytes.
 fn get(stream: u32, path: &str) -> Vec<u8> {
     let mut head = b"\x82\x87\x41\x01a\x04".to_vec();
     head.push(path.len() as u8);
@@ -135,7 +135,7 @@ fn get(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | 1, stream, &head)
 }
 
-/// The type and the stream of the next frame; `None` when the connection has ended. A ping is answered.
+/// The type, the stream and the payload of the next frame; `None` when the connection has ended. Pings are answered.
 async fn next_frame(connection: &mut ClientStream<TcpStream>) -> Option<(u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     connection.read_exact(&mut head).await.ok()?;
@@ -147,7 +147,7 @@ async fn next_frame(connection: &mut ClientStream<TcpStream>) -> Option<(u8, u32
     Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
 }
 
-/// Waits for a frame of this type; fails where the connection ends before.
+/// Waits for a frame of this type; fails if the connection ends before.
 async fn wait_for(connection: &mut ClientStream<TcpStream>, kind: u8) -> (u32, Vec<u8>) {
     while let Some((found, stream, payload)) = next_frame(connection).await {
         if found == kind {
@@ -157,7 +157,7 @@ async fn wait_for(connection: &mut ClientStream<TcpStream>, kind: u8) -> (u32, V
     panic!("the connection ended before a frame of type {kind}");
 }
 
-/// Reads until the other side ends the connection.
+/// Reads until the other side closes the connection.
 async fn wait_for_end(connection: &mut (impl tokio::io::AsyncRead + Unpin)) {
     let mut buffer = [0; 1024];
     while connection.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
@@ -175,7 +175,7 @@ async fn a_handshake_has_a_deadline() {
 #[tokio::test]
 async fn the_newest_connection_of_an_address_takes_the_place_of_its_oldest() {
     let server = Server::start(Bounds { strangers_of_one_max: 2, ..bounds() }).await;
-    // One has not begun to shake hands, and one has.
+    // One client has not begun the handshake, and one has.
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     let mut idle = server.connect("http/1.1").await.unwrap();
     let mut newer = Vec::new();
@@ -212,7 +212,7 @@ async fn the_head_of_a_request_has_a_deadline() {
         connection.write_all(begun.as_bytes()).await.unwrap();
         wait_for_end(&mut connection).await;
     }
-    // Between two requests it is the same deadline.
+    // The same deadline holds between two requests.
     let mut connection = server.connect("http/1.1").await.unwrap();
     connection.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     wait_for_end(&mut connection).await;
@@ -239,7 +239,7 @@ async fn continued_headers_end() {
     let server = Server::start(bounds()).await;
     let mut connection = server.begin(1 << 16).await;
     connection.write_all(&frame(HEADERS, 0, 1, GET)).await.unwrap();
-    // A header that is new each time, so that nothing of it is remembered.
+    // A header that is new each time, so that no table has it.
     let header = [&b"\x00\x01a\x7f\x81\x00"[..], &[b'x'; 256]].concat();
     while connection.write_all(&frame(CONTINUATION, 0, 1, &header)).await.is_ok() {}
     server.ended().await;
@@ -269,7 +269,7 @@ async fn an_idle_connection_ends() {
     let mut busy = server.begin(1 << 16).await;
     busy.write_all(&[get(1, "/wait"), get(3, "/never")].concat()).await.unwrap();
     assert_eq!(wait_for(&mut busy, HEADERS).await.0, 1);
-    // While the other connection waits for its answers, this one idles, and so would the other.
+    // While the other connection waits for its responses, this one becomes idle, as the other would without requests.
     let mut connection = server.begin(1 << 16).await;
     wait_for(&mut connection, GOAWAY).await;
     busy.write_all(&get(5, "/")).await.unwrap();
@@ -283,7 +283,7 @@ async fn who_does_not_answer_pings_is_let_go() {
     let server = Server::start(Bounds { ping_period: SHORT, pong: SHORT, ..bounds() }).await;
     let mut connection = server.begin(1 << 16).await;
     connection.write_all(&get(1, "/wait")).await.unwrap();
-    // Half a frame: what would be an answer is its content.
+    // Half a frame: the rest of the input counts as its payload.
     connection.write_all(&frame(HEADERS, 0, 3, &[0; 100])[..50]).await.unwrap();
     wait_for_end(&mut connection).await;
     server.ended().await;
@@ -326,7 +326,7 @@ async fn who_reads_nothing_is_let_go() {
         };
         connection.write_all(&request).await.unwrap();
         connection.flush().await.unwrap();
-        // Not reading, the client learns of the end by writing.
+        // The client does not read, so it learns of the end by writing.
         let note: &[u8] = if protocol == "h2" { &frame(PING, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
         while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
             tokio::time::sleep(SHORT).await;
@@ -359,7 +359,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     let server = Server::start(bounds()).await;
     let mut connection = server.connect("http/1.1").await.unwrap();
     connection.write_all(b"POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: 2000000\r\n\r\n").await.unwrap();
-    // The server has closed its side before all of this has come.
+    // The server has closed its side before all of this has arrived.
     let _ = connection.write_all(&[b'x'; 1_999_999]).await;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await.unwrap();
@@ -367,7 +367,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("fine"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
 
-    // HTTP/2 has no such header: the stream is reset behind the answer, and the connection goes on.
+    // HTTP/2 has no such header: the stream is reset after the response, and the connection goes on.
     let mut connection = server.begin(65_535).await;
     const POST: &[u8] = b"\x83\x87\x44\x08/refused\x41\x01a";
     connection.write_all(&frame(HEADERS, END_HEADERS, 1, POST)).await.unwrap();
@@ -380,7 +380,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
 #[tokio::test]
 async fn the_last_piece_of_an_answer_has_a_deadline_too() {
     let server = Server::start(Bounds { unread: SHORT, ..bounds() }).await;
-    // There is room for the beginning of it.
+    // The window has room only for the beginning of the response.
     let mut connection = server.begin(1).await;
     connection.write_all(&get(1, "/large")).await.unwrap();
     assert_eq!(wait_for(&mut connection, RST_STREAM).await.0, 1);

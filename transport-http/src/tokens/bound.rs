@@ -1,4 +1,4 @@
-//! Whether a token is still good: by its times, and by the objects that it is bound to.
+//! Whether a token is still valid: by its times, and by the objects that it is bound to.
 
 use super::{Claims, Reference};
 use holdfast_core::kinds::{Known, known};
@@ -6,12 +6,12 @@ use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_value::Value;
 
-/// How far clocks may differ, and how long tokens outlive an object that is being deleted, so that what it runs can end in
-/// order.
+/// How far clocks may differ, and how long a token stays valid after the deletion of its object begins, so that a pod
+/// can shut down in order.
 const LEEWAY_SECONDS: i64 = 60;
 const INVALIDATED: &str = "service account token has been invalidated";
 
-/// Says why not, if it is not.
+/// Returns why the token is not valid, if it is not.
 pub(super) fn check(state: &State, claims: &Claims, now: i64) -> Result<(), String> {
     if claims.exp < now - LEEWAY_SECONDS {
         return Err("service account token has expired".into());
@@ -34,7 +34,7 @@ pub(super) fn check(state: &State, claims: &Claims, now: i64) -> Result<(), Stri
     if has_gone(&found, now) {
         return Err(format!("service account {namespace}/{} has been deleted", account.name));
     }
-    // The node of a pod's token is told, and not asked about: the pod is what counts.
+    // In a pod's token the node is information only: the pod decides.
     let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
     let objects = [
         ("secret", known::SECRET, Some(namespace), bound.secret.as_ref()),
@@ -65,7 +65,7 @@ fn uid_of(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Whether an object has been going away for long.
+/// Whether an object's deletion began more than the leeway ago.
 fn has_gone(object: &Value, now: i64) -> bool {
     let deleted = object["metadata"]["deletionTimestamp"].as_str();
     let deleted = deleted.and_then(|time| time.parse::<jiff::Timestamp>().ok());

@@ -1,4 +1,4 @@
-//! The keys of service account tokens, in whichever form they come.
+//! The keys of service account tokens, in all forms in which they may be given.
 
 use super::signatures::install;
 use base64::Engine;
@@ -14,14 +14,14 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
 use x509_parser::public_key::{PublicKey, RSAPublicKey};
 
-/// What a token is signed with: the algorithm, and which key it is.
+/// A signing key: the algorithm, the key's id, and the key.
 pub type Signing = (Algorithm, String, EncodingKey);
-/// What a token is verified with.
+/// A verifying key.
 pub struct Verifying {
     pub algorithm: Algorithm,
     pub id: String,
     pub key: DecodingKey,
-    /// The key as others are told of it.
+    /// The key as a JWK, as it is published.
     pub published: Value,
 }
 
@@ -38,8 +38,8 @@ pub fn signing_key(pem: &str) -> Result<Signing, String> {
     Ok((algorithm, key_id(algorithm, &public), signing))
 }
 
-/// The public keys in a PEM text: as they are, in certificates, or as the other halves of private keys. What is none of
-/// these is passed over.
+/// The public keys in a PEM text: given as such, in certificates, or as parts of private keys. Other blocks are
+/// skipped.
 pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
     install();
     let mut keys = Vec::new();
@@ -71,7 +71,7 @@ fn public_key(label: &str, der: Vec<u8>) -> Result<Option<Public>, String> {
     public_half(in_pkcs8(&private)?.secret_pkcs8_der()).map(Some)
 }
 
-/// A public key in the form that it is verified with: RSA as in PKCS #1, a point of a curve as it is.
+/// A public key in the form that verification takes: RSA as in PKCS #1, a curve's point as it is.
 struct Public {
     algorithm: Algorithm,
     key: Vec<u8>,
@@ -85,7 +85,7 @@ impl Public {
         let curve = match self.algorithm {
             Algorithm::RS256 => {
                 if let Ok((_, key)) = RSAPublicKey::from_der(&self.key) {
-                    // A leading zero says that a number is not negative, and is no part of it.
+                    // A leading zero only says that the number is not negative.
                     let plain = |bytes: &[u8]| bytes.strip_prefix(&[0]).unwrap_or(bytes).to_vec();
                     say("n", &plain(key.modulus));
                     say("e", &plain(key.exponent));
@@ -96,7 +96,7 @@ impl Public {
             Algorithm::ES256 => "P-256",
             _ => "P-384",
         };
-        // The point is written out: a byte that says so, and both numbers.
+        // The point is uncompressed: a byte that says so, and both coordinates.
         let (x, y) = self.key.split_at_checked(self.key.len() / 2 + 1).unwrap_or_default();
         say("x", x.get(1..).unwrap_or_default());
         say("y", y);
@@ -116,7 +116,7 @@ impl Public {
     }
 }
 
-/// Of a private key in PKCS #8.
+/// The public key of a private key in PKCS #8.
 fn public_half(key: &[u8]) -> Result<Public, String> {
     let random = SystemRandom::new();
     let curves = [
@@ -134,7 +134,7 @@ fn public_half(key: &[u8]) -> Result<Public, String> {
     }
 }
 
-/// Of a SubjectPublicKeyInfo.
+/// The key of a SubjectPublicKeyInfo.
 fn described(der: &[u8]) -> Result<Public, String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|error| error.to_string())?;
     let key = info.subject_public_key.data.to_vec();
@@ -150,7 +150,7 @@ fn described(der: &[u8]) -> Result<Public, String> {
     Ok(Public { algorithm, key })
 }
 
-/// The name of a public key: the digest of its SubjectPublicKeyInfo.
+/// The id of a public key: the digest of its SubjectPublicKeyInfo.
 fn key_id(algorithm: Algorithm, public: &[u8]) -> String {
     let info = match algorithm {
         Algorithm::RS256 => public_info(Kind::Rsa, public),

@@ -1,4 +1,4 @@
-//! Tokens that are kept in Secrets: they do not end, and are good as long as the Secret holds them.
+//! Tokens in Secrets: they do not expire, and are valid while the Secret holds them.
 
 use super::keys::{Verifying, signing_key};
 use super::proved;
@@ -16,7 +16,7 @@ use jsonwebtoken::Header;
 use serde::Deserialize;
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
-/// A token that nobody used for long counts no more, and is deleted later.
+/// An automatic token that was unused for long is marked with this label and no longer valid; it is deleted later.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const ADVICE: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated \
                       secret-based tokens.";
@@ -37,7 +37,7 @@ struct Claims {
 
 /// Signs such a token with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
-    // A controller manager signs, and has no server that did this.
+    // A controller manager signs without a server that would have called this.
     super::signatures::install();
     let (algorithm, id, key) = signing_key(pem)?;
     let mut header = Header::new(algorithm);
@@ -46,15 +46,15 @@ pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
     jsonwebtoken::encode(&header, claims, &key).map_err(|error| error.to_string())
 }
 
-/// Who hears of the use of a token.
+/// What records the use of a token.
 pub(super) struct Heard<'a> {
     pub uses: &'a Uses,
     pub used: &'a Used,
-    /// The client and the auditor.
+    /// Warnings for the client and audit annotations.
     pub told: &'a mut Told,
 }
 
-/// The user of such a token, if its Secret has it and its account is the one that it was made for.
+/// The user of such a token, if its Secret holds it and its account still has the uid that it was made for.
 pub(super) fn verify(keys: &[Verifying], state: &State, token: &str, heard: Heard) -> Result<User, String> {
     let Claims { sub, namespace, secret: name, account, uid } = proved::<Claims>(keys, token)?;
     for (claim, value) in [

@@ -1,12 +1,12 @@
-//! Tokens whose signatures were verified, so that it is done once and not at every request.
+//! Tokens whose signature was verified, so that it is not verified again at every request.
 
 use super::Claims;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many are remembered.
+/// The most remembered tokens.
 const TOKENS_MAX: usize = 4096;
-/// How many of them may be one account's: nobody who gets many has those of all others forgotten.
+/// The most remembered tokens of one account, so that an account with many does not displace all others'.
 const OF_ACCOUNT_MAX: usize = TOKENS_MAX / 16;
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct Remembered(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     tokens: HashMap<Arc<str>, Arc<Claims>>,
-    /// Oldest first.
+    /// The oldest first.
     of_accounts: HashMap<String, VecDeque<Arc<str>>>,
 }
 

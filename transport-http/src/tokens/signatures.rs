@@ -1,7 +1,7 @@
-//! The signatures of tokens, made and checked by `ring`, which TLS uses already.
+//! The signatures of tokens, made and checked by `ring`, which TLS already uses.
 //!
-//! `jsonwebtoken` offers two libraries besides: one is another C library beside `ring`, the other has an implementation
-//! of RSA that leaks keys by its timing (RUSTSEC-2023-0071). It takes a third in their place.
+//! `jsonwebtoken` offers two other libraries: one would be a second C library beside `ring`, the other has an RSA
+//! implementation that leaks keys by its timing (RUSTSEC-2023-0071). It accepts a third in their place.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwkUtils, JwtSigner, JwtVerifier};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -10,16 +10,16 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, Enc
 use ring::rand::SystemRandom;
 use ring::signature as rings;
 
-/// Makes `ring` the library that tokens are signed and verified with. Whoever reads a key does: not only a server has
-/// one, a controller manager signs with its own.
+/// Makes `ring` the library for signing and verifying tokens. Every reader of a key calls it, because not only servers
+/// have keys: a controller manager signs with its own.
 pub fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: signer,
         verifier_factory: verifier,
-        // No server reads keys in that form.
+        // No server reads keys in JWK form.
         jwk_utils: JwkUtils::new_unimplemented(),
     };
-    // A second call finds the first one's.
+    // A second call does nothing.
     let _ = PROVIDER.install_default();
 }
 

@@ -1,4 +1,4 @@
-//! How often tokens of service accounts are used, by what they are, under Kubernetes' names.
+//! Counts of the uses of service account tokens, by their sort, under Kubernetes' names.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Valid,
-    /// It is good for longer than whoever uses it was told.
+    /// The token is valid for longer than its client was told, and that time has passed.
     Stale,
-    /// Of a Secret.
+    /// A token in a Secret.
     Legacy,
-    /// Of a Secret that somebody made, or that clusters once made for every account.
+    /// A token in a Secret that a user made, or that the cluster made automatically for every account.
     LegacyManual,
     LegacyAuto,
-    /// The same, marked as no longer good.
+    /// An automatic one that is marked as invalid.
     InvalidLegacyAuto,
 }
 
-/// Names and texts, in the order of the uses.
+/// Names and help texts, in the order of `Use`.
 const METRICS: [(&str, &str); 6] = [
     ("valid_tokens", "Cumulative valid projected service account tokens used"),
     ("stale_tokens", "Cumulative stale projected service account tokens used"),
@@ -36,7 +36,7 @@ impl Uses {
         self.0[one as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// In Prometheus' form.
+    /// The counts in Prometheus' form.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for ((name, help), count) in METRICS.iter().zip(&self.0) {

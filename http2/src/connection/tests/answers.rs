@@ -1,4 +1,4 @@
-//! What is sent: within windows, in turn, and to its end.
+//! Responses are sent within windows, in turn, and to their end.
 
 use super::*;
 use crate::frame::PAYLOAD_BYTES_MAX;
@@ -101,7 +101,8 @@ fn windows_are_kept() {
     assert_eq!(talk.server.drained(), None);
     talk.receive(&window_update(1, 50));
     assert_eq!(talk.lines(), ["DATA 1 50"]);
-    // The window of 0 becomes one of -100, and of 30 when both have spoken.
+    // The new initial size makes the stream's window -100; the window update and a further initial size of 30 bring it
+    // to 30.
     talk.receive(&settings([0, 4, 0, 0, 0, 0]));
     talk.receive(&window_update(1, 100));
     assert_eq!(talk.lines(), ["SETTINGS ack"]);
@@ -138,7 +139,7 @@ fn streams_have_their_turns_within_the_window_of_all() {
         (words.iter().map(|words| words[1].to_owned()).collect::<Vec<_>>().join(""), bytes)
     };
     talk.read();
-    // The first one found nobody before it, the second one what was left of the window.
+    // Stream 1 had the line to itself, stream 3 got the rest of the connection's window.
     assert_eq!(turns(&mut talk), ("11133".to_owned(), 65_535));
     talk.receive(&window_update(0, 1_000_000));
     assert_eq!(turns(&mut talk), ("3535355555".to_owned(), 210_000 - 65_535));
@@ -216,12 +217,12 @@ fn a_connection_ends_in_two_steps() {
     talk.server.shut_down();
     talk.read();
     assert_eq!(talk.lines(), ["GOAWAY 2147483647 NO_ERROR", "PING"]);
-    // What was on its way is answered.
+    // A request that was on its way is answered.
     talk.receive(&get(3));
     assert_eq!(talk.lines(), ["request 3 GET https://a/ end"]);
     talk.receive(&frame(kind::PING, flag::ACK, 0, b"farewell"));
     assert_eq!(talk.lines(), ["GOAWAY 3 NO_ERROR"]);
-    // What comes then is not: the client was told.
+    // Later frames are ignored: the client was told.
     talk.receive(&[post(5), data(5, "x"), window_update(5, 1), reset(5)].concat());
     assert_eq!(talk.lines(), Vec::<String>::new());
     talk.answer(0, true);
@@ -259,7 +260,7 @@ fn the_peers_table_is_as_large_as_it_wants() {
         talk.server.answer(talk.streams[request], &answer);
         talk.read();
         assert_eq!(talk.lines(), [format!("{expected} 200 content-type=application/json end")]);
-        // The field is kept when it is there again, and anew when the table was emptied.
+        // The field is added to the table at its second occurrence, and again after the table was emptied.
         assert_eq!(talk.decoder.table_bytes(), if request == 0 { 0 } else { 32 + 12 + 16 });
     }
 }

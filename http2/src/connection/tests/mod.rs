@@ -1,4 +1,4 @@
-//! What a connection makes of what clients send: bytes in, events and frames out, told as lines of text.
+//! How a connection reacts to clients: bytes in, events and frames out, written as lines of text.
 
 mod answers;
 mod properties;
@@ -17,14 +17,14 @@ use std::io::IoSlice;
 const LIMITS: Limits =
     Limits { streams_max: 100, head_bytes_max: 40_000, stream_window: 70_000, connection_window: 100_000 };
 
-/// Requests in HPACK: method, scheme, path and authority, all but the last of the static table.
+/// Requests in HPACK: method, scheme, path and authority; all but the last are static fields.
 const GET: &[u8] = b"\x82\x87\x84\x41\x01a";
 const POST: &[u8] = b"\x83\x87\x84\x41\x01a";
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     let mut frame = Head { length: payload.len(), kind, flags, stream: 0 }.bytes().to_vec();
-    // The first bit may be set in tests.
+    // The reserved bit may be set in tests.
     frame[5..].copy_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(payload);
     frame
@@ -39,7 +39,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, GET)
 }
 
-/// The head of a request with one.
+/// The head of a request with a body.
 fn post(stream: u32) -> Vec<u8> {
     frame(kind::HEADERS, flag::END_HEADERS, stream, POST)
 }
@@ -56,7 +56,7 @@ fn window_update(stream: u32, by: u32) -> Vec<u8> {
     frame(kind::WINDOW_UPDATE, 0, stream, by.to_be_bytes())
 }
 
-/// A field that is written out.
+/// A literal field.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0, name.len() as u8];
     bytes.extend_from_slice(name.as_bytes());
@@ -65,11 +65,11 @@ fn field(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// A connection, and a client that reads along.
+/// A connection with a client that decodes all that the server sends.
 struct Talk {
     server: Connection,
     lines: Vec<String>,
-    /// By the order of their requests.
+    /// The streams in the order of their requests.
     streams: Vec<StreamId>,
     decoder: Decoder,
     unparsed: Vec<u8>,
@@ -82,7 +82,7 @@ impl Talk {
         Talk { server, lines, streams, decoder: Decoder::new(4096), unparsed }
     }
 
-    /// One that has begun, on both sides.
+    /// A connection after both sides' settings.
     fn open() -> Talk {
         Talk::open_with(LIMITS)
     }
@@ -97,7 +97,7 @@ impl Talk {
         talk
     }
 
-    /// What the server makes of it, and all that it sends then.
+    /// Gives these bytes to the server, then reads all that it sends.
     fn receive(&mut self, bytes: &[u8]) {
         let Talk { server, lines, streams, .. } = self;
         server.receive(bytes, &mut |event| {
@@ -155,7 +155,7 @@ impl Talk {
         }
     }
 
-    /// The lines since this was asked last.
+    /// The lines since the last call.
     fn lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -171,7 +171,7 @@ impl Talk {
     }
 }
 
-/// Takes so many bytes of what is to go out.
+/// Takes up to `most` bytes of the output.
 fn take(server: &mut Connection, most: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 4];
     let count = server.output(&mut slices);

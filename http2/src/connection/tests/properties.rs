@@ -1,4 +1,4 @@
-//! What holds whatever a client sends.
+//! Properties that hold whatever a client sends.
 
 use super::*;
 use crate::connection::sending::OUTPUT_BYTES;
@@ -7,16 +7,16 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What happens on a connection.
+/// One thing that happens on a connection.
 #[derive(Debug, Clone)]
 enum Step {
-    /// The client sends that.
+    /// The client sends these bytes.
     Receive(Vec<u8>),
-    /// The server answers one of its requests, or sends more, and may end it.
+    /// The server answers one of the client's requests or sends more of the body, and may end it.
     Answer(usize, usize, bool),
     Reset(usize),
     Release(usize, usize),
-    /// The client takes so many bytes.
+    /// The client takes this many bytes.
     Take(usize),
     ShutDown,
     Ping,
@@ -36,7 +36,7 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Frames that make sense for the most part.
+/// Frames that are mostly valid.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop_oneof![8 => 0..12u32, 1 => any::<u32>()];
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
@@ -78,11 +78,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the server sent, checked as a client that knows nothing of how it came about.
+/// Checks the frames that the server sent, as a client without knowledge of the server does.
 #[derive(Default)]
 struct Reader {
     unparsed: Vec<u8>,
-    /// Of each stream: what was sent of its data.
+    /// The bytes of data that were sent on each stream.
     sent: BTreeMap<u32, u64>,
     ended: BTreeMap<u32, bool>,
     all_sent: u64,
@@ -115,7 +115,7 @@ impl Reader {
     }
 }
 
-/// What the client has allowed the server to send, at the most.
+/// An upper bound of what the client has allowed the server to send.
 #[derive(Default)]
 struct Allowed {
     all: u64,
@@ -138,7 +138,7 @@ impl Allowed {
             }
             kind::SETTINGS if !head.has(flag::ACK) => {
                 for setting in payload.chunks_exact(6).filter(|setting| setting[..2] == [0, 4]) {
-                    // The largest of all there were is an upper bound.
+                    // The largest initial size so far is an upper bound.
                     let value = u64::from(u32::from_be_bytes(setting[2..].try_into().unwrap()));
                     self.initial = self.initial.max(value);
                 }
@@ -148,7 +148,7 @@ impl Allowed {
     }
 }
 
-/// What a connection holds besides what it was given to send.
+/// The bytes that a connection holds beside its output.
 fn held(server: &Connection) -> usize {
     let block = server.block.as_ref().map_or(0, |block| block.bytes.capacity());
     server.partial.capacity() + block + server.line.capacity() * 8 + server.drained.capacity() * 8
@@ -163,7 +163,7 @@ fn run(steps: &[Step], limits: Limits) {
     server.receive(&begin, &mut |_| ());
     for step in steps {
         match step {
-            // Whoever drives a connection reads no more while there is much to write.
+            // A driver stops reading while there is much to write.
             Step::Receive(bytes) if server.output_bytes() < OUTPUT_BYTES => {
                 allowed.note(bytes);
                 server.receive(bytes, &mut |event| match event {
@@ -180,7 +180,7 @@ fn run(steps: &[Step], limits: Limits) {
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
-                // Whoever drives a connection gives it a piece when the one before has gone.
+                // A driver gives a stream the next piece when the one before was sent.
                 if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none())
                 {
                     queued += bytes;
@@ -223,7 +223,7 @@ proptest! {
         run(&steps, Limits { streams_max, ..LIMITS });
     }
 
-    /// The same bytes in other pieces are the same.
+    /// The way in which the bytes are split makes no difference.
     #[test]
     fn pieces_make_no_difference(
         frames in prop::collection::vec(any_frame(), 0..20),
@@ -252,7 +252,7 @@ proptest! {
     }
 }
 
-/// Events, and what was sent, each in their order.
+/// The events and the frames that were sent, each in order.
 fn told(talk: &mut Talk) -> (Vec<String>, Vec<String>) {
     talk.read();
     talk.lines().into_iter().partition(|line| line.starts_with(char::is_lowercase))

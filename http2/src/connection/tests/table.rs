@@ -1,12 +1,12 @@
-//! What clients may do wrong, and what comes of it: the cases of RFC 9113 that h2spec tests as well, and others.
+//! Errors that clients may make, and their consequences: the cases of RFC 9113 that h2spec also tests, and others.
 
 use super::*;
 use crate::frame::PAYLOAD_BYTES_MAX;
 
-/// A title, the frames that a client sends, and the lines that they come to.
+/// A title, the frames that a client sends, and the expected lines.
 type Case<'a> = (&'a str, Vec<Vec<u8>>, &'a [&'a str]);
 
-/// Sends all that on a connection that is open, and expects these lines.
+/// Sends all frames on an open connection, and expects these lines.
 fn check(cases: &[Case<'_>]) {
     for (title, frames, expected) in cases {
         let mut talk = Talk::open();
@@ -17,7 +17,7 @@ fn check(cases: &[Case<'_>]) {
     }
 }
 
-/// The same with a request whose head ends so.
+/// The same with a request whose head ends with `block`.
 fn check_heads(cases: &[(&str, Vec<u8>, &[&str])]) {
     for (title, block, expected) in cases {
         let mut talk = Talk::open();
@@ -266,13 +266,13 @@ fn cookies_are_joined() {
 #[test]
 fn heads_that_are_too_large() {
     let mut talk = Talk::open();
-    // A field of the table, often: each is small on the wire, and large in a list.
+    // A field of the table, repeated: each occurrence is small on the wire and counts in full in the list.
     let kept = [&b"\x40\x01a\x7f\xa1\x1e"[..], &[b'x'; 4000]].concat();
     talk.receive(&frame(kind::HEADERS, 5, 1, [GET, &kept, &[0xbe; 8]].concat()));
     assert_eq!(talk.lines(), ["request 1 GET https://a/ end"]);
     talk.receive(&frame(kind::HEADERS, 5, 3, [GET, &kept, &[0xbe; 12_000]].concat()));
     assert_eq!(talk.lines(), ["HEADERS 3 431 end"]);
-    // The table is as the client thinks that it is.
+    // The client's and the server's tables still agree.
     talk.receive(&frame(kind::HEADERS, 4, 5, [POST, b"\xbf\x7f\x00\x01y"].concat()));
     assert_eq!(talk.lines(), ["request 5 POST https://a/"]);
     talk.receive(&frame(kind::HEADERS, 4, 7, [POST, &kept, &[0xbe; 12_000]].concat()));
@@ -427,12 +427,12 @@ fn streams_that_are_opened_and_reset() {
     for number in 0..74 {
         talk.receive(&[get(2 * number + 1), reset(2 * number + 1)].concat());
     }
-    // Who lets requests be answered may take others back.
+    // A client that lets requests be answered may cancel others.
     talk.receive(&get(201));
     talk.answer(74, true);
     talk.receive(&[get(203), reset(203)].concat());
     assert_eq!(talk.server.failed(), None);
-    // One whose answer has begun was no work for nothing.
+    // Cancelling a request whose answer has begun does not count.
     talk.receive(&get(205));
     talk.answer(76, false);
     talk.receive(&reset(205));

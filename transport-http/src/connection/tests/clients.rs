@@ -1,4 +1,4 @@
-//! A client of another make: the crate h2.
+//! The connection with an independent client: the crate h2.
 
 use super::*;
 use futures_util::future::{join_all, poll_fn};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const QUICK: fn(&Request<()>) -> bool = |_| true;
 const SLOW: fn(&Request<()>) -> bool = |_| false;
-/// No deadline of these tests; one that is missing lets them wait.
+/// Longer than any deadline of these tests: a missing deadline makes a test hang.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn bounds() -> Bounds {
@@ -28,7 +28,7 @@ fn request(method: Method, path: &str) -> Request<()> {
     Request::builder().method(method).uri(format!("https://a{path}")).body(()).unwrap()
 }
 
-/// All of a body, and its trailers.
+/// The whole body, and its trailers.
 async fn read(mut body: RecvStream) -> Result<(Vec<u8>, Option<HeaderMap>), h2::Error> {
     let mut read = Vec::new();
     while let Some(piece) = body.data().await {
@@ -45,7 +45,7 @@ async fn get(client: &SendRequest<Bytes>, path: &str) -> Result<Vec<u8>, h2::Err
     Ok(read(answer.await?.into_body()).await?.0)
 }
 
-/// Sends so many pieces as a body while it reads the answer.
+/// Sends `pieces` pieces as a body while it reads the response.
 async fn post(client: &SendRequest<Bytes>, path: &str, pieces: usize, size: usize) -> Vec<u8> {
     let mut client = client.clone().ready().await.unwrap();
     let (answer, mut body) = client.send_request(request(Method::POST, path), false).unwrap();
@@ -125,7 +125,7 @@ async fn trailers_and_heads() {
     sent.send_data("abc".into(), false).unwrap();
     sent.send_trailers(HeaderMap::from_iter([(http::header::ETAG, "x".parse().unwrap())])).unwrap();
     assert_eq!(read(answer.await.unwrap().into_body()).await.unwrap().0, 3u32.to_be_bytes());
-    // Heads alone.
+    // Heads without a body.
     for (method, path) in [(Method::HEAD, "/bytes/5/5"), (Method::GET, "/nothing")] {
         let mut ready = client.clone().ready().await.unwrap();
         let (answer, _) = ready.send_request(request(method, path), true).unwrap();
@@ -209,13 +209,13 @@ async fn a_body_that_nobody_reads_stops_at_its_window_and_no_other() {
         sent += 1;
     }
     assert!(sent > 0);
-    // Others have what is left of the connection's window.
+    // Other streams have the rest of the connection's window.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
     drop((answer, body));
     rest().await;
     assert_eq!(served.alive.load(Ordering::SeqCst), 0);
-    // And all of it when that one is gone.
+    // They have all of it when that stream is gone.
     let counted = post(&client, "/count", 30, 100_000).await;
     assert_eq!(counted, 3_000_000u32.to_be_bytes());
 }
@@ -235,7 +235,7 @@ async fn whoever_is_there_is_answered_before_the_end() {
     assert_eq!(watch.data().await.unwrap().unwrap(), 7u32.to_be_bytes()[..]);
     assert!(!served.connection.is_finished());
     drop(served.events);
-    // The end is a piece with nothing in it.
+    // The end is an empty piece.
     assert!(watch.data().await.is_none_or(|end| end.unwrap().is_empty()) && watch.is_end_stream());
     assert!(served.connection.await.unwrap().is_ok());
 }

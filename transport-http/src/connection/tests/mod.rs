@@ -1,4 +1,4 @@
-//! A connection over a pipe: how often it writes, and how it gets on with a client of another make.
+//! A connection over a pipe: how often it writes, and how it works with an independent client.
 
 mod clients;
 mod writes;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Counts what goes out.
+/// Counts the writes.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
@@ -55,17 +55,17 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// What a server has answered with, and what happens to it.
+/// What a server answers from, and what happened to it.
 struct Served {
     events: watch::Sender<u32>,
     writes: Arc<AtomicUsize>,
-    /// Requests whose answers were neither finished nor dropped.
+    /// Requests whose responses were neither finished nor dropped.
     alive: Arc<AtomicUsize>,
     connection: JoinHandle<Result<(), Failure>>,
     stop: watch::Sender<bool>,
 }
 
-/// Counts while it is there.
+/// Counts while it exists.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -85,9 +85,9 @@ fn shown(number: u32) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(Bytes::copy_from_slice(&number.to_be_bytes())))
 }
 
-/// What is asked for is in the path: `/number`, `/watch` (that number and those that follow), `/echo` (the body as it
-/// comes), `/bytes/COUNT/SIZE` (so many pieces of that size, and trailers), `/never`, `/panic`, `/panic/later`,
-/// `/broken`, `/count` (how long the body was).
+/// The path says what is requested: `/number`, `/watch` (that number and those that follow), `/echo` (the body as it
+/// arrives), `/bytes/COUNT/SIZE` (pieces of that number and size, and trailers), `/never`, `/panic`, `/panic/later`,
+/// `/broken`, `/count` (the length of the body).
 async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive: Alive) -> Answer {
     let follow = |mut events: watch::Receiver<u32>| async move {
         events.changed().await.ok()?;
@@ -131,7 +131,7 @@ async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive:
     Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)))
 }
 
-/// A server at one end of a pipe that holds so many bytes.
+/// A server at one end of a pipe that holds `room` bytes.
 fn serve(room: usize, is_quick: fn(&Request<()>) -> bool, bounds: Bounds) -> (DuplexStream, Served) {
     let (events, followed) = watch::channel(0);
     let (writes, alive) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -147,7 +147,7 @@ fn serve(room: usize, is_quick: fn(&Request<()>) -> bool, bounds: Bounds) -> (Du
     (far, Served { events, writes, alive, connection, stop })
 }
 
-/// Lets everything happen that needs nothing from outside.
+/// Lets everything happen that needs no input.
 async fn rest() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

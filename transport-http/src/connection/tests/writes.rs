@@ -1,4 +1,4 @@
-//! How often a connection writes, on a stream that counts.
+//! How often a connection writes, counted on its stream.
 
 use super::*;
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 const STREAMS: usize = 40;
 
-/// A connection to a server that sends every number of `events` to whoever asks.
+/// A connection to a server that sends every number of `events` in each watch.
 struct Fixture {
     client: SendRequest<Empty<Bytes>>,
     served: Served,
@@ -27,7 +27,7 @@ impl Fixture {
         fixture
     }
 
-    /// Asks so many times at once, and has the first number of every answer.
+    /// Makes `STREAMS` requests at once, and reads the first number of every response.
     async fn ask(&mut self, path: &str) -> Vec<Incoming> {
         let request = || Request::get(format!("https://a{path}")).body(Empty::new()).unwrap();
         let asked: Vec<_> = (0..STREAMS).map(|_| self.client.send_request(request())).collect();
@@ -42,7 +42,7 @@ impl Fixture {
     }
 }
 
-/// The next number of each answer.
+/// The next number of each response.
 async fn numbers(bodies: &mut [Incoming]) -> Vec<u32> {
     let next = bodies.iter_mut().map(|body| {
         body.frame().map(|frame| {
@@ -68,7 +68,7 @@ async fn an_event_for_many_watches_goes_out_in_one_write() {
     }
 }
 
-/// One worker runs what was woken last before what waits longer, as each of many does.
+/// A single worker runs the task that was woken last before those that wait longer, as each worker of several does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_are_ready_together_go_out_in_one_write() {
     for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {
