@@ -8,6 +8,7 @@ mod kind_names;
 mod layers;
 mod profiles;
 mod sources;
+mod type_names;
 
 use std::process::Command;
 
@@ -20,12 +21,25 @@ pub fn run() -> anyhow::Result<()> {
     step("names of kinds", kind_names::check)?;
     step("layers of the core", layers::check)?;
     step("circles of files", circles::check)?;
+    step("names of types", type_names::check)?;
     step("dependency arrows", arrows::check)?;
     step("profiles", profiles::check)?;
     step("sources and licences", dependencies::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     })
+}
+
+/// The folders of the workspace's members.
+fn members() -> anyhow::Result<Vec<String>> {
+    let manifest = std::fs::read_to_string(crate::root().join("Cargo.toml"))?;
+    let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    let names = members.split('"').skip(1).step_by(2).map(str::to_owned);
+    let found: Vec<String> = names.collect();
+    if found.is_empty() {
+        bail!("Cargo.toml names no members");
+    }
+    Ok(found)
 }
 
 fn step(name: &str, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

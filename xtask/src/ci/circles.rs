@@ -47,7 +47,7 @@ pub fn check() -> anyhow::Result<()> {
     let mut faults = Vec::new();
     let mut left: BTreeMap<(&str, &str), usize> =
         LEFT.iter().map(|(folder, first, files)| ((*folder, *first), *files)).collect();
-    for folder in crates()? {
+    for folder in super::members()? {
         let sources = imports::read(&crate::root().join(&folder).join("src"))?;
         for circle in circles(&sources) {
             let known = left.iter().find(|((of, first), _)| *of == folder && *first == circle[0]);
@@ -78,18 +78,6 @@ pub fn check() -> anyhow::Result<()> {
         bail!("circles of files (xtask/src/ci/circles.rs):\n{}", faults.join("\n"));
     }
     Ok(())
-}
-
-/// The folders of the workspace's members.
-fn crates() -> anyhow::Result<Vec<String>> {
-    let manifest = std::fs::read_to_string(crate::root().join("Cargo.toml"))?;
-    let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
-    let names = members.split('"').skip(1).step_by(2).map(str::to_owned);
-    let found: Vec<String> = names.collect();
-    if found.is_empty() {
-        bail!("Cargo.toml names no members");
-    }
-    Ok(found)
 }
 
 /// The circles among files, each with its files in order.

@@ -149,7 +149,8 @@ impl Reader {
     }
 }
 
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+/// Whether an item is compiled for tests alone.
+pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
             let said = list.tokens.to_string();
