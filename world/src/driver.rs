@@ -10,6 +10,7 @@
 //! A key that was acted on is planned again only when the world has come as far as the writes that were made for it, so
 //! that no controller has to remember what it has just done.
 
+use crate::cloud::{Answer, Call, Fault};
 use crate::work::Ended;
 use crate::{
     BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Sight, Stamp, Text, Time,
@@ -129,6 +130,8 @@ pub struct Outcome {
     pub failed: bool,
     /// Whether it failed because of what a newer plan will meet again: the server does not let it, or does not answer.
     pub refused: bool,
+    /// Whether it did nothing but ask: how it goes is seen with the next plan, and one that has failed before still has.
+    pub asked: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
 }
@@ -413,6 +416,12 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
+    /// What came of a call to a cloud that a plan made.
+    pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        let controller = &mut self.members[member].controller;
+        let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
+    }
+
     /// A plan was carried out, as far as it could be.
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;
@@ -425,6 +434,7 @@ impl Driver {
         }
         match outcome.failed {
             true => _ = member.queue.fail(key.clone(), now, outcome.refused),
+            false if outcome.asked => {}
             false => member.queue.forget(&key),
         }
         if let Some(time) = outcome.again {

@@ -6,6 +6,7 @@
 //! Nothing here knows the time or a socket; whoever drives a controller brings them. Threads are there for long first lists
 //! alone, and nothing depends on how many.
 
+pub mod cloud;
 pub mod controller;
 pub mod driver;
 pub mod object;

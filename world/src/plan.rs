@@ -1,6 +1,6 @@
 //! What is to be done for one key, as data.
 
-use crate::{Key, Object, Resource, Text, Time};
+use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ pub struct Plan {
     /// Reviews of what somebody may do, as bodies of `SubjectAccessReview`. As with `asks`, a plan that has any has no
     /// steps, and the key is planned again with what [`crate::Controller::reviewed`] was told.
     pub reviews: Vec<Value>,
+    /// What a cloud is asked, all at once. As with `asks`, a plan that has any has no steps, and the key is planned again with
+    /// what [`crate::Controller::called`] was told.
+    pub calls: Vec<cloud::Call>,
     /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
     pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
@@ -184,12 +187,13 @@ impl Note {
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty() && self.reviews.is_empty()
+        self.is_idle() && self.notes.is_empty()
     }
 
     /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
     pub fn is_idle(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty() && self.reviews.is_empty()
+        let asks_nothing = self.asks.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
+        asks_nothing && self.steps.iter().all(Vec::is_empty)
     }
 
     /// Adds one action, after all that stand already.
