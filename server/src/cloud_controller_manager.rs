@@ -1,12 +1,14 @@
 //! `holdfast cloud-controller-manager`: what a cloud does for a cluster, Holdfast's or any other.
 
-use crate::clouds::{self, Crew, Named};
+use crate::clouds::{self, Named};
 use crate::controller_manager::{Place, Registering};
+use crate::leader_migration::Migration;
 use crate::settled::{self, Settled};
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
 use futures_util::future::join_all;
 use holdfast_cloud::{Settings, names};
+use holdfast_cloud_controller::counted::Counted;
 use holdfast_component::component::{Component, Features, Kind};
 use holdfast_component::files::keep_others_out;
 use holdfast_component::logging;
@@ -16,13 +18,16 @@ use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::names::Choice;
 use holdfast_core::authz::User;
+use holdfast_core::object::decode;
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::{Metrics, Runtime, System};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_value::{Value, json};
 use holdfast_world::{Actor, Controller};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 const KIND: Kind = Kind {
     name: "cloud-controller-manager",
@@ -89,6 +94,13 @@ pub struct Args {
     /// How many nodes are worked on at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     concurrent_node_syncs: u32,
+    /// Take a second lease for controllers that move from one manager to another.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Leader election")]
+    enable_leader_migration: bool,
+    /// A LeaderMigrationConfiguration: the name of that lease, and which component runs which controller under it
+    /// [default: route, service and cloud-node-lifecycle, run by whoever leads].
+    #[arg(long, value_name = "FILE", help_heading = "Leader election")]
+    leader_migration_config: Option<PathBuf>,
     #[command(flatten)]
     component: ComponentArgs,
     #[command(flatten)]
@@ -107,6 +119,7 @@ impl Args {
         faults.extend(self.election().faults("leaderElection"));
         faults.extend(Named::parse(&self.cloud_provider, &self.cloud_config).err().map(|why| why.to_string()));
         faults.extend(self.choice().err());
+        faults.extend(self.migration().err());
         let ranges: Vec<Option<Range>> = self.ranges().map(Range::parse).collect();
         for (text, _) in self.ranges().zip(&ranges).filter(|(_, range)| range.is_none()) {
             faults.push(format!("--cluster-cidr: invalid CIDR address: {text}"));
@@ -139,6 +152,25 @@ impl Args {
     fn choice(&self) -> Result<Choice, String> {
         let parsed = Choice::parse_of(&names::ALL, self.controllers.iter().map(String::as_str));
         parsed.map_err(|why| format!("--controllers: {why}"))
+    }
+
+    /// What moves, where anything does.
+    fn migration(&self) -> Result<Option<Migration>, String> {
+        let file = self.leader_migration_config.as_ref();
+        if !self.enable_leader_migration {
+            return match file {
+                Some(_) => Err("--leader-migration-config: --enable-leader-migration must be true".into()),
+                None => Ok(None),
+            };
+        }
+        if !self.election().leader_elect {
+            return Err("--enable-leader-migration: --leader-elect must be true".into());
+        }
+        let Some(file) = file else { return Ok(Some(Migration::default())) };
+        let named = |why: String| format!("--leader-migration-config={}: {why}", file.display());
+        let text = std::fs::read(file).map_err(|error| named(error.to_string()))?;
+        let document = decode::yaml(&text).map_err(|error| named(error.to_string()))?;
+        Migration::parse(&document.value).map(Some).map_err(|faults| named(faults.join(", ")))
     }
 
     fn election(&self) -> ElectionSettings {
@@ -229,28 +261,55 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let insecure: Vec<_> = args.insecure.place(INSECURE_PORT).into_iter().collect();
     component.serve(&insecure).await?;
     args.settled.warn();
-    let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
-    let work = control(place, args);
-    component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
-}
-
-/// Runs the controllers.
-async fn control(place: Place, args: Args) -> Result<()> {
-    let choice = args.choice().map_err(anyhow::Error::msg)?;
-    let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
-    let (health, component) = (place.component.health().clone(), place.component.clone());
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(component.metrics()));
+    let place = || Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
+    let (choice, migration) =
+        (args.choice().map_err(anyhow::Error::msg)?, args.migration().map_err(anyhow::Error::msg)?);
+    let beside = Beside { args, metrics, cloud: OnceCell::new() };
+    let lead = |settings: ElectionSettings, choice: Choice| {
+        let (work, kubeconfig, component) = (control(place(), &beside, choice), kubeconfig.clone(), component.clone());
+        async move { component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop) }
+    };
+    let Some(migration) = migration else { return lead(settings, choice).await };
+    let only = |runs: &dyn Fn(&str) -> bool| {
+        let names = names::ALL.iter().map(|named| named.name).filter(|name| choice.runs(name) && runs(name));
+        Choice::parse_of(&names::ALL, names).map_err(anyhow::Error::msg)
+    };
+    let second = ElectionSettings {
+        resource_name: migration.leader.clone(),
+        resource_lock: "leases".into(),
+        ..settings.clone()
+    };
+    let (stays, moves) = (only(&|name| migration.stays(name))?, only(&|name| migration.moves(name, KIND.name))?);
+    tokio::try_join!(lead(settings, stays), lead(second, moves)).map(drop)
+}
+
+/// What all that is led by this process shares.
+struct Beside {
+    args: Args,
+    metrics: Arc<Metrics>,
+    cloud: OnceCell<Arc<Counted>>,
+}
+
+/// Runs the controllers that are chosen.
+async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
+    let Beside { args, metrics, cloud } = beside;
+    let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
+    let (health, component) = (place.component.health().clone(), place.component.clone());
     let news = component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
     let root = place.client_of("cloud-controller-manager").await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root, args.use_service_account_credentials));
     // With the credentials of the process.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
-    let cloud = named.open(act.clone(), own.clone()).await?;
+    let open = async || {
+        let cloud = Arc::new(Counted::new(named.open(act.clone(), own.clone()).await?));
+        cloud.register(&mut Registering(component.metrics()));
+        anyhow::Ok(cloud)
+    };
+    let cloud = cloud.get_or_try_init(open).await?;
     let may_be_untagged = args.allow_untagged_cloud;
-    let Crew { controllers, cloud } =
-        clouds::crew(cloud, args.settings(), &choice, may_be_untagged, &*act, &own).await?;
-    cloud.register(&mut Registering(component.metrics()));
+    let controllers = clouds::crew(&**cloud, args.settings(), &choice, may_be_untagged, &*act, &own).await?;
     let names: Vec<&'static str> = controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, provider = args.cloud_provider, "controllers start");
     // Each can be asked for by its name, as long as it runs.

@@ -3,13 +3,12 @@
 use anyhow::{Context, Result, anyhow, bail};
 use async_trait::async_trait;
 use holdfast_cloud::{Settings, names};
-use holdfast_cloud_controller::counted::Counted;
 use holdfast_cloud_controller::external::{Configuration, External};
 use holdfast_cloud_controller::simulated::{InTime, Source};
 use holdfast_controllers::names::Choice;
 use holdfast_runtime::{Act, Cloud};
-use holdfast_world::Actor;
 use holdfast_world::cloud::{Answer, Call, Cluster};
+use holdfast_world::{Actor, Controller};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -131,25 +130,19 @@ impl Source for ConfigMap {
     }
 }
 
-/// The controllers of a cloud that are to run, and the cloud, whose calls are counted.
-pub struct Crew {
-    pub controllers: Vec<Box<dyn holdfast_world::Controller>>,
-    pub cloud: Arc<Counted>,
-}
-
 /// Who is to run with a cloud. One that cannot tell clusters apart is refused, unless that is allowed.
 pub async fn crew(
-    cloud: Arc<dyn Cloud>,
+    cloud: &dyn Cloud,
     mut settings: Settings,
     choice: &Choice,
     may_be_untagged: bool,
     act: &dyn Act,
     actor: &Actor,
-) -> Result<Crew> {
+) -> Result<Vec<Box<dyn Controller>>> {
     let offers = cloud.offers();
     settings.provider = cloud.name().to_owned();
     if offers.clusters {
-        check_name(&*cloud, &settings.cluster_name, act, actor).await?;
+        check_name(cloud, &settings.cluster_name, act, actor).await?;
     } else if !may_be_untagged {
         bail!(
             "no ClusterID found: cloud provider {} does not tell clusters apart; --allow-untagged-cloud lets it, where \
@@ -164,7 +157,7 @@ pub async fn crew(
     for (name, why) in absent {
         tracing::warn!("{name} does not start: {why}");
     }
-    Ok(Crew { controllers, cloud: Arc::new(Counted::new(cloud)) })
+    Ok(controllers)
 }
 
 /// Whether the name of this cluster is another's in this cloud.

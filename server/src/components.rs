@@ -2,7 +2,7 @@
 //! [`Components::start`] each.
 
 use crate::apiserver::read;
-use crate::clouds::{self, Crew, Named};
+use crate::clouds::{self, Named};
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
@@ -11,6 +11,7 @@ use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use holdfast_cloud::names as cloud_names;
+use holdfast_cloud_controller::counted::Counted;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
@@ -279,11 +280,11 @@ async fn run_cloud(named: Named, choice: Choice, transport: Arc<Transport>, metr
         tokio::time::sleep(CLOUD_AGAIN).await;
     };
     let settings = holdfast_cloud::Settings::default();
-    let Crew { controllers, cloud } = match clouds::crew(cloud, settings, &choice, true, &*act, &actor).await {
-        Ok(crew) => crew,
+    let controllers = match clouds::crew(&*cloud, settings, &choice, true, &*act, &actor).await {
+        Ok(controllers) => controllers,
         Err(error) => return tracing::error!(error = format!("{error:#}"), "the cloud is not asked"),
     };
-    let service = transport.service();
+    let (service, cloud) = (transport.service(), Arc::new(Counted::new(cloud)));
     service.with_registry(|registry| cloud.register(registry));
     let engine = service.engine().clone();
     let clock = Arc::new(InsideClock(engine.clone()));

@@ -24,6 +24,7 @@ mod flags;
 mod image_policy;
 mod inside;
 mod kubelets;
+mod leader_migration;
 mod limits;
 mod nodes;
 mod not_built;

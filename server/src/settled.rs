@@ -304,9 +304,7 @@ impl Options for CloudControllerManager {
         row("cidr-allocator-type", Form::Value, allocator, "Any that Kubernetes knows: ranges are given out elsewhere"),
         gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
-        row("enable-leader-migration", Form::Switch, no, "False: all controllers of this process have one lease"),
         gone("external-cloud-volume-plugin", Form::Value, any, "Any: no volume is attached by this process"),
-        row("leader-migration-config", Form::Value, nothing, "Nothing: all controllers of this process have one lease"),
         gone("node-sync-period", Form::Value, duration, "Any: nodes are looked at when they change"),
         row("webhooks", Form::Value, nothing, "Nothing: this process serves no webhooks"),
     ];

@@ -1,5 +1,6 @@
 //! A cloud beside a cluster: with the real binary, real kubectl, and providers in other languages.
 
+use holdfast_tests::authority::Authority;
 use holdfast_tests::server::{binary, holdfast};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, clients, eventually};
@@ -144,12 +145,12 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         "--authorization-always-allow-paths=/healthz,/metrics,/configz",
     ];
     let (running, port) = manager(&server, &folder, &options);
-    wire.send(Method::POST, SERVICES, &[], &service("web").to_string()).await.expect(201);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}});
     node["spec"]["taints"] =
         json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
-    wire.send(Method::POST, NODES, &[], &node.to_string()).await.expect(201);
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
     assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
     let found = eventually(PATIENCE, || async {
         let node = wire.get(&format!("{NODES}/one")).await.expect(200).json();
@@ -179,8 +180,8 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     let configuration = own.get("/configz").await.expect(200).json();
     let shared = &configuration["cloudcontrollermanager.config.k8s.io"]["KubeCloudShared"];
     assert_eq!((&shared["ClusterCIDR"], &shared["ClusterName"]), (&json!("10.244.0.0/16"), &json!("kubernetes")));
-    let blamed =
-        holdfast(["blame".as_ref(), "service/web".as_ref(), "--kubeconfig".as_ref(), server.kubeconfig().as_os_str()]);
+    let kubeconfig = server.kubeconfig().to_str().expect("UTF-8");
+    let blamed = holdfast(["blame", "service", "web", "--kubeconfig", kubeconfig]);
     let blamed = String::from_utf8_lossy(&blamed.stdout).into_owned() + &String::from_utf8_lossy(&blamed.stderr);
     assert!(blamed.contains("service-controller"), "{blamed}");
 }
@@ -254,7 +255,7 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
     ] {
         let (_folder, server, _provider, _running) = beside(|folder, socket| liar(folder, socket, mode, &[])).await;
         let wire = Wire::admin(&server);
-        wire.send(Method::POST, SERVICES, &[], &service("web").to_string()).await.expect(201);
+        wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
         told(&wire, part).await;
     }
     // One that does not find an instance once is asked again, and its node stays.
@@ -263,13 +264,46 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
     let wire = Wire::admin(&server);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
-    wire.send(Method::POST, NODES, &[], &node.to_string()).await.expect(201);
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
     tokio::time::sleep(Duration::from_secs(3)).await;
     wire.get(&format!("{NODES}/one")).await.expect(200);
     let (_folder, _server, _provider, mut running) =
         beside(|folder, socket| liar(folder, socket, "version", &[])).await;
     let status = running.child.wait().expect("it ends");
     assert!(!status.success() && running.log().contains("the provider speaks version \"v9\""), "{}", running.log());
+}
+
+#[tokio::test]
+async fn a_provider_is_asked_over_tls_by_who_shows_a_certificate() {
+    let folder = Folder::new();
+    let (authority, port) = (Authority::new("cloud"), free_port());
+    authority.server(&["cloud.internal"]).write(folder.path(), "provider");
+    authority.client("manager", &[]).write(folder.path(), "manager");
+    let ca = write(&folder, "ca.crt", authority.pem());
+    let file = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    let example = holdfast_tests::folder().join("../clients/cloud/python/provider.py");
+    let mut command = Command::new(clients().join("python/bin/python"));
+    command.arg(example).arg(format!("127.0.0.1:{port}")).args(["--certificate", &file("provider.crt")]);
+    command.args(["--key", &file("provider.key"), "--client-ca", &ca]);
+    let provider = Running::start(&mut command, folder.join("provider.log"));
+    until_ready(&provider).await;
+    let server = Server::start(&folder.join("data"), &[]);
+    let config = |identity: &str| {
+        format!(
+            "endpoint: https://127.0.0.1:{port}\ndeadline: 2s\ncaFile: {ca}\nserverName: cloud.internal\n{identity}"
+        )
+    };
+    let refused = write(&folder, "without.yaml", &config(""));
+    let (mut running, _) =
+        manager(&server, &folder, &["--cloud-provider=external", "--cloud-config", &refused, "--leader-elect=false"]);
+    assert!(!running.child.wait().expect("it ends").success(), "{}", running.log());
+    let identity = format!("certFile: {}\nkeyFile: {}\n", file("manager.crt"), file("manager.key"));
+    let shown = write(&folder, "with.yaml", &config(&identity));
+    let options = ["--cloud-provider=external", "--cloud-config", &shown, "--leader-elect=false"];
+    let (running, _) = manager(&server, &folder, &options);
+    let wire = Wire::admin(&server);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
 }
 
 #[tokio::test]
@@ -287,7 +321,7 @@ async fn a_provider_in_go_is_asked() {
     })
     .await;
     let wire = Wire::admin(&server);
-    wire.send(Method::POST, SERVICES, &[], &service("web").to_string()).await.expect(201);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
 }
 
@@ -308,15 +342,15 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     let options =
         ["--cloud-provider=external", "--cloud-config", &config, "--leader-elect=false", "--node-monitor-period=500ms"];
     let (running, _) = manager(&server, &folder, &options);
-    wire.send(Method::POST, SERVICES, &[], &service("web").to_string()).await.expect(201);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
-    wire.send(Method::POST, NODES, &[], &node.to_string()).await.expect(201);
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
     // Killed in the middle: the node's instance is in doubt, and nothing is deleted.
     drop(provider);
     std::fs::remove_file(&socket).ok();
-    wire.send(Method::POST, SERVICES, &[], &service("late").to_string()).await.expect(201);
+    wire.send(Method::POST, SERVICES, &[], service("late").to_string()).await.expect(201);
     told(&wire, "SyncLoadBalancerFailed\" \"Error syncing load balancer: failed to ensure load balancer").await;
     told(&wire, "Error asking cloud provider example for its instance").await;
     wire.get(&format!("{NODES}/one")).await.expect(200);

@@ -115,16 +115,30 @@ class Cloud(services.CloudServicer):
             context.abort(grpc.StatusCode.ALREADY_EXISTS, f"the name {cluster.name} belongs to another cluster")
 
 
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("endpoint", help="where to listen: unix:///PATH or HOST:PORT")
     parser.add_argument("--name", default="example", help="what the ids of its machines begin with")
     parser.add_argument("--node", action="append", default=[], help="a node whose instance is there")
     parser.add_argument("--addresses", default="192.0.2.0/24", help="the addresses that balancers get")
+    parser.add_argument("--certificate", help="with TLS: the provider's certificate, as PEM")
+    parser.add_argument("--key", help="its key")
+    parser.add_argument("--client-ca", help="who signed the certificates that managers must show")
     options = parser.parse_args()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
     services.add_CloudServicer_to_server(Cloud(options.name, options.node, options.addresses), server)
-    server.add_insecure_port(options.endpoint)
+    if options.certificate:
+        pair = (read(options.key), read(options.certificate))
+        authority = read(options.client_ca) if options.client_ca else None
+        secured = grpc.ssl_server_credentials([pair], authority, authority is not None)
+        server.add_secure_port(options.endpoint, secured)
+    else:
+        server.add_insecure_port(options.endpoint)
     server.start()
     print("ready", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):

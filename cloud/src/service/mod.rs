@@ -364,13 +364,15 @@ fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
     }
 }
 
-/// Adds the finalizer, or takes it away. The list is written whole, so it rests on the one that was seen.
+/// Adds the finalizer, or takes it away: by way of the status, because this controller may write no more of a Service. The
+/// list is written whole, so it rests on the one that was seen.
 fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
     let meta = service.meta();
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
     let finalizers: Vec<&str> = kept.chain(add.then_some(FINALIZER)).collect();
     let metadata = json!({"resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers});
-    Action::new(Service::resource(), service.object.key(), Verb::MergePatch(json!({"metadata": metadata})))
+    let patch = Verb::MergePatch(json!({"metadata": metadata}));
+    Action::new(Service::resource(), service.object.key(), patch).subresource("status")
 }
 
 /// Brings the addresses that a Service shows to those of its balancer.
