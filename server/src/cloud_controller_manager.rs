@@ -49,7 +49,7 @@ pub struct Args {
     cloud_provider: String,
     /// File that describes the simulated cloud, or says where the provider listens; configmap:NAMESPACE/NAME for a
     /// ConfigMap with the key cloud.yaml.
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "CONFIG", help_heading = "Cloud")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "FILE", help_heading = "Cloud")]
     cloud_config: String,
     /// Take a cloud that cannot tell clusters apart.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Cloud")]

@@ -191,7 +191,7 @@ pub struct Args {
     pub cloud_provider: Option<String>,
     /// With `up`: the file that describes that cloud, or says where its provider listens. An API server by itself reads
     /// none.
-    #[arg(long, hide = true, value_name = "CONFIG")]
+    #[arg(long, hide = true, value_name = "FILE")]
     pub cloud_config: Option<String>,
     #[command(flatten)]
     pub settled: Settled<settled::ApiServer>,
