@@ -301,15 +301,15 @@ impl Services {
             plan.calls.push(deletion(cluster, &known.asked));
             return plan;
         }
-        if !service.meta().is_deleting() {
-            plan.together(status(service, &[]).into_iter().collect());
-        }
         if planted(Bug::FinalizerForEver) && !service.meta().is_deleting() {
             return plan;
         }
         match has_finalizer {
             true => plan.then(with_finalizers(service, false)),
-            false => _ = self.known.remove(&key),
+            false => {
+                self.known.remove(&key);
+                plan.together(status(service, &[]).into_iter().collect());
+            }
         }
         plan
     }
@@ -371,7 +371,12 @@ fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
     let finalizers: Vec<&str> = kept.chain(add.then_some(FINALIZER)).collect();
     let metadata = json!({"resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers});
-    let patch = Verb::MergePatch(json!({"metadata": metadata}));
+    let mut patch = json!({"metadata": metadata});
+    if !add {
+        // With the addresses: what is no longer of type LoadBalancer may show none, and is not written while it does.
+        patch["status"] = json!({"loadBalancer": {"ingress": null}});
+    }
+    let patch = Verb::MergePatch(patch);
     Action::new(Service::resource(), service.object.key(), patch).subresource("status")
 }
 

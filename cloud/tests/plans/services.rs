@@ -120,6 +120,18 @@ fn a_service_of_another_type_lets_its_balancer_go() {
 }
 
 #[test]
+fn one_that_changes_its_type_and_is_deleted_before_anybody_looks_goes() {
+    let (cloud, mut trial) = start("");
+    trial.create(service("web"));
+    trial.run();
+    trial.patch("services", "web", json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}}));
+    trial.delete("services", "web");
+    trial.run();
+    assert_eq!((trial.names("services"), cloud.borrow().balancers().count()), (vec![], 0));
+    assert!(trial.take_refused().is_empty());
+}
+
+#[test]
 fn one_of_a_class_is_somebody_elses() {
     let (cloud, mut trial) = start("");
     let mut classed = service("web");
