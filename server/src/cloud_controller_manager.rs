@@ -278,7 +278,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     };
     let second = ElectionSettings {
         resource_name: migration.leader.clone(),
-        resource_lock: "leases".into(),
+        resource_lock: migration.lock.clone(),
         ..settings.clone()
     };
     let (stays, moves) = (only(&|name| migration.stays(name))?, only(&|name| migration.moves(name, KIND.name))?);

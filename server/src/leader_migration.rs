@@ -4,6 +4,8 @@
 //! Both managers take a second lease for what moves; which of them runs a controller is said by the file of whoever leads.
 
 use holdfast_cloud::names;
+use holdfast_component::election::Form;
+use holdfast_component::options::ElectionSettings;
 use holdfast_core::object::reader::{Reader, read};
 use holdfast_value::Value;
 
@@ -18,6 +20,8 @@ const ANY: &str = "*";
 pub struct Migration {
     /// The name of the second lease.
     pub leader: String,
+    /// Of which kind it is.
+    pub lock: String,
     /// Each controller that moves, by its name of today, and the component that runs it.
     moving: Vec<(String, String)>,
 }
@@ -26,7 +30,7 @@ impl Default for Migration {
     fn default() -> Migration {
         let moving = [names::ROUTE, names::SERVICE, names::LIFECYCLE];
         let moving = moving.into_iter().map(|name| (name.to_owned(), ANY.to_owned())).collect();
-        Migration { leader: LEADER.into(), moving }
+        Migration { leader: LEADER.into(), lock: usual_lock(), moving }
     }
 }
 
@@ -42,15 +46,16 @@ impl Migration {
             if kind != KIND {
                 reader.invalid("kind", format!("{kind:?}"), "must be LeaderMigrationConfiguration");
             }
-            if let Some(lock) = reader.text("resourceLock").filter(|lock| *lock != "leases") {
-                reader.fault("resourceLock", format!("Unsupported value: {lock:?}: supported values: \"leases\""));
+            let lock = reader.text("resourceLock").map_or_else(usual_lock, str::to_owned);
+            if lock.parse::<Form>().is_err() {
+                reader.invalid("resourceLock", format!("{lock:?}"), "is no kind of lock");
             }
             let leader = reader.text("leaderName").unwrap_or_default().to_owned();
             if leader.is_empty() {
                 reader.required("leaderName", "");
             }
             let leaders = reader.list("controllerLeaders").unwrap_or_default();
-            Migration { leader, moving: leaders.iter().filter_map(moving).collect() }
+            Migration { leader, lock, moving: leaders.iter().filter_map(moving).collect() }
         })
     }
 
@@ -63,6 +68,10 @@ impl Migration {
     pub fn moves(&self, name: &str, component: &str) -> bool {
         self.moving.iter().any(|(moving, runs)| moving == name && (runs == ANY || runs == component))
     }
+}
+
+fn usual_lock() -> String {
+    ElectionSettings::usual(LEADER).resource_lock
 }
 
 fn moving(reader: &Reader<'_>) -> Option<(String, String)> {
@@ -87,7 +96,7 @@ mod tests {
     fn each_controller_has_one_lease_or_runs_elsewhere() {
         let migration = Migration::parse(&json!({
             "apiVersion": "controllermanager.config.k8s.io/v1", "kind": "LeaderMigrationConfiguration",
-            "leaderName": "moving", "resourceLock": "leases",
+            "leaderName": "moving",
             "controllerLeaders": [
                 {"name": "route", "component": "cloud-controller-manager"},
                 {"name": "service-lb-controller", "component": "kube-controller-manager"},
@@ -107,7 +116,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_together() {
         let faults = Migration::parse(&json!({
-            "apiVersion": "v1", "kind": "X", "resourceLock": "endpoints", "colour": "red",
+            "apiVersion": "v1", "kind": "X", "resourceLock": "nothing", "colour": "red",
             "controllerLeaders": [{"component": "*"}, {"name": "route"}],
         }))
         .expect_err("faulty");
