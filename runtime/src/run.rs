@@ -1,12 +1,15 @@
 //! The loop that runs controllers: one task has the world and plans; other tasks carry plans out.
 
+use crate::cloud::NoCloud;
 use crate::metrics::{Metrics, QueueMetrics};
 use crate::rates::Rates;
 use crate::slots::Slots;
 use crate::writer::EventWriter;
-use crate::{Act, Feed, News, apart, heavy};
+use crate::{Act, Cloud, Feed, News, apart, heavy};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use holdfast_value::Value;
+use holdfast_world::cloud::{Answer, Call, Fault};
 use holdfast_world::{
     Action, Actor, Back, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Taken,
     Task, Time, Written,
@@ -51,6 +54,7 @@ pub struct Runtime {
     driver: Driver,
     crew: Vec<Crew>,
     act: Arc<dyn Act>,
+    cloud: Arc<dyn Cloud>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     pace: Pace,
@@ -107,6 +111,7 @@ struct Carried {
     /// The answers to the plan's GETs.
     answers: Vec<(String, Result<Value, Refusal>)>,
     reviews: Vec<(Value, Result<Value, Refusal>)>,
+    calls: Vec<(Call, Result<Answer, Fault>)>,
     unready: bool,
     /// Whether this was the plan from [`Controller::refused`], whose own refusals are not handled again.
     is_last: bool,
@@ -116,7 +121,14 @@ impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
         let pace = Pace { slots: Slots::new(ACTIONS_MAX), rates: Arc::default(), metrics: metrics.clone() };
         let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
-        Runtime { driver, crew, act, clock, metrics, pace, apart: None, forbidden }
+        let cloud = Arc::new(NoCloud);
+        Runtime { driver, crew, act, cloud, clock, metrics, pace, apart: None, forbidden }
+    }
+
+    /// Has this cloud asked what controllers ask of one.
+    pub fn with_cloud(mut self, cloud: Arc<dyn Cloud>) -> Runtime {
+        self.cloud = cloud;
+        self
     }
 
     /// Limits writes for a namespace by these rates, which other writers may share.
@@ -282,14 +294,16 @@ impl Runtime {
             again: None,
             answers: Vec::new(),
             reviews: Vec::new(),
+            calls: Vec::new(),
             unready: plan.unready,
             since: Instant::now(),
             is_last,
         });
         let again = carried.again.into_iter().chain(plan.again).min();
         let carried = Carried { again, is_last, ..carried };
-        let (act, actor, pace) = (self.act.clone(), self.crew[member].actor.clone(), self.pace.clone());
-        let work = carry_out(act, actor, pace, plan, carried);
+        let (act, cloud) = (self.act.clone(), self.cloud.clone());
+        let (actor, pace) = (self.crew[member].actor.clone(), self.pace.clone());
+        let work = carry_out((act, cloud), actor, pace, plan, carried);
         let id = going.carrying.spawn_on(work, &going.hands).id();
         going.lost.insert(id, (member, key));
     }
@@ -331,7 +345,12 @@ impl Runtime {
             return self.carry_out(going, (member, key), after, Some(carried));
         }
         self.metrics.worked(queue, carried.since.elapsed());
-        let Carried { written, refused, answers, reviews, unready, mut again, .. } = carried;
+        let Carried { written, refused, answers, reviews, calls, unready, mut again, .. } = carried;
+        let asked = !answers.is_empty() || !reviews.is_empty() || !calls.is_empty();
+        for (call, answer) in calls {
+            self.driver.called(member, &key, &call, answer, now);
+            again = Some(now);
+        }
         for (review, answer) in reviews {
             self.driver.reviewed(member, &key, &review, answer);
             again = Some(now);
@@ -342,7 +361,7 @@ impl Runtime {
         }
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
-        self.driver.done(member, key, Outcome { written, failed, refused, again }, now);
+        self.driver.done(member, key, Outcome { written, failed, refused, asked, again }, now);
     }
 }
 
@@ -353,7 +372,8 @@ impl Carried {
     }
 
     fn is_for_controller(&self) -> bool {
-        self.is_to_be_told() || !self.answers.is_empty() || !self.reviews.is_empty()
+        let was_answered = !self.answers.is_empty() || !self.reviews.is_empty() || !self.calls.is_empty();
+        self.is_to_be_told() || was_answered
     }
 }
 
@@ -389,8 +409,19 @@ fn tell_of_forbidden(
     }
 }
 
-/// Carries out the steps one after the other, up to the first with a refused action.
-async fn carry_out(act: Arc<dyn Act>, actor: Actor, pace: Pace, plan: Plan, mut carried: Carried) -> Carried {
+/// Carries out steps one after the other, up to the first with a refused action.
+async fn carry_out(
+    (act, cloud): (Arc<dyn Act>, Arc<dyn Cloud>),
+    actor: Actor,
+    pace: Pace,
+    plan: Plan,
+    mut carried: Carried,
+) -> Carried {
+    carried.calls = join_all(plan.calls.into_iter().map(async |call| {
+        let answer = cloud.ask(&call).await.and_then(|answer| call.judge(answer));
+        (call, answer)
+    }))
+    .await;
     for review in plan.reviews {
         let answer = act.review(&actor, &review).await;
         carried.reviews.push((review, answer));

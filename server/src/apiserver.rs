@@ -75,6 +75,13 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
     check(&args)?;
+    for (option, given) in [("cloud-provider", &args.cloud_provider), ("cloud-config", &args.cloud_config)] {
+        if given.as_deref().is_some_and(|given| !given.is_empty()) {
+            tracing::warn!(
+                "Flag --{option} has been deprecated, it has no effect: an API server by itself asks no cloud"
+            );
+        }
+    }
     let (membership, lasting) = store(&mut args)?;
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {

@@ -29,8 +29,9 @@ pub struct Read {
 }
 
 /// The commands that are components of Kubernetes, and how these are called in messages.
-const COMPONENTS: [(&str, &str); 4] = [
+const COMPONENTS: [(&str, &str); 5] = [
     ("apiserver", "kube-apiserver"),
+    ("cloud-controller-manager", "cloud-controller-manager"),
     ("controller-manager", "kube-controller-manager"),
     ("scheduler", "kube-scheduler"),
     ("up", "holdfast up"),

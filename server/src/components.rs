@@ -2,6 +2,7 @@
 //! [`Components::start`] each.
 
 use crate::apiserver::read;
+use crate::clouds::{self, Named};
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
@@ -9,6 +10,8 @@ use crate::simulated_kubelets::{self, Listening};
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
+use holdfast_cloud::names as cloud_names;
+use holdfast_cloud_controller::counted::Counted;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
@@ -25,6 +28,7 @@ use holdfast_transport_http::Transport;
 use holdfast_world::{Action, Actor, Controller};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The gate by which pods go whose devices are tainted with `NoExecute`.
@@ -64,14 +68,27 @@ pub struct Components {
     scheduling: Configuration,
     /// Where the nodes answer; taken by the server that starts first, and not by its forks.
     listening: Arc<Mutex<Option<Listening>>>,
+    /// The cloud of this cluster; taken by the server that starts first, and not by its forks, which are clusters of their
+    /// own and would delete what is not theirs.
+    cloud: Arc<Mutex<Option<Named>>>,
     /// How fast they write for one namespace.
     bytes_a_second: u64,
 }
 
+/// How long to wait before a cloud that is not there is looked for again.
+const CLOUD_AGAIN: Duration = Duration::from_secs(5);
+
 impl Components {
     /// What the options say; `default` where they say nothing. The authority is that of the machine; `token_key` is what
     /// tokens of accounts are signed with.
-    pub fn new(args: &Args, gates: &Gates, default: &str, pki: &Pki, token_key: &Path) -> Result<Components> {
+    pub fn new(
+        args: &Args,
+        gates: &Gates,
+        default: &str,
+        pki: &Pki,
+        token_key: &Path,
+        cloud: Option<Named>,
+    ) -> Result<Components> {
         let settings = Settings {
             root_ca: Some(read(&pki.authority)?),
             signers: signing::all_signers(&pki.authority, &pki.authority_key)?,
@@ -85,7 +102,11 @@ impl Components {
             false => args.controllers.iter().map(String::as_str).collect(),
         };
         let controllers = controllers::choose(entries.into_iter())?;
-        let built: Vec<_> = holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
+        let mut built: Vec<_> =
+            holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
+        if cloud.is_some() {
+            built.extend(cloud_names::ALL.iter().map(|named| named.name));
+        }
         controllers::warn_of_absent(&controllers, |name| built.contains(&name) || OF_THE_SERVER.contains(&name));
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let mut node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
@@ -100,7 +121,8 @@ impl Components {
         let mut scheduling = Configuration::default();
         scheduling.take_gates(|name| gates.enabled(name));
         let bytes_a_second = args.controller_bytes_per_second.unwrap_or(rates::BYTES_A_SECOND);
-        Ok(Components { controllers, settings, nodes, node_template, scheduling, listening, bytes_a_second })
+        let cloud = Arc::new(Mutex::new(cloud));
+        Ok(Components { controllers, settings, nodes, node_template, scheduling, listening, cloud, bytes_a_second })
     }
 
     /// None at all.
@@ -108,8 +130,8 @@ impl Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());
         let (scheduling, bytes_a_second) = (Configuration::default(), rates::BYTES_A_SECOND);
-        let listening = Arc::default();
-        Components { controllers, settings, nodes: 0, node_template, scheduling, listening, bytes_a_second }
+        let (listening, cloud) = Default::default();
+        Components { controllers, settings, nodes: 0, node_template, scheduling, listening, cloud, bytes_a_second }
     }
 
     /// Whether each namespace gets the account that its pods run under.
@@ -150,11 +172,27 @@ impl Components {
             needed.extend(storage_versions::rights());
         }
         let needed = act_all(InsideAct::new(transport), needed);
-        start(transport, tasks, needed, chosen.chain(nodes), rates);
+        let metrics = Arc::new(Metrics::default());
+        transport.service().with_registry(|registry| metrics.register(registry));
+        if let Some(named) = self.cloud.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            tasks.spawn(run_cloud(named, self.cloud_choice(), transport.clone(), metrics.clone()));
+        }
+        start(transport, tasks, needed, chosen.chain(nodes), (rates, metrics));
     }
 }
 
 impl Components {
+    /// Which of a cloud's controllers run: those that are not left out, under the names that all controllers have here.
+    fn cloud_choice(&self) -> Choice {
+        let is_known = |name: &str| holdfast_controllers::names::ALL.iter().any(|known| known.name == name);
+        let runs = |name: &&str| match is_known(name) {
+            true => self.controllers.runs(name),
+            false => !self.controllers.is_nobody(),
+        };
+        let names = cloud_names::ALL.iter().map(|named| named.name).filter(runs);
+        Choice::parse_of(&cloud_names::ALL, names).unwrap_or_else(|why| unreachable!("{why}"))
+    }
+
     /// Has the nodes answer those who ask for logs and the like.
     fn answer(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -208,13 +246,10 @@ fn start(
     tasks: &mut JoinSet<()>,
     needed: impl Future<Output = ()> + Send + 'static,
     controllers: impl Iterator<Item = Box<dyn Controller>>,
-    rates: Arc<Rates>,
+    (rates, metrics): (Arc<Rates>, Arc<Metrics>),
 ) {
-    let service = transport.service();
-    let engine = service.engine().clone();
+    let engine = transport.service().engine().clone();
     let act = Arc::new(InsideAct::new(transport));
-    let metrics = Arc::new(Metrics::default());
-    service.with_registry(|registry| metrics.register(registry));
     let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics).rated(rates);
     for controller in controllers {
         let actor = Actor::of(controller.as_ref());
@@ -230,4 +265,36 @@ fn start(
         needed.await;
         runtime.run_apart(feed).await;
     });
+}
+
+/// Asks the cluster's cloud, as soon as it is there.
+async fn run_cloud(named: Named, choice: Choice, transport: Arc<Transport>, metrics: Arc<Metrics>) {
+    let act = Arc::new(InsideAct::new(&transport));
+    let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
+    let actor = Actor { user, field_manager: "cloud-controller-manager" };
+    let cloud = loop {
+        match named.open(act.clone(), actor.clone()).await {
+            Ok(cloud) => break cloud,
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "the cloud is not asked yet"),
+        }
+        tokio::time::sleep(CLOUD_AGAIN).await;
+    };
+    let settings = holdfast_cloud::Settings::default();
+    let controllers = match clouds::crew(&*cloud, settings, &choice, true, &*act, &actor).await {
+        Ok(controllers) => controllers,
+        Err(error) => return tracing::error!(error = format!("{error:#}"), "the cloud is not asked"),
+    };
+    let (service, cloud) = (transport.service(), Arc::new(Counted::new(cloud)));
+    service.with_registry(|registry| cloud.register(registry));
+    let engine = service.engine().clone();
+    let clock = Arc::new(InsideClock(engine.clone()));
+    let mut runtime = Runtime::new(act, clock, metrics).with_cloud(cloud);
+    for controller in controllers {
+        let actor = Actor::of(controller.as_ref());
+        runtime.add(controller, actor, WORKERS);
+    }
+    let driver = runtime.driver();
+    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
+    drop(transport);
+    runtime.run_apart(feed).await;
 }

@@ -97,7 +97,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     let health = place.component.health().clone();
     // Watches and tokens are the process's own business, and wait for no controller.
     let news = place.component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
-    let root = place.client("tokens-controller", None).await.map_err(|why| anyhow!(why))?;
+    let root = place.client_of("tokens-controller").await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root, own_credentials));
     let mut runtime = Runtime::new(act, Arc::new(System), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
@@ -116,10 +116,17 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
 }
 
 /// Where the API server is, and how fast each controller may ask it.
-struct Place {
-    component: Arc<Component>,
-    kubeconfig: Option<PathBuf>,
-    rate: Rate,
+pub struct Place {
+    pub component: Arc<Component>,
+    pub kubeconfig: Option<PathBuf>,
+    pub rate: Rate,
+}
+
+impl Place {
+    /// A client with the credentials of the process, which names itself so.
+    pub async fn client_of(&self, name: &str) -> Result<kube::Client, String> {
+        self.client(name, None).await
+    }
 }
 
 #[async_trait]
@@ -131,7 +138,7 @@ impl Connect for Place {
 }
 
 /// Shows metrics where the component shows its own.
-struct Registering<'a>(&'a Shown);
+pub struct Registering<'a>(pub &'a Shown);
 
 impl Register for Registering<'_> {
     fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M) {

@@ -185,6 +185,14 @@ pub struct Args {
     pub metrics: MetricsArgs,
     #[command(flatten)]
     pub gates: GateArgs,
+    /// The cloud that keeps this cluster's load balancers, nodes and routes, with `up` alone: simulated, or external; see
+    /// docs/CLOUDS.md. An API server by itself asks none, as in Kubernetes since 1.31, and takes any name.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub cloud_provider: Option<String>,
+    /// With `up`: the file that describes that cloud, or says where its provider listens. An API server by itself reads
+    /// none.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub cloud_config: Option<String>,
     #[command(flatten)]
     pub settled: Settled<settled::ApiServer>,
     #[command(flatten)]

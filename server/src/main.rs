@@ -10,6 +10,8 @@ mod audit;
 mod authentication;
 mod authorization;
 mod checks;
+mod cloud_controller_manager;
+mod clouds;
 mod cluster;
 mod components;
 mod controller_manager;
@@ -23,6 +25,7 @@ mod help;
 mod image_policy;
 mod inside;
 mod kubelets;
+mod leader_migration;
 mod limits;
 mod nodes;
 mod not_built;
@@ -73,6 +76,8 @@ enum Command {
     Scheduler(Box<scheduler::Args>),
     /// Run controllers for an API server elsewhere.
     ControllerManager(Box<controller_manager::Args>),
+    /// Have a cloud keep nodes, load balancers and routes for an API server elsewhere.
+    CloudControllerManager(Box<cloud_controller_manager::Args>),
     /// Simulate nodes for any API server: they take pods through their lives, and run no container.
     Nodes(Box<nodes::Args>),
     /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
@@ -123,14 +128,16 @@ impl Command {
             Command::Apiserver(args) => args.faults(),
             Command::Scheduler(args) => args.faults(),
             Command::ControllerManager(args) => args.faults(),
+            Command::CloudControllerManager(args) => args.faults(),
             _ => Vec::new(),
         }
     }
 
     /// Whether it runs for long, so that others could come to own or write the files that it is given.
     fn is_component(&self) -> bool {
-        use Command::{Apiserver, ControllerManager, Nodes, Run, Scheduler, Up};
-        matches!(self, Up(_) | Apiserver(_) | Run(_) | Scheduler(_) | ControllerManager(_) | Nodes(_))
+        use Command::{Apiserver, CloudControllerManager, ControllerManager, Nodes, Run, Scheduler, Up};
+        let serves = matches!(self, Up(_) | Apiserver(_) | Run(_) | Nodes(_));
+        serves || matches!(self, Scheduler(_) | ControllerManager(_) | CloudControllerManager(_))
     }
 }
 
@@ -204,6 +211,7 @@ fn main() -> std::process::ExitCode {
         Command::Up(args) => up::run(*args, options(&command, &matches)),
         Command::Apiserver(args) => apiserver::run(*args, options(&command, &matches)),
         Command::ControllerManager(args) => controller_manager::run(*args, options(&command, &matches)),
+        Command::CloudControllerManager(args) => cloud_controller_manager::run(*args, options(&command, &matches)),
         Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
         Command::Nodes(args) => nodes::run(*args),
         Command::Envtest(args) => envtest::run(&args),

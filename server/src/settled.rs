@@ -161,8 +161,6 @@ impl Options for ApiServer {
         gone("address", Form::Value, address, NO_PLAIN_PORT),
         gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
         gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
-        gone("cloud-config", Form::Value, any, NO_CLOUD_HERE),
-        gone("cloud-provider", Form::Value, any, NO_CLOUD_HERE),
         gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
@@ -197,7 +195,6 @@ impl Options for ApiServer {
 }
 
 const NO_PLAIN_PORT: &str = "There is no port without TLS";
-const NO_CLOUD_HERE: &str = "Any: nobody asks a cloud, as in Kubernetes since 1.31";
 
 fn nothing(text: &str) -> Result<(), String> {
     match text {
@@ -298,7 +295,31 @@ impl Options for ControllerManager {
     ];
 }
 
-const NO_CLOUD: &str = "It is about a cloud, and this process has none";
+/// Of `holdfast cloud-controller-manager`.
+#[derive(Debug, Clone)]
+pub enum CloudControllerManager {}
+
+impl Options for CloudControllerManager {
+    const OPTIONS: &'static [Row] = &[
+        row("cidr-allocator-type", Form::Value, allocator, "Any that Kubernetes knows: ranges are given out elsewhere"),
+        gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
+        gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
+        gone("external-cloud-volume-plugin", Form::Value, any, "Any: no volume is attached by this process"),
+        gone("node-sync-period", Form::Value, duration, "Any: nodes are looked at when they change"),
+        row("webhooks", Form::Value, nothing, "Nothing: this process serves no webhooks"),
+    ];
+}
+
+const OTHERS_FIREWALLS: &str = "Any networks: that cloud's provider is asked over gRPC, and knows its own";
+
+fn allocator(text: &str) -> Result<(), String> {
+    match text {
+        "RangeAllocator" | "CloudAllocator" | "IPAMFromCluster" | "IPAMFromCloud" => Ok(()),
+        other => Err(format!("{other:?} is no allocator that any release knows")),
+    }
+}
+
+const NO_CLOUD: &str = "It is about a cloud, and this process has none: see holdfast cloud-controller-manager";
 const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
 const NO_RECYCLER: &str =
     "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
@@ -422,11 +443,7 @@ mod tests {
             &["--service-account-lookup"][..],
             &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
             &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
-            &[
-                "--cloud-provider=aws",
-                "--cloud-config=/etc/cloud.conf",
-                "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0",
-            ],
+            &["--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");
@@ -435,9 +452,9 @@ mod tests {
 
     #[test]
     fn what_kubernetes_gave_up_is_told_of() {
-        let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--cloud-provider="]);
+        let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--address=0.0.0.0"]);
         let names: Vec<&str> = cli.api_server.given.iter().filter(|row| row.gone).map(|row| row.name).collect();
-        assert_eq!(names, ["cloud-provider", "insecure-port"]);
+        assert_eq!(names, ["address", "insecure-port"]);
     }
 
     #[test]

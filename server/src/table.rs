@@ -6,8 +6,9 @@ use holdfast_component::gates;
 use std::collections::BTreeMap;
 
 /// A component, the command that it is here, and the options that it refuses by name.
-const COMPONENTS: [(&str, &str, &[Unbuilt]); 3] = [
+const COMPONENTS: [(&str, &str, &[Unbuilt]); 4] = [
     ("API server", "apiserver", not_built::API_SERVER),
+    ("Cloud controller manager", "cloud-controller-manager", &[]),
     ("Controller manager", "controller-manager", &[]),
     ("Scheduler", "scheduler", &[]),
 ];

@@ -1,6 +1,7 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
 use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
+use crate::clouds::Named;
 use crate::components::{self, Components};
 use crate::pki::Pki;
 use crate::{flags, pki, tls};
@@ -35,7 +36,22 @@ pub struct Args {
 impl Args {
     /// All that is wrong with the server's options that their own forms do not show.
     pub fn faults(&self) -> Vec<String> {
-        self.server.faults()
+        let mut faults = self.server.faults();
+        faults.extend(self.cloud().err().map(|why| why.to_string()));
+        faults
+    }
+}
+
+impl Args {
+    /// The cloud that the cluster has, if any.
+    fn cloud(&self) -> Result<Option<Named>> {
+        let (provider, config) = (&self.server.cloud_provider, &self.server.cloud_config);
+        let provider = provider.as_deref().unwrap_or_default();
+        match (provider, config.as_deref().unwrap_or_default()) {
+            ("", "") => Ok(None),
+            ("", _) => Err(anyhow!("--cloud-config: --cloud-provider must say of which cloud")),
+            (provider, config) => Named::parse(provider, config).map(Some),
+        }
     }
 }
 
@@ -86,6 +102,7 @@ pub fn prepare(
     lasting: Lasting,
     controllers: &str,
 ) -> Result<(Server, Admin)> {
+    let cloud = args.cloud()?;
     let Args { mut server, components, port, kubeconfig } = args;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
@@ -103,7 +120,7 @@ pub fn prepare(
     server.client_ca_file.get_or_insert(pki.authority.clone());
     let gates = server.gates()?;
     let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
-    let components = Components::new(&components, &gates, controllers, &pki, token_key)?;
+    let components = Components::new(&components, &gates, controllers, &pki, token_key, cloud)?;
     if server.kubelets.kubelet_client_certificate.is_none() {
         server.kubelets.kubelet_client_certificate = Some(pki.kubelet_client_certificate.clone());
         server.kubelets.kubelet_client_key = Some(pki.kubelet_client_key.clone());

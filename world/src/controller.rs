@@ -1,5 +1,6 @@
 //! What a controller is: it is told of changes, and asked for plans.
 
+use crate::cloud::{Answer, Call, Fault};
 use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,8 +138,11 @@ pub trait Controller: Send {
     /// The answer to a review that the plan for `key` asked for: the whole review with its status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
-    /// What is to be reported and done about a step with refused actions. The key is planned again in any case, after a
-    /// back-off that grows with each failure.
+    /// What came of a call that the plan for `key` made to a cloud.
+    fn called(&mut self, _key: &Key, _call: &Call, _answer: Result<Answer, Fault>, _now: Time) {}
+
+    /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
+    /// later each time that it fails.
     fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
         Plan::default()
     }

@@ -11,6 +11,7 @@
 //! After a key was acted on it is planned again only once the world has reached the versions of the writes made for it.
 //! So no controller has to remember its own writes.
 
+use crate::cloud::{Answer, Call, Fault};
 use crate::work::Ended;
 use crate::{
     BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Sight, Stamp, Text, Time,
@@ -131,6 +132,8 @@ pub struct Outcome {
     pub failed: bool,
     /// Whether it failed for a reason that a newer plan will meet again: the server forbids it, or does not answer.
     pub refused: bool,
+    /// Whether it did nothing but ask: how it goes is seen with the next plan, and one that has failed before still has.
+    pub asked: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
 }
@@ -416,7 +419,13 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
-    /// A plan was carried out, completely or up to a refusal.
+    /// What came of a call to a cloud that a plan made.
+    pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        let controller = &mut self.members[member].controller;
+        let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
+    }
+
+    /// A plan was carried out, as far as it could be.
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;
         let member = &mut self.members[member];
@@ -428,6 +437,7 @@ impl Driver {
         }
         match outcome.failed {
             true => _ = member.queue.fail(key.clone(), now, outcome.refused),
+            false if outcome.asked => {}
             false => member.queue.forget(&key),
         }
         if let Some(time) = outcome.again {

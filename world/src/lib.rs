@@ -6,6 +6,7 @@
 //! again. Nothing here has a clock or a socket; the caller of a controller brings them. Threads only decode long first
 //! lists, and no result depends on their number.
 
+pub mod cloud;
 pub mod controller;
 pub mod driver;
 pub mod object;

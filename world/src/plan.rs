@@ -1,6 +1,6 @@
 //! What is to be done for one key, as data.
 
-use crate::{Key, Object, Resource, Text, Time};
+use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
 use std::sync::Arc;
 
@@ -19,8 +19,10 @@ pub struct Plan {
     /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// Whether something cannot be done yet, though nothing was refused: the key is planned again after a back-off that
-    /// grows each time.
+    /// What a cloud is asked, all at once. As with `asks`, a plan that has any has no steps, and the key is planned again with
+    /// what [`crate::Controller::called`] was told.
+    pub calls: Vec<cloud::Call>,
+    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
     pub unready: bool,
     /// Why something was left undone that a person might expect, for logs and tests.
     pub left: Vec<String>,
@@ -186,12 +188,13 @@ impl Note {
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty() && self.reviews.is_empty()
+        self.is_idle() && self.notes.is_empty()
     }
 
     /// Whether there is nothing to carry out and nothing to ask; there may be notes.
     pub fn is_idle(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty() && self.reviews.is_empty()
+        let asks_nothing = self.asks.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
+        asks_nothing && self.steps.iter().all(Vec::is_empty)
     }
 
     /// Adds one action, after all steps so far.

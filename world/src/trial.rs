@@ -5,6 +5,7 @@
 //! that a controller that forgets a resource fails its test. When none has anything to do, every key that was ever
 //! planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to do.
 
+use crate::cloud::{Answer, Call, Fault};
 use crate::request::{self, Actor};
 use crate::{
     Action, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Sight, Stamp, Task, Text, Time,
@@ -16,7 +17,7 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list;
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{self, Answer, Answers, Clearing, Judgement, Settings};
+use holdfast_core::pipeline::{self, Answers, Clearing, Judgement, Settings};
 use holdfast_core::request::Request;
 use holdfast_core::state::{self, Entry, State};
 use holdfast_value::{Value, json};
@@ -44,8 +45,10 @@ pub struct Trial {
     pub answers: BTreeMap<String, Value>,
     /// Whether a review's request is allowed.
     pub allows: fn(&Value) -> bool,
-    /// Whether the last plan of every key must be empty. `false` for a controller that reacts to changes rather than to
-    /// states.
+    /// The cloud that controllers ask; without one they are told that there is none.
+    pub cloud: Option<Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>>,
+    /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
+    /// follows changes alone, and not how things are, has.
     pub is_level: bool,
     /// The committed changes, oldest first, once a test has asked for them.
     changes: Option<Vec<state::Change>>,
@@ -88,6 +91,7 @@ impl Trial {
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
             answers: BTreeMap::new(),
             allows: |_| false,
+            cloud: None,
             is_level: true,
             changes: None,
         };
@@ -194,6 +198,10 @@ impl Trial {
             self.answer(index, &key, plan.asks);
             return true;
         }
+        if !plan.calls.is_empty() {
+            self.call(index, &key, plan);
+            return true;
+        }
         let (mut again, unready) = (plan.again, plan.unready);
         let refused = self.carry_out(index, plan);
         if !refused.is_empty() {
@@ -219,7 +227,7 @@ impl Trial {
             answer["status"] = json!({"allowed": (self.allows)(review)});
             self.members[index].driver.reviewed(0, key, review, Ok(answer));
         }
-        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        let outcome = Outcome { asked: true, again: Some(self.now), ..Outcome::default() };
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
@@ -229,11 +237,29 @@ impl Trial {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
             self.members[index].driver.answered(0, key, &path, answer);
         }
-        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        let outcome = Outcome { asked: true, again: Some(self.now), ..Outcome::default() };
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Carries out the steps up to the first with a refused action; returns the refused actions.
+    /// Tells a controller what a cloud answers.
+    fn call(&mut self, index: usize, key: &Key, mut plan: Plan) {
+        let now = self.now;
+        for call in std::mem::take(&mut plan.calls) {
+            let none = || Err(Fault::unavailable("there is no cloud"));
+            let answer =
+                self.cloud.as_mut().map_or_else(none, |cloud| cloud(&call, now)).and_then(|answer| call.judge(answer));
+            self.members[index].driver.called(0, key, &call, answer, now);
+        }
+        self.carry_out(index, plan);
+        self.members[index].driver.done(
+            0,
+            key.clone(),
+            Outcome { asked: true, again: Some(now), ..Outcome::default() },
+            now,
+        );
+    }
+
+    /// Carries out steps up to the first with a refused action; answers what was refused.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -499,10 +525,10 @@ impl Trial {
             self.changes.iter_mut().for_each(|changes| changes.push(change.clone()));
         }
         Ok(match decision.answer {
-            Answer::Written { index, .. } => entries[index].document(),
-            Answer::Entry { entry, .. } => entry.document(),
-            Answer::Document { document, .. } => Value::Object(document),
-            Answer::Success { .. } | Answer::Deleted { .. } => Value::Null,
+            pipeline::Answer::Written { index, .. } => entries[index].document(),
+            pipeline::Answer::Entry { entry, .. } => entry.document(),
+            pipeline::Answer::Document { document, .. } => Value::Object(document),
+            pipeline::Answer::Success { .. } | pipeline::Answer::Deleted { .. } => Value::Null,
         })
     }
 }

@@ -44,9 +44,8 @@ impl RemoteAct {
     }
 
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
-        let account = actor.account();
-        let place = self.clients.lock().await.entry(account.to_owned()).or_default().clone();
-        // One task renews the token; the others wait for the lock.
+        let place = self.clients.lock().await.entry(agent(actor).to_owned()).or_default().clone();
+        // One renews, and the others wait for it.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),
@@ -60,7 +59,7 @@ impl RemoteAct {
     async fn connect(&self, actor: &Actor) -> Result<Connected, Refusal> {
         let account = actor.account();
         if !self.own_credentials || !actor.has_account() {
-            let client = self.connect.client(account, None).await.map_err(fault)?;
+            let client = self.connect.client(agent(actor), None).await.map_err(fault)?;
             return Ok(Connected { client, renew: None });
         }
         let accounts = Resource::new("", "v1", "serviceaccounts", "ServiceAccount", true);
@@ -81,7 +80,7 @@ impl RemoteAct {
             answer => answer?,
         };
         let token = answer["status"]["token"].as_str().ok_or_else(|| fault("the server gave no token"))?;
-        let client = self.connect.client(account, Some(token)).await.map_err(fault)?;
+        let client = self.connect.client(agent(actor), Some(token)).await.map_err(fault)?;
         Ok(Connected { client, renew: Some(Instant::now() + TOKEN * 4 / 5) })
     }
 
@@ -99,7 +98,7 @@ impl RemoteAct {
     /// Drops a token that the server no longer accepts, so that the next action requests a new one.
     async fn forget(&self, actor: &Actor) {
         if self.own_credentials {
-            self.clients.lock().await.remove(actor.account());
+            self.clients.lock().await.remove(agent(actor));
         }
     }
 
@@ -158,7 +157,18 @@ impl Act for RemoteAct {
     }
 }
 
-/// The path of SubjectAccessReviews.
+/// What a client names itself by: the controller, where several have one account.
+fn agent(actor: &Actor) -> &str {
+    match actor.field_manager {
+        own if actor.has_account() && own != SHARED => own,
+        _ => actor.account(),
+    }
+}
+
+/// Who owns the fields that most controllers write.
+const SHARED: &str = "kube-controller-manager";
+
+/// Where it is asked what somebody may do.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The method, content type and body of a verb.

@@ -252,7 +252,7 @@ impl Manager {
         let Work { member, key, written, refused, again, unready, .. } = work;
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
-        self.driver.done(member, key, Outcome { written, failed, refused, again }, stamp.time);
+        self.driver.done(member, key, Outcome { written, failed, refused, asked: false, again }, stamp.time);
     }
 
     /// What a manager that dies now has under way.

@@ -1,6 +1,7 @@
 //! Nodes.
 
 use super::pod::Condition;
+use crate::cloud::Address;
 use crate::object::or_default;
 use crate::{List, Shared, Time};
 use serde::Deserialize;
@@ -20,6 +21,9 @@ crate::resource!(Node, "", "v1", "nodes", "Node", cluster);
 pub struct NodeSpec {
     #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
     pub pod_cidrs: Vec<String>,
+    /// Which machine of a cloud it is: `PROVIDER://…`.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
     pub unschedulable: bool,
     #[serde(deserialize_with = "or_default")]
     pub taints: Vec<Taint>,
@@ -47,4 +51,6 @@ pub struct NodeStatus {
     pub allocatable: Shared<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
     pub conditions: List<Condition>,
+    #[serde(deserialize_with = "or_default")]
+    pub addresses: List<Address>,
 }

@@ -15,7 +15,7 @@ const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 23] = [
+const NEVER: [(&str, &[&str]); 25] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Everybody who touches files may use it.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
@@ -54,6 +54,12 @@ const NEVER: [(&str, &[&str]); 23] = [
     ("holdfast-scheduler", &PURE),
     ("holdfast-controllers", &PURE),
     ("holdfast-nodes", &PURE),
+    ("holdfast-cloud", &PURE),
+    // Clouds are asked by whoever runs controllers, and know nothing of the server behind them.
+    (
+        "holdfast-cloud-controller",
+        &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
+    ),
     // What simulated containers run: it reaches nothing of the machine.
     ("holdfast-shell", &["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Simulated nodes know the API, and nothing of the server behind it.

@@ -1,0 +1,71 @@
+//! Counts what a cloud is asked, how it answers, and how long that takes.
+
+use async_trait::async_trait;
+use holdfast_runtime::Cloud;
+use holdfast_runtime::metrics::Register;
+use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    request: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failed {
+    request: &'static str,
+    reason: &'static str,
+}
+
+fn buckets() -> Histogram {
+    Histogram::new([0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0])
+}
+
+/// A cloud whose calls are counted.
+pub struct Counted {
+    cloud: Arc<dyn Cloud>,
+    took: Family<Request, Histogram, fn() -> Histogram>,
+    failed: Family<Failed, Counter>,
+}
+
+impl Counted {
+    pub fn new(cloud: Arc<dyn Cloud>) -> Counted {
+        let took = Family::new_with_constructor(buckets as fn() -> Histogram);
+        Counted { cloud, took, failed: Family::default() }
+    }
+
+    /// Shows the counts.
+    pub fn register(&self, registry: &mut impl Register) {
+        let help = "How long the cloud took to answer";
+        registry.register("cloudprovider_api_request_duration_seconds", help, self.took.clone());
+        let help = "Requests to the cloud that came to nothing";
+        registry.register("cloudprovider_api_request_errors", help, self.failed.clone());
+    }
+}
+
+#[async_trait]
+impl Cloud for Counted {
+    fn name(&self) -> &str {
+        self.cloud.name()
+    }
+
+    fn offers(&self) -> Offers {
+        self.cloud.offers()
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+        let (request, begun) = (call.method(), Instant::now());
+        let answer = self.cloud.ask(call).await;
+        self.took.get_or_create(&Request { request }).observe(begun.elapsed().as_secs_f64());
+        if let Err(fault) = &answer {
+            self.failed.get_or_create(&Failed { request, reason: fault.why.as_str() }).inc();
+            tracing::debug!(request, reason = fault.why.as_str(), %fault, "the cloud refuses");
+        }
+        answer
+    }
+}

@@ -1,0 +1,95 @@
+//! The file that says where a provider listens, and how it is asked. It is read strictly.
+
+use holdfast_core::object::reader::{Reader, read};
+use holdfast_value::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a call may take, where the file does not say.
+const DEADLINE_SECONDS: f64 = 30.0;
+const DEADLINE_SECONDS_MAX: f64 = 600.0;
+
+/// Where a provider is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Configuration {
+    pub endpoint: Endpoint,
+    pub deadline: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Endpoint {
+    /// A socket of this machine.
+    Unix(PathBuf),
+    /// Without TLS, on this machine alone.
+    Plain(String),
+    Tls(Tls),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tls {
+    pub url: String,
+    /// Who signed the provider's certificate.
+    pub authority: PathBuf,
+    /// What the provider is shown.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// What the provider's certificate must be for, where that is not the host of the URL.
+    pub server_name: Option<String>,
+}
+
+impl Configuration {
+    /// Reads a configuration in YAML or JSON, or tells all that is wrong with it.
+    pub fn parse(text: &str) -> Result<Configuration, Vec<String>> {
+        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
+        read(&document, Configuration::read)?.ok_or_else(Vec::new)
+    }
+
+    fn read(reader: &Reader<'_>) -> Option<Configuration> {
+        let seconds = reader.seconds("deadline").unwrap_or(DEADLINE_SECONDS);
+        if !(0.001..=DEADLINE_SECONDS_MAX).contains(&seconds) {
+            reader.invalid("deadline", format!("{seconds}s"), "must be from 1ms to 10m");
+        }
+        let deadline = Duration::from_secs_f64(seconds.clamp(0.001, DEADLINE_SECONDS_MAX));
+        let file = |field: &str| reader.text(field).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let (authority, certificate, key) = (file("caFile"), file("certFile"), file("keyFile"));
+        let server_name = reader.text("serverName").map(str::to_owned);
+        let Some(endpoint) = reader.text("endpoint").filter(|text| !text.is_empty()) else {
+            reader.required("endpoint", "where the provider listens: unix:///PATH, https://HOST:PORT");
+            return None;
+        };
+        if certificate.is_some() != key.is_some() {
+            reader
+                .required(if key.is_some() { "certFile" } else { "keyFile" }, "a certificate and its key go together");
+        }
+        let has_tls = authority.is_some() || certificate.is_some() || server_name.is_some();
+        let endpoint = match endpoint.split_once("://") {
+            Some(("unix", path)) if path.starts_with('/') => Endpoint::Unix(path.into()),
+            Some(("http", host)) if is_loopback(host) => Endpoint::Plain(endpoint.to_owned()),
+            Some(("https", _)) => {
+                let Some(authority) = authority else {
+                    reader.required("caFile", "who signed the provider's certificate");
+                    return None;
+                };
+                let identity = certificate.zip(key);
+                return Some(Configuration {
+                    endpoint: Endpoint::Tls(Tls { url: endpoint.to_owned(), authority, identity, server_name }),
+                    deadline,
+                });
+            }
+            _ => {
+                let message =
+                    "must be unix:///PATH, https://HOST:PORT, or http://127.0.0.1:PORT for this machine alone";
+                reader.invalid("endpoint", format!("{endpoint:?}"), message);
+                return None;
+            }
+        };
+        if has_tls {
+            reader.fault("caFile", "certificates are for endpoints with https");
+        }
+        Some(Configuration { endpoint, deadline })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_end_matches('/').parse::<std::net::SocketAddr>();
+    host.starts_with("localhost:") || address.is_ok_and(|address| address.ip().is_loopback())
+}

@@ -1,0 +1,298 @@
+//! A cloud that somebody else is: asked over gRPC, as `proto/cloud.proto` says.
+//!
+//! The provider is said hello to before anything else is asked, and again after it was away: it may have become another.
+//! Every call has a deadline; one at which the provider was not there is made again, a few times, within it.
+
+mod config;
+pub mod wire;
+
+pub use config::{Configuration, Endpoint, Tls};
+
+use async_trait::async_trait;
+use holdfast_files::check_socket;
+use holdfast_runtime::Cloud;
+use holdfast_world::cloud::{Answer, Call, Fault, Offers, Why};
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::client::Grpc;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint as Address, Identity, Uri};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+/// The version of the protocol that is spoken here.
+pub const VERSION: &str = "v1";
+const SERVICE: &str = "/holdfast.cloud.v1.Cloud/";
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// How often a call is made at which the provider was not there, and how long the first wait is.
+const TRIES: u32 = 4;
+const WAIT: Duration = Duration::from_millis(100);
+/// How long a provider may take to be connected to.
+const CONNECT: Duration = Duration::from_secs(5);
+/// When a provider that refuses for too much is asked again, where it does not say so: the longest time that it may say.
+const RETRY_MILLIS_MAX: i64 = 3_600_000;
+
+/// A provider.
+pub struct External {
+    channel: Channel,
+    deadline: Duration,
+    name: String,
+    offers: Offers,
+    /// Whether the provider is to be said hello to again before it is asked.
+    is_strange: AtomicBool,
+}
+
+impl External {
+    /// Connects to a provider, and learns who it is.
+    pub async fn connect(configuration: &Configuration) -> Result<External, String> {
+        let channel = channel(&configuration.endpoint)?;
+        let deadline = configuration.deadline;
+        let mut external =
+            External { channel, deadline, name: String::new(), offers: Offers::default(), is_strange: false.into() };
+        let hello = external.hello().await.map_err(|fault| format!("{}: {fault}", configuration.endpoint))?;
+        let valid = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
+        if hello.provider.is_empty() || hello.provider.len() > 63 || !hello.provider.chars().all(valid) {
+            return Err(format!("{}: {:?} is no name of a provider", configuration.endpoint, hello.provider));
+        }
+        external.offers = offers(&hello);
+        external.name = hello.provider;
+        Ok(external)
+    }
+
+    async fn hello(&self) -> Result<wire::HelloResponse, Fault> {
+        let request = wire::HelloRequest { versions: vec![VERSION.to_owned()] };
+        let hello: wire::HelloResponse = self.within("Hello", request).await?;
+        if hello.version != VERSION {
+            let message = format!("the provider speaks version {:?}, and {VERSION:?} is spoken here", hello.version);
+            return Err(Fault::unavailable(message));
+        }
+        Ok(hello)
+    }
+
+    /// Whether the provider is who it was. One that is another, or offers something else, is asked nothing.
+    async fn know(&self) -> Result<(), Fault> {
+        if !self.is_strange.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let hello = self.hello().await?;
+        if hello.provider != self.name || offers(&hello) != self.offers {
+            let message = format!("provider {} answers where {} did: restart the manager", hello.provider, self.name);
+            return Err(Fault::unavailable(message));
+        }
+        self.is_strange.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    async fn call<R, A>(&self, method: &'static str, request: R) -> Result<A, Fault>
+    where
+        R: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        self.know().await?;
+        self.within(method, request).await
+    }
+
+    /// Calls a method within the deadline.
+    async fn within<R, A>(&self, method: &'static str, request: R) -> Result<A, Fault>
+    where
+        R: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let tried = tokio::time::timeout(self.deadline, self.tries(method, request)).await;
+        let status = match tried {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(status)) => status,
+            Err(_) => Status::deadline_exceeded(format!("no answer within {:?}", self.deadline)),
+        };
+        if matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Unknown) {
+            self.is_strange.store(true, Ordering::Release);
+        }
+        Err(fault(method, &status))
+    }
+
+    async fn tries<R, A>(&self, method: &'static str, request: R) -> Result<A, Status>
+    where
+        R: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut wait = WAIT;
+        for _ in 1..TRIES {
+            match self.once(method, request.clone()).await {
+                Err(status) if status.code() == Code::Unavailable => {
+                    tracing::debug!(method, why = status.message(), "the provider is not there");
+                }
+                answer => return answer,
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        self.once(method, request).await
+    }
+
+    async fn once<R, A>(&self, method: &'static str, request: R) -> Result<A, Status>
+    where
+        R: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut client = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+        let not_ready = |error: tonic::transport::Error| Status::unavailable(causes(&error));
+        client.ready().await.map_err(not_ready)?;
+        let path = PathAndQuery::from_maybe_shared(format!("{SERVICE}{method}"));
+        let path = path.map_err(|error| Status::internal(error.to_string()))?;
+        let codec: ProstCodec<R, A> = ProstCodec::default();
+        Ok(client.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+    }
+}
+
+#[async_trait]
+impl Cloud for External {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn offers(&self) -> Offers {
+        self.offers
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+        let done = |_: wire::Done| Answer::Done;
+        match call {
+            Call::Instance { cluster, node } => {
+                let answer: wire::Instance = self.call("GetInstance", node_request(cluster, node)).await?;
+                Ok(Answer::Instance(answer.into()))
+            }
+            Call::Zone { cluster, node } => {
+                let answer: wire::Zone = self.call("GetZone", node_request(cluster, node)).await?;
+                Ok(Answer::Zone(answer.into()))
+            }
+            Call::EnsureBalancer { cluster, wanted, hosts } => {
+                let answer: wire::Balancer =
+                    self.call("EnsureBalancer", wire::balancer(cluster, wanted, hosts)).await?;
+                Ok(Answer::Balancer(answer.into()))
+            }
+            Call::UpdateHosts { cluster, wanted, hosts } => {
+                self.call("UpdateHosts", wire::balancer(cluster, wanted, hosts)).await.map(done)
+            }
+            Call::DeleteBalancer { cluster, name, service } => {
+                let request = wire::DeleteBalancerRequest {
+                    cluster: Some(cluster.into()),
+                    name: name.clone(),
+                    service: Some(service.into()),
+                };
+                self.call("DeleteBalancer", request).await.map(done)
+            }
+            Call::Routes { cluster } => {
+                let request = wire::ListRoutesRequest { cluster: Some(cluster.into()) };
+                let answer: wire::ListRoutesResponse = self.call("ListRoutes", request).await?;
+                Ok(Answer::Routes(answer.routes.into_iter().map(Into::into).collect()))
+            }
+            Call::CreateRoute { cluster, route } => {
+                self.call("CreateRoute", route_request(cluster, route)).await.map(done)
+            }
+            Call::DeleteRoute { cluster, route } => {
+                self.call("DeleteRoute", route_request(cluster, route)).await.map(done)
+            }
+            Call::Clusters => {
+                let answer: wire::ListClustersResponse =
+                    self.call("ListClusters", wire::ListClustersRequest {}).await?;
+                let cluster = |cluster| wire::Named::from(Some(cluster)).0;
+                Ok(Answer::Clusters(answer.clusters.into_iter().map(cluster).collect()))
+            }
+        }
+    }
+}
+
+fn offers(hello: &wire::HelloResponse) -> Offers {
+    Offers {
+        instances: hello.instances,
+        zones: hello.zones,
+        balancers: hello.balancers,
+        routes: hello.routes,
+        clusters: hello.clusters,
+    }
+}
+
+fn node_request(cluster: &holdfast_world::cloud::Cluster, node: &holdfast_world::cloud::NodeRef) -> wire::NodeRequest {
+    wire::NodeRequest { cluster: Some(cluster.into()), node: Some(node.into()) }
+}
+
+fn route_request(cluster: &holdfast_world::cloud::Cluster, route: &holdfast_world::cloud::Route) -> wire::RouteRequest {
+    wire::RouteRequest { cluster: Some(cluster.into()), route: Some(route.into()) }
+}
+
+/// The way to a provider. Nothing is dialled before something is asked.
+fn channel(endpoint: &Endpoint) -> Result<Channel, String> {
+    let address = |url: &str| Address::from_shared(url.to_owned()).map_err(|error| format!("{url}: {error}"));
+    match endpoint {
+        Endpoint::Unix(path) => {
+            let path = path.clone();
+            let connect = service_fn(move |_: Uri| dial(path.clone()));
+            // The host of this URL is never looked up.
+            Ok(address("http://localhost")?.connect_timeout(CONNECT).connect_with_connector_lazy(connect))
+        }
+        Endpoint::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
+        Endpoint::Tls(tls) => {
+            let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+            let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.authority)?));
+            if let Some((certificate, key)) = &tls.identity {
+                config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            }
+            if let Some(name) = &tls.server_name {
+                config = config.domain_name(name);
+            }
+            let address = address(&tls.url)?.connect_timeout(CONNECT).tls_config(config);
+            Ok(address.map_err(|error| format!("{}: {}", tls.url, causes(&error)))?.connect_lazy())
+        }
+    }
+}
+
+async fn dial(path: PathBuf) -> std::io::Result<TokioIo<UnixStream>> {
+    check_socket(&path)?;
+    UnixStream::connect(&path).await.map(TokioIo::new)
+}
+
+/// What a status comes to.
+fn fault(method: &str, status: &Status) -> Fault {
+    let why = match status.code() {
+        Code::NotFound => Why::NotFound,
+        Code::Unimplemented => Why::NotOffered,
+        Code::FailedPrecondition => Why::Elsewhere,
+        Code::InvalidArgument => Why::Invalid,
+        Code::AlreadyExists => Why::Conflict,
+        Code::ResourceExhausted => Why::Exhausted,
+        _ => Why::Unavailable,
+    };
+    let asked = status.metadata().get("retry-after-ms").and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
+    let retry_millis = asked.filter(|_| why == Why::Exhausted).map(|millis| millis.clamp(1, RETRY_MILLIS_MAX));
+    // What a stranger says is bounded before people see it.
+    let message: String = status.message().chars().take(1024).collect();
+    let message = format!("rpc error: {method}: code = {:?} desc = {message}", status.code());
+    Fault { retry_millis, ..Fault::new(why, message) }
+}
+
+/// An error with all that it comes from.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        text = format!("{text}: {deeper}");
+        cause = deeper.source();
+    }
+    text
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Endpoint::Unix(path) => write!(f, "unix://{}", path.display()),
+            Endpoint::Plain(url) => f.write_str(url),
+            Endpoint::Tls(tls) => f.write_str(&tls.url),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The simulated cloud in time: its answers take as long as it says, and its description is read anew when it changes.
+
+use async_trait::async_trait;
+use holdfast_cloud::simulated::{Answered, Description, NAME, Simulated};
+use holdfast_runtime::Cloud;
+use holdfast_world::Time;
+use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use jiff::Timestamp;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether the description is another.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where a description comes from.
+#[async_trait]
+pub trait Source: Send + Sync + 'static {
+    /// What it is called in messages.
+    fn name(&self) -> String;
+
+    /// The text as it is now.
+    async fn read(&self) -> Result<String, String>;
+}
+
+pub struct InTime {
+    source: Option<Box<dyn Source>>,
+    offers: Offers,
+    state: Mutex<State>,
+}
+
+struct State {
+    cloud: Simulated,
+    text: String,
+    looked: Instant,
+}
+
+impl InTime {
+    /// A cloud of this description; without one, it has nothing but addresses.
+    pub async fn new(source: Option<Box<dyn Source>>) -> Result<InTime, String> {
+        let text = match &source {
+            Some(source) => source.read().await.map_err(|why| format!("{}: {why}", source.name()))?,
+            None => String::new(),
+        };
+        let named = |faults: Vec<String>| {
+            let name = source.as_ref().map(|source| source.name()).unwrap_or_default();
+            format!("{name}: {}", faults.join(", "))
+        };
+        let description = Description::parse(&text).map_err(named)?;
+        let offers = description.offers;
+        let state = State { cloud: Simulated::new(description), text, looked: Instant::now() };
+        Ok(InTime { source, offers, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in another description. A faulty one changes nothing, and is told.
+    async fn look(&self) {
+        let Some(source) = &self.source else { return };
+        let is_due = {
+            let mut state = self.state();
+            let due = state.looked.elapsed() >= LOOK_AGAIN;
+            if due {
+                state.looked = Instant::now();
+            }
+            due
+        };
+        if !is_due {
+            return;
+        }
+        let text = match source.read().await {
+            Ok(text) => text,
+            Err(why) => return tracing::warn!(source = source.name(), why, "the cloud stays as it is described"),
+        };
+        let mut state = self.state();
+        if state.text != text {
+            match Description::parse(&text) {
+                Ok(description) => {
+                    tracing::info!(source = source.name(), "the cloud is described anew");
+                    state.cloud.describe(description);
+                }
+                Err(faults) => {
+                    tracing::warn!(source = source.name(), ?faults, "the cloud stays as it is described");
+                }
+            }
+            state.text = text;
+        }
+    }
+}
+
+#[async_trait]
+impl Cloud for InTime {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn offers(&self) -> Offers {
+        self.offers
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+        self.look().await;
+        let Answered { answer, millis } = self.state().cloud.ask(call, Time(Timestamp::now()));
+        if let Ok(millis @ 1..) = u64::try_from(millis) {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+        }
+        answer
+    }
+}

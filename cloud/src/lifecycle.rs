@@ -1,0 +1,190 @@
+//! Nodes whose instances are shut down, or gone.
+//!
+//! A node that is ready is its kubelet's word, and nobody is asked. Of one that is not, the cloud is asked every
+//! `--node-monitor-period`. It is deleted only when the cloud has said twice, a period apart, that there is no such
+//! instance: clouds show what they have just made a moment later.
+
+use crate::planted::{Bug, planted};
+use crate::{NAMESPACES, Settings, cluster, is_of_provider, names};
+use holdfast_controllers::subject::Subject;
+use holdfast_value::{Value, json};
+use holdfast_world::cloud::{Answer, Call, Fault, NodeRef, Why};
+use holdfast_world::views::Node;
+use holdfast_world::views::node::Taint;
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
+use std::collections::BTreeMap;
+
+pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// Plans a node at a time.
+pub struct Lifecycle {
+    settings: Settings,
+    known: BTreeMap<Key, Known>,
+}
+
+/// What the cloud said of a node's instance.
+struct Known {
+    /// The id that it was asked about.
+    provider_id: String,
+    asked: Time,
+    state: State,
+    /// How often in a row it was not found.
+    missed: u32,
+    /// What people were told of the cloud last.
+    told: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Runs,
+    IsShutDown,
+    Gone,
+    Unknown(Fault),
+}
+
+impl Lifecycle {
+    pub fn new(settings: &Settings) -> Lifecycle {
+        Lifecycle { settings: settings.clone(), known: BTreeMap::new() }
+    }
+}
+
+impl Controller for Lifecycle {
+    fn name(&self) -> &'static str {
+        names::LIFECYCLE
+    }
+
+    fn account(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn manager(&self) -> &'static str {
+        self.name()
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), NAMESPACES.clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Node>() {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let (Some(node), Some(cluster)) = (world.get::<Node>(key), cluster(world, &self.settings)) else {
+            self.known.remove(key);
+            return plan;
+        };
+        let has_taint = node.spec.taints.iter().any(|taint| taint.key == SHUTDOWN);
+        if node.is_ready() {
+            self.known.remove(key);
+            if has_taint {
+                plan.then(with_taints(node, |taint| taint.key != SHUTDOWN, None));
+            }
+            return plan;
+        }
+        let provider_id = &node.spec.provider_id;
+        if let Some(why) = self.doubt(node) {
+            self.known.remove(key);
+            plan.left.push(why);
+            return plan;
+        }
+        let known = self.known.get_mut(key).filter(|known| known.provider_id == *provider_id);
+        let due = known.as_ref().map_or(stamp.time, |known| known.asked.plus_millis(self.settings.monitor_millis));
+        if stamp.time >= due {
+            let node = NodeRef { name: key.name.to_string(), provider_id: provider_id.clone() };
+            plan.calls.push(Call::Instance { cluster, node });
+            return plan;
+        }
+        plan.again_at(due);
+        let Some(known) = known else { return plan };
+        match &known.state {
+            State::Gone if known.missed >= 2 || planted(Bug::OnceIsEnough) => {
+                let message = format!("Deleting node {} because it does not exist in the cloud provider", key.name);
+                plan.notes.push(Subject::from(node).normal("DeletingNode", message));
+                plan.then(Subject::from(node).delete());
+            }
+            State::IsShutDown if !has_taint => plan.then(with_taints(node, |_| true, Some(SHUTDOWN))),
+            State::Unknown(fault) => {
+                let message =
+                    format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
+                if known.told.as_ref() != Some(&message) {
+                    plan.notes.push(Subject::from(node).warning("CloudProviderFailed", message.clone()));
+                    known.told = Some(message);
+                }
+            }
+            _ => {}
+        }
+        plan
+    }
+
+    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        let Call::Instance { node, .. } = call else { return };
+        let state = match answer {
+            Ok(Answer::Instance(instance)) if instance.is_shut_down => State::IsShutDown,
+            Ok(Answer::Instance(_)) => State::Runs,
+            Ok(_) => State::Unknown(Fault::unavailable("the cloud answers with something else")),
+            Err(fault) if fault.is(Why::NotFound) => State::Gone,
+            Err(_) if planted(Bug::DoubtDeletesNodes) => State::Gone,
+            Err(fault) => State::Unknown(fault),
+        };
+        let before = self.known.remove(key).filter(|before| before.provider_id == node.provider_id);
+        let missed = before.as_ref().map_or(0, |before| before.missed);
+        let missed = if state == State::Gone { missed.saturating_add(1) } else { 0 };
+        let told = before.and_then(|before| before.told);
+        let known = Known { provider_id: node.provider_id.clone(), asked: now, state, missed, told };
+        self.known.insert(key.clone(), known);
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[holdfast_world::Refused], _: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let delete = refused.iter().find(|refused| matches!(refused.action.verb, holdfast_world::Verb::Delete { .. }));
+        if let (Some(delete), Some(node)) = (delete, world.get::<Node>(key)) {
+            plan.notes.push(Subject::from(node).warning("DeletingNodeFailed", delete.refusal.message.clone()));
+        }
+        plan
+    }
+}
+
+impl Lifecycle {
+    /// Why nobody can say whether a node's instance is gone.
+    fn doubt(&self, node: Seen<'_, Node>) -> Option<String> {
+        let (name, id) = (&node.meta().name, &node.view.spec.provider_id);
+        if node.meta().is_deleting() {
+            return Some(format!("node {name} is being deleted"));
+        }
+        if id.is_empty() || node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED) {
+            return Some(format!("node {name} was never seen in the cloud"));
+        }
+        (!is_of_provider(id, &self.settings.provider)).then(|| format!("node {name} is of another cloud: {id}"))
+    }
+}
+
+/// Keeps some of a node's taints, and adds one. The list is written whole, so it rests on the one that was seen.
+pub(crate) fn with_taints(node: Seen<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Action {
+    Subject::from(node).strategic_patch(json!({
+        "metadata": {"resourceVersion": node.meta().resource_version},
+        "spec": {"taints": taints(node, keep, add)},
+    }))
+}
+
+pub(crate) fn taints(node: Seen<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Value {
+    let kept = node.view.spec.taints.iter().filter(|taint| keep(taint)).map(|taint| {
+        let mut kept = json!({"key": taint.key, "effect": taint.effect});
+        if !taint.value.is_empty() {
+            kept["value"] = taint.value.as_str().into();
+        }
+        if let Some(time) = taint.time_added {
+            kept["timeAdded"] = json!(time);
+        }
+        kept
+    });
+    let taints: Vec<Value> = kept.chain(add.map(|key| json!({"key": key, "effect": "NoSchedule"}))).collect();
+    match taints.is_empty() {
+        true => Value::Null,
+        false => taints.into(),
+    }
+}

@@ -1,0 +1,18 @@
+//! What these controllers are called: the option `--controllers` of Kubernetes' cloud controller manager.
+
+use holdfast_controllers::names::{Named, named};
+
+pub const NODE: &str = "cloud-node-controller";
+pub const LIFECYCLE: &str = "cloud-node-lifecycle-controller";
+pub const SERVICE: &str = "service-lb-controller";
+pub const ROUTE: &str = "node-route-controller";
+
+pub const NO_INSTANCES: &str = "cloud provider does not support instances";
+
+/// All that Kubernetes has, with the names of before 1.27.
+pub const ALL: [Named; 4] = [
+    named(NODE, "cloud-node"),
+    named(LIFECYCLE, "cloud-node-lifecycle"),
+    named(SERVICE, "service"),
+    named(ROUTE, "route"),
+];

@@ -1,0 +1,251 @@
+//! What a cloud tells of nodes: their ids, types, zones and addresses.
+//!
+//! A node that its kubelet left to the cloud has a taint that keeps pods away until the cloud has told of it. Addresses are
+//! compared again every `--node-status-update-frequency`.
+
+use crate::lifecycle::{UNINITIALIZED, taints};
+use crate::{NAMESPACES, Settings, cluster, names};
+use holdfast_controllers::subject::Subject;
+use holdfast_value::{Map, json};
+use holdfast_world::cloud::{Address, Answer, Call, Fault, Instance, NodeRef, Why, Zone};
+use holdfast_world::views::Node;
+use holdfast_world::{
+    Action, BackOff, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World,
+};
+use std::collections::BTreeMap;
+
+/// Which address of its own a kubelet was told to take, or one of each family.
+const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+/// Labels that nodes have under an older name as well.
+const MIRRORED: [(&str, &str); 5] = [
+    (ZONE, "failure-domain.beta.kubernetes.io/zone"),
+    (REGION, "failure-domain.beta.kubernetes.io/region"),
+    (INSTANCE_TYPE, "beta.kubernetes.io/instance-type"),
+    ("kubernetes.io/os", "beta.kubernetes.io/os"),
+    ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
+];
+
+/// Plans a node at a time.
+pub struct CloudNodes {
+    settings: Settings,
+    known: BTreeMap<Key, Known>,
+}
+
+/// What the cloud said of a node.
+#[derive(Default)]
+struct Known {
+    provider_id: String,
+    asked: Option<Time>,
+    instance: Option<Instance>,
+    zone: Option<Zone>,
+    /// What went wrong, until people and the queue are told.
+    failed: Option<Fault>,
+}
+
+impl CloudNodes {
+    pub fn new(settings: &Settings) -> CloudNodes {
+        CloudNodes { settings: settings.clone(), known: BTreeMap::new() }
+    }
+}
+
+impl Controller for CloudNodes {
+    fn name(&self) -> &'static str {
+        names::NODE
+    }
+
+    fn account(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn manager(&self) -> &'static str {
+        self.name()
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 100, last_ms: 300_000 }
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), NAMESPACES.clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Node>() {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let (Some(node), Some(cluster)) = (world.get::<Node>(key), cluster(world, &self.settings)) else {
+            self.known.remove(key);
+            return plan;
+        };
+        let is_new = node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED);
+        let known = self.known.entry(key.clone()).or_default();
+        if known.provider_id != node.spec.provider_id {
+            // What was said of it before it had an id is about the same instance.
+            let same = known.instance.as_ref().is_some_and(|instance| instance.provider_id == node.spec.provider_id);
+            if !same {
+                *known = Known::default();
+            }
+            known.provider_id = node.spec.provider_id.clone();
+        }
+        let next = known.asked.map(|asked| asked.plus_millis(self.settings.addresses_millis));
+        if let Some(fault) = known.failed.take() {
+            return self.failed(node, is_new, &fault, next);
+        }
+        let node_ref = || NodeRef { name: key.name.to_string(), provider_id: node.spec.provider_id.clone() };
+        let is_due = next.is_none_or(|next| stamp.time >= next) || is_new && known.instance.is_none();
+        if is_due {
+            plan.calls.push(Call::Instance { cluster, node: node_ref() });
+            return plan;
+        }
+        next.into_iter().for_each(|next| plan.again_at(next));
+        // A cloud that knows no such instance says nothing of the node.
+        let Some(instance) = &known.instance else {
+            plan.together(labelled(node, Map::new()).into_iter().collect());
+            return plan;
+        };
+        if instance.zone == Zone::default() && known.zone.is_none() && is_new {
+            plan.calls.push(Call::Zone { cluster, node: node_ref() });
+            return plan;
+        }
+        let addresses = match addresses(node, instance) {
+            Ok(addresses) => addresses,
+            Err(why) => {
+                let fault = Fault::new(Why::Invalid, why);
+                return self.failed(node, is_new, &fault, next);
+            }
+        };
+        if is_new {
+            let zone = known.zone.as_ref().unwrap_or(&instance.zone);
+            plan.then(initialized(node, instance, zone));
+        } else {
+            plan.together(labelled(node, Map::new()).into_iter().collect());
+        }
+        plan.together(addressed(node, &addresses).into_iter().collect());
+        if is_new && let Some(last) = plan.steps.last_mut().and_then(|step| step.last_mut()) {
+            last.told = Some(Subject::from(node).normal("Synced", "Node synced successfully".into()));
+        }
+        plan
+    }
+
+    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        let Some(known) = self.known.get_mut(key) else { return };
+        match (call, answer) {
+            (Call::Instance { .. }, answer) => {
+                known.asked = Some(now);
+                match answer {
+                    Ok(Answer::Instance(instance)) => known.instance = Some(instance),
+                    Ok(_) => known.failed = Some(Fault::unavailable("the cloud answers with something else")),
+                    Err(fault) => known.failed = Some(fault),
+                }
+            }
+            (_, Ok(Answer::Zone(zone))) => known.zone = Some(zone),
+            // It has none to tell.
+            (_, Err(fault)) if matches!(fault.why, Why::NotOffered | Why::NotFound) => {
+                known.zone = Some(Zone::default());
+            }
+            (_, Err(fault)) => known.failed = Some(fault),
+            _ => {}
+        }
+    }
+}
+
+impl CloudNodes {
+    /// What is said where the cloud said nothing. A node that has all it needs waits for the next time, and one that does
+    /// not even exist there may be of another cloud.
+    fn failed(&self, node: Seen<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
+        let mut plan = Plan::default();
+        plan.left.push(format!("node {}: {fault}", node.meta().name));
+        if !is_new {
+            next.into_iter().for_each(|next| plan.again_at(next));
+            if fault.is(Why::NotFound) {
+                return plan;
+            }
+        }
+        let message = format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
+        plan.notes.push(Subject::from(node).warning("CloudProviderFailed", message));
+        plan.unready = is_new;
+        plan
+    }
+}
+
+/// All that a node lacks until its cloud has told of it, and the taint gone.
+fn initialized(node: Seen<'_, Node>, instance: &Instance, zone: &Zone) -> Action {
+    let mut labels = Map::new();
+    for (label, value) in [(INSTANCE_TYPE, &instance.kind), (ZONE, &zone.zone), (REGION, &zone.region)] {
+        if !value.is_empty() {
+            labels.insert(label, value.as_str().into());
+            let beta = MIRRORED.iter().find(|(stable, _)| *stable == label);
+            beta.into_iter().for_each(|(_, beta)| _ = labels.insert(*beta, value.as_str().into()));
+        }
+    }
+    for (label, value) in &instance.labels {
+        if !is_reserved(label) && node.meta().label(label).is_none() {
+            labels.insert(label.as_str(), value.as_str().into());
+        }
+    }
+    let mut spec = json!({"taints": taints(node, |taint| taint.key != UNINITIALIZED, None)});
+    if node.spec.provider_id.is_empty() && !instance.provider_id.is_empty() {
+        spec["providerID"] = instance.provider_id.as_str().into();
+    }
+    let metadata = json!({"resourceVersion": node.meta().resource_version, "uid": node.meta().uid, "labels": labels});
+    let patch = Verb::StrategicPatch(json!({"metadata": metadata, "spec": spec}));
+    Action::new(Node::resource(), node.object.key(), patch)
+}
+
+/// Whether a label is Kubernetes' own.
+fn is_reserved(label: &str) -> bool {
+    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+    ["kubernetes.io", "k8s.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
+}
+
+/// Gives older labels the values of those that took their places.
+fn labelled(node: Seen<'_, Node>, mut labels: Map) -> Option<Action> {
+    let meta = node.meta();
+    for (label, older) in MIRRORED {
+        if let Some(value) = meta.label(label)
+            && meta.label(older) != Some(value)
+        {
+            labels.insert(older, value.into());
+        }
+    }
+    (!labels.is_empty()).then(|| Subject::from(node).strategic_patch(json!({"metadata": {"labels": labels}})))
+}
+
+fn addressed(node: Seen<'_, Node>, addresses: &[Address]) -> Option<Action> {
+    if addresses.is_empty() || node.status.addresses[..] == *addresses {
+        return None;
+    }
+    let patch = json!({"metadata": {"uid": node.meta().uid}, "status": {"addresses": json!(addresses)}});
+    let action = Action::new(Node::resource(), node.object.key(), Verb::MergePatch(patch));
+    Some(action.subresource("status"))
+}
+
+/// The addresses that a node has by what its cloud tells.
+fn addresses(node: Seen<'_, Node>, instance: &Instance) -> Result<Vec<Address>, String> {
+    let mut addresses = instance.addresses.clone();
+    if addresses.is_empty() {
+        return Ok(addresses);
+    }
+    if !addresses.iter().any(|address| address.kind == "Hostname") {
+        addresses.extend(node.view.status.addresses.iter().find(|address| address.kind == "Hostname").cloned());
+    }
+    let provided = node.meta().annotation(PROVIDED_IP).unwrap_or_default();
+    // The first of a pair comes first, so it is moved last.
+    for ip in provided.split(',').map(str::trim).filter(|ip| !ip.is_empty()).rev() {
+        let place = addresses.iter().position(|address| address.address == ip);
+        let place = place.ok_or_else(|| {
+            format!("failed to get node address from cloud provider that matches ip: {ip}, of annotation {PROVIDED_IP}")
+        })?;
+        let kind = addresses[place].kind.clone();
+        let first = addresses.iter().position(|address| address.kind == kind).unwrap_or(place);
+        addresses[first..=place].rotate_right(1);
+    }
+    Ok(addresses)
+}

@@ -1,0 +1,312 @@
+//! Routes: for each range of pod addresses of a node, one that leads to it.
+//!
+//! All routes are one key. The cloud is asked for them every `--route-reconciliation-period`, and when ranges of nodes
+//! change; what lacks is made and what leads nowhere is deleted, so many at once. Only routes of this cluster, within its
+//! ranges, are ever deleted.
+
+use crate::planted::{Bug, planted};
+use crate::{NAMESPACES, Settings, cluster, names};
+use holdfast_controllers::addresses::Range;
+use holdfast_controllers::subject::Subject;
+use holdfast_value::json;
+use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Route};
+use holdfast_world::views::Node;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many calls and patches are under way at once.
+const AT_ONCE: usize = 200;
+/// How long changes of nodes wait for others.
+const NODES_MILLIS: i64 = 100;
+const CONDITION: &str = "NetworkUnavailable";
+/// How many messages are remembered that people were told.
+const TOLD_MAX: usize = 1_024;
+
+/// Plans all routes together.
+pub struct Routes {
+    settings: Settings,
+    ranges: Vec<Range>,
+    /// What the cloud has, as it said and as was done since.
+    listed: Option<Listed>,
+    /// Whether nodes have changed since then.
+    is_stale: bool,
+    /// Routes that could not be made or deleted since the last list, each with why: they wait for the next one.
+    failed: BTreeMap<(String, String), Failed>,
+    /// What is the matter with the cloud's list, and what people were told.
+    fault: Option<Fault>,
+    told: BTreeSet<String>,
+}
+
+struct Listed {
+    at: Time,
+    routes: BTreeSet<Route>,
+}
+
+struct Failed {
+    message: String,
+    is_told: bool,
+}
+
+/// A range of a node.
+struct Want<'a> {
+    node: Seen<'a, Node>,
+    text: &'a str,
+    /// Why there can be no route.
+    lacks: Option<String>,
+}
+
+impl Routes {
+    pub fn new(settings: &Settings) -> Routes {
+        Routes {
+            ranges: settings.cluster_ranges.iter().filter_map(|range| Range::parse(range)).collect(),
+            settings: settings.clone(),
+            listed: None,
+            is_stale: false,
+            failed: BTreeMap::new(),
+            fault: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    fn key() -> Key {
+        Key::cluster("routes")
+    }
+}
+
+impl Controller for Routes {
+    fn name(&self) -> &'static str {
+        names::ROUTE
+    }
+
+    fn account(&self) -> &'static str {
+        "route-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "route_controller"
+    }
+
+    fn manager(&self) -> &'static str {
+        self.name()
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), NAMESPACES.clone()]
+    }
+
+    fn begin(&mut self, _: &World, keys: &mut Keys) {
+        keys.add(Routes::key());
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if !change.is_of::<Node>() {
+            if &*change.key.name == "kube-system" {
+                keys.add(Routes::key());
+            }
+            return;
+        }
+        let matters = |node: Option<Seen<'_, Node>>| {
+            let node = node.map(|node| (node.meta().uid.clone(), node.view.spec.pod_cidrs.clone(), state(node)));
+            node.unwrap_or_default()
+        };
+        let (before, after) = (matters(change.before()), matters(change.after()));
+        if before != after {
+            self.is_stale |= (&before.0, &before.1) != (&after.0, &after.1);
+            keys.add_after(Routes::key(), NODES_MILLIS);
+        }
+    }
+
+    fn plan(&mut self, world: &World, _: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(cluster) = cluster(world, &self.settings) else { return plan };
+        let is_due = |listed: &Listed| stamp.time >= listed.at.plus_millis(self.settings.routes_millis);
+        if let Some(fault) = self.fault.take() {
+            plan.left.push(format!("routes cannot be listed: {fault}"));
+            plan.notes
+                .extend(self.told_of_all(world, &format!("Error listing routes of cluster {}: {fault}", cluster.name)));
+            plan.again_at(stamp.time.plus_millis(self.settings.routes_millis));
+            return plan;
+        }
+        if self.listed.as_ref().is_none_or(is_due) || self.is_stale {
+            plan.calls.push(Call::Routes { cluster });
+            return plan;
+        }
+        let Some(listed) = &self.listed else { return plan };
+        plan.again_at(listed.at.plus_millis(self.settings.routes_millis));
+        let wanted = wanted(world, &self.ranges);
+        let own = |route: &&Route| route.cluster == cluster;
+        let there: BTreeSet<(&str, &str)> =
+            listed.routes.iter().filter(own).filter(|route| !route.blackhole).map(pair).collect();
+        let pairs: BTreeSet<(&str, &str)> = wanted
+            .iter()
+            .filter(|want| want.lacks.is_none())
+            .map(|want| (want.node.object.meta.name.as_str(), want.text))
+            .collect();
+        let failed = |node: &str, range: &str| self.failed.contains_key(&(node.to_owned(), range.to_owned()));
+        let unwanted = listed.routes.iter().filter(own).filter(|route| {
+            let within =
+                Range::parse(&route.destination).is_some_and(|range| self.ranges.iter().any(|own| own.covers(&range)));
+            within && (route.blackhole || !pairs.contains(&pair(route))) && !failed(&route.node, &route.destination)
+        });
+        let delete: Vec<Call> = match planted(Bug::RoutesStay) {
+            true => Vec::new(),
+            false => unwanted
+                .map(|route| Call::DeleteRoute { cluster: cluster.clone(), route: route.clone() })
+                .take(AT_ONCE)
+                .collect(),
+        };
+        if !delete.is_empty() {
+            // First, because a range may have another node now.
+            plan.calls = delete;
+            return plan;
+        }
+        let missing = wanted.iter().filter(|want| {
+            let name = want.node.object.meta.name.as_str();
+            want.lacks.is_none() && !there.contains(&(name, want.text)) && !failed(name, want.text)
+        });
+        plan.calls = missing.map(|want| creation(&cluster, want, stamp)).take(AT_ONCE).collect();
+        if plan.calls.is_empty() {
+            let patches = conditions(world, &wanted, &there, stamp.time);
+            patches.chunks(AT_ONCE).for_each(|patches| plan.together(patches.to_vec()));
+            plan.notes.extend(self.failures(&wanted));
+        }
+        plan
+    }
+
+    fn called(&mut self, _: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        match (call, answer) {
+            (Call::Routes { .. }, Ok(Answer::Routes(routes))) => {
+                self.listed = Some(Listed { at: now, routes: routes.into_iter().collect() });
+                self.is_stale = false;
+                self.failed.clear();
+            }
+            (Call::Routes { .. }, Err(fault)) => self.fault = Some(fault),
+            (Call::CreateRoute { route, .. }, Ok(_)) => {
+                self.listed.iter_mut().for_each(|listed| _ = listed.routes.insert(route.clone()));
+            }
+            (Call::DeleteRoute { route, .. }, Ok(_)) => {
+                self.listed.iter_mut().for_each(|listed| _ = listed.routes.remove(route));
+            }
+            (Call::CreateRoute { route, .. } | Call::DeleteRoute { route, .. }, Err(fault)) => {
+                let what = if matches!(call, Call::CreateRoute { .. }) { "create" } else { "delete" };
+                let Route { name, destination, node, .. } = route;
+                let message = format!("Could not {what} route {name} {destination} for node {node}: {fault}");
+                self.failed.insert((node.clone(), destination.clone()), Failed { message, is_told: false });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Routes {
+    /// What went wrong with single routes, once for each that is not wrong in the same way as before.
+    fn failures(&mut self, wanted: &[Want<'_>]) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for want in wanted {
+            let name = &want.node.object.meta.name;
+            let subject = Subject::from(want.node);
+            if let Some(failed) = self.failed.get_mut(&(name.clone(), want.text.to_owned()))
+                && !std::mem::replace(&mut failed.is_told, true)
+            {
+                notes.push(subject.warning("FailedToCreateRoute", failed.message.clone()));
+            }
+            if let Some(why) = &want.lacks {
+                let message =
+                    format!("Could not create route {} {} for node {name}: {why}", want.node.meta().uid, want.text);
+                if self.told.len() < TOLD_MAX && self.told.insert(message.clone()) {
+                    notes.push(subject.warning("FailedToCreateRoute", message));
+                }
+            }
+        }
+        notes
+    }
+
+    /// Tells of the list itself at the first node: there is no object for all of them.
+    fn told_of_all(&mut self, world: &World, message: &str) -> Option<Note> {
+        let node = world.all::<Node>().next()?;
+        let is_new = self.told.len() < TOLD_MAX && self.told.insert(message.to_owned());
+        is_new.then(|| Subject::from(node).warning("FailedToListRoutes", message.to_owned()))
+    }
+}
+
+fn pair(route: &Route) -> (&str, &str) {
+    (&route.node, &route.destination)
+}
+
+fn creation(cluster: &Cluster, want: &Want<'_>, stamp: Stamp) -> Call {
+    let hint = &want.node.object.meta.uid;
+    let name = if planted(Bug::RoutesTwice) { format!("{hint}-{}", stamp.seed) } else { hint.clone() };
+    let mut cluster_of_route = cluster.clone();
+    if planted(Bug::RoutesTwice) {
+        cluster_of_route.uid.push('x');
+    }
+    let node = want.node.object.meta.name.clone();
+    let route = Route { name, cluster: cluster_of_route, node, destination: want.text.to_owned(), blackhole: false };
+    Call::CreateRoute { cluster: cluster.clone(), route }
+}
+
+/// The ranges of all nodes. One that overlaps that of an older node leads nowhere, because nobody could say where to.
+fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
+    let mut nodes: Vec<Seen<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
+    nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));
+    // Ranges that do not overlap are found by where they begin.
+    let mut taken: BTreeMap<Range, &str> = BTreeMap::new();
+    let mut wanted = Vec::new();
+    for node in nodes {
+        for text in &node.view.spec.pod_cidrs {
+            let lacks = match Range::parse(text) {
+                None => Some(format!("{text:?} is no range of addresses")),
+                Some(range) if !ranges.is_empty() && !ranges.iter().any(|own| own.covers(&range)) => {
+                    Some("it is outside of --cluster-cidr".to_owned())
+                }
+                Some(range) => match overlapping(&taken, range) {
+                    Some(other) => Some(format!("it overlaps the range of node {other}")),
+                    None => {
+                        taken.insert(range, node.object.meta.name.as_str());
+                        None
+                    }
+                },
+            };
+            wanted.push(Want { node, text, lacks });
+        }
+    }
+    wanted
+}
+
+/// The node whose range a range overlaps: of ranges that do not overlap each other, only the neighbours can.
+fn overlapping<'a>(taken: &BTreeMap<Range, &'a str>, range: Range) -> Option<&'a str> {
+    let below = taken.range(..=range).next_back();
+    let above = taken.range(range..).next();
+    below.into_iter().chain(above).find(|(other, _)| other.overlaps(&range)).map(|(_, node)| *node)
+}
+
+/// Whether a node says that its network is there.
+fn state(node: Seen<'_, Node>) -> Option<(String, String)> {
+    let condition = Condition::find(&node.view.status.conditions, CONDITION)?;
+    Some((condition.status.clone(), condition.reason.clone()))
+}
+
+/// Says of each node whether its pods can be reached.
+fn conditions(world: &World, wanted: &[Want<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
+    let mut lacking: BTreeMap<&str, bool> = BTreeMap::new();
+    for want in wanted {
+        let name = want.node.object.meta.name.as_str();
+        *lacking.entry(name).or_default() |= want.lacks.is_some() || !there.contains(&(name, want.text));
+    }
+    let patch = |node: Seen<'_, Node>| {
+        let (status, reason, message) = match lacking.get(node.object.meta.name.as_str()) {
+            Some(false) => ("False", "RouteCreated", "RouteController created a route"),
+            Some(true) => ("True", "NoRouteCreated", "RouteController failed to create a route"),
+            None => ("True", "NoRouteCreated", "Node has no range of pod addresses"),
+        };
+        let is_so = state(node).is_some_and(|(is, why)| is == status && why == reason);
+        (!is_so && !node.meta().is_deleting()).then(|| {
+            let condition = json!({
+                "type": CONDITION, "status": status, "reason": reason, "message": message, "lastTransitionTime": now,
+            });
+            Subject::from(node).strategic_patch(json!({"status": {"conditions": [condition]}})).subresource("status")
+        })
+    };
+    world.all::<Node>().filter_map(patch).collect()
+}

@@ -1,0 +1,61 @@
+//! The nodes that balancers send to: the same for all of them.
+//!
+//! A node joins when it is ready, and stays when it no longer is: the balancer's own checks find that out sooner. It
+//! leaves when it is excluded by a label or about to be removed, or goes.
+
+use holdfast_world::cloud::{Host, NodeRef};
+use holdfast_world::views::Node;
+use holdfast_world::{Change, Key, Seen};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+#[derive(Default)]
+pub struct Hosts {
+    joined: BTreeMap<Key, Host>,
+    /// Made when it is asked for after a change.
+    all: Option<Arc<[Host]>>,
+}
+
+impl Hosts {
+    /// Takes in a change of a node; tells whether balancers are to be told.
+    pub fn see(&mut self, change: &Change) -> bool {
+        let known = self.joined.get(&change.key);
+        let host = change.after::<Node>().filter(|node| {
+            let same = known.is_some_and(|known| known.node.provider_id == node.spec.provider_id);
+            is_eligible(*node) && (node.is_ready() || same)
+        });
+        let host = host.map(host_of);
+        if known == host.as_ref() {
+            return false;
+        }
+        match host {
+            Some(host) => _ = self.joined.insert(change.key.clone(), host),
+            None => _ = self.joined.remove(&change.key),
+        }
+        self.all = None;
+        true
+    }
+
+    /// All of them, by name.
+    pub fn all(&mut self) -> Arc<[Host]> {
+        self.all.get_or_insert_with(|| self.joined.values().cloned().collect()).clone()
+    }
+}
+
+fn is_eligible(node: Seen<'_, Node>) -> bool {
+    let excluded = node.meta().label(EXCLUDED).is_some_and(|value| value != "false");
+    let leaves = node.view.spec.taints.iter().any(|taint| taint.key == TO_BE_DELETED);
+    !(excluded || leaves || node.meta().is_deleting())
+}
+
+fn host_of(node: Seen<'_, Node>) -> Host {
+    Host {
+        node: NodeRef { name: node.meta().name.clone(), provider_id: node.view.spec.provider_id.clone() },
+        zone: node.meta().label(ZONE).unwrap_or_default().to_owned(),
+        addresses: node.view.status.addresses.to_vec(),
+    }
+}

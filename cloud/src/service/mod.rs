@@ -1,0 +1,422 @@
+//! Services of type LoadBalancer: each gets a balancer of the cloud, and loses it.
+//!
+//! A Service has its finalizer before the cloud is told of it, and loses it when the cloud has said that the balancer is
+//! gone; so none is left behind, whoever crashes in between. What the cloud was told last is remembered, and it is told
+//! only what is new. A controller that has lost that memory tells it all once more, which changes nothing.
+
+mod hosts;
+mod wanted;
+
+use crate::planted::{Bug, planted};
+use crate::{NAMESPACES, Settings, cluster, names};
+use holdfast_controllers::subject::{Subject, part};
+use holdfast_value::{Map, Value, json};
+use holdfast_world::cloud::{Answer, Balancer, Call, Cluster, Fault, Host, Ingress, Wanted, Why};
+use holdfast_world::views::{Node, Service};
+use holdfast_world::{
+    Action, BackOff, Change, Controller, Key, Keys, Note, Plan, Resource, Restated, Seen, Stamp, Time, Verb, View,
+    World,
+};
+use hosts::Hosts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+const TYPE: &str = "LoadBalancer";
+/// How long changes of nodes wait for others, so that balancers are told once of all of them.
+const HOSTS_MILLIS: i64 = 1_000;
+
+/// Plans a Service at a time.
+pub struct Services {
+    settings: Settings,
+    hosts: Hosts,
+    known: BTreeMap<Key, Known>,
+    /// What people are to be told of changes, with the next plan.
+    told: BTreeMap<Key, Vec<Note>>,
+}
+
+/// What is known of the balancer of a Service.
+struct Known {
+    uid: String,
+    /// What the cloud was told at last, as far as it said that it is done. The cloud may have a balancer as long as this
+    /// entry is there.
+    made: Option<Made>,
+    /// The balancer as it was asked for last, by which it is deleted when the Service is gone.
+    asked: Arc<Wanted>,
+    outcome: Option<Outcome>,
+    /// Until when the cloud wants to be left alone.
+    retry: Option<Time>,
+    /// Whether the cloud said that it is gone.
+    is_gone: bool,
+}
+
+struct Made {
+    wanted: Arc<Wanted>,
+    hosts: Arc<[Host]>,
+    at: Time,
+    /// Nothing where somebody else cares for the Service.
+    balancer: Option<Balancer>,
+}
+
+/// What came of a call, until people are told.
+enum Outcome {
+    Ensured,
+    Updated,
+    Deleted,
+    Failed { method: &'static str, fault: Fault },
+}
+
+impl Services {
+    pub fn new(settings: &Settings) -> Services {
+        let settings = settings.clone();
+        Services { settings, hosts: Hosts::default(), known: BTreeMap::new(), told: BTreeMap::new() }
+    }
+}
+
+impl Controller for Services {
+    fn name(&self) -> &'static str {
+        names::SERVICE
+    }
+
+    fn queue(&self) -> &'static str {
+        "service"
+    }
+
+    fn account(&self) -> &'static str {
+        "service-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "service-controller"
+    }
+
+    fn manager(&self) -> &'static str {
+        self.name()
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 5_000, last_ms: 300_000 }
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Service::resource().clone(), Node::resource().clone(), NAMESPACES.clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Node>() {
+            if self.hosts.see(change) && !planted(Bug::HostsForgotten) {
+                // Those that have no balancer yet get it with these nodes.
+                self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
+            }
+        } else if change.is_of::<Service>() {
+            let (before, after) = (change.before::<Service>(), change.after::<Service>());
+            let concerned = [before, after].iter().flatten().any(|service| is_concerned(*service));
+            if !concerned && !self.known.contains_key(&change.key) {
+                return;
+            }
+            if let (Some(before), Some(after)) = (before, after) {
+                let notes = wanted::differences(before, after);
+                if !notes.is_empty() {
+                    self.told.entry(change.key.clone()).or_default().extend(notes);
+                }
+            }
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan { notes: self.told.remove(key).unwrap_or_default(), ..Plan::default() };
+        let Some(cluster) = cluster(world, &self.settings) else {
+            plan.unready = true;
+            plan.left.push("the namespace kube-system is not there yet".into());
+            return plan;
+        };
+        let service = world.get::<Service>(key);
+        let known = self.known.get_mut(key);
+        // One of this name that is no more, and whose balancer may still be there.
+        let is_another = |known: &&mut Known| service.is_none_or(|service| service.meta().uid != known.uid);
+        if let Some(known) = known.filter(is_another) {
+            match known.outcome.take() {
+                _ if known.is_gone => {}
+                Some(Outcome::Failed { fault, .. }) => return waiting(plan, known, &fault, stamp),
+                _ => {
+                    plan.calls.push(deletion(cluster, &known.asked));
+                    return plan;
+                }
+            }
+            self.known.remove(key);
+        }
+        let Some(service) = service else { return plan };
+        let doc = part(service.object, &["spec"]);
+        let outcome = self.known.get_mut(key).and_then(|known| known.outcome.take());
+        if let Some(Outcome::Failed { method, fault }) = outcome {
+            plan.notes.push(failure(service, method, &fault));
+            return match self.known.get_mut(key) {
+                Some(known) => waiting(plan, known, &fault, stamp),
+                None => plan,
+            };
+        }
+        if wants(service, &doc) {
+            self.keep(plan, service, &doc, cluster, outcome, stamp)
+        } else {
+            self.let_go(plan, service, cluster, outcome)
+        }
+    }
+
+    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+        let Some(known) = self.known.get_mut(key) else { return };
+        known.retry = None;
+        let answer = match answer {
+            Err(fault) if planted(Bug::DoubtDeletesBalancers) && matches!(call, Call::DeleteBalancer { .. }) => {
+                drop(fault);
+                Ok(Answer::Done)
+            }
+            answer => answer,
+        };
+        known.outcome = match (call, answer) {
+            (Call::EnsureBalancer { wanted, hosts, .. }, Ok(Answer::Balancer(balancer))) => {
+                let (wanted, hosts) = (wanted.clone(), hosts.clone());
+                known.made = Some(Made { wanted, hosts, at: now, balancer: Some(balancer) });
+                Some(Outcome::Ensured)
+            }
+            // Somebody else cares for it, and this is no fault.
+            (Call::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(Why::Elsewhere) => {
+                let (wanted, hosts) = (wanted.clone(), hosts.clone());
+                known.made = Some(Made { wanted, hosts, at: now, balancer: None });
+                None
+            }
+            (Call::UpdateHosts { hosts, .. }, Ok(_)) => {
+                known.made.iter_mut().for_each(|made| made.hosts = hosts.clone());
+                Some(Outcome::Updated)
+            }
+            (Call::DeleteBalancer { .. }, Ok(_)) => {
+                (known.made, known.is_gone) = (None, true);
+                Some(Outcome::Deleted)
+            }
+            (_, Err(fault)) => {
+                // It is not there any more, so it is made again.
+                if fault.is(Why::NotFound) {
+                    known.made = None;
+                }
+                known.retry = fault.retry_millis.map(|millis| now.plus_millis(millis));
+                Some(Outcome::Failed { method: call.method(), fault })
+            }
+            (_, Ok(_)) => None,
+        };
+    }
+}
+
+impl Services {
+    /// A Service that has a balancer, or is to have one.
+    fn keep(
+        &mut self,
+        mut plan: Plan,
+        service: Seen<'_, Service>,
+        doc: &Value,
+        cluster: Cluster,
+        outcome: Option<Outcome>,
+        stamp: Stamp,
+    ) -> Plan {
+        let subject = Subject::from(service);
+        match &outcome {
+            Some(Outcome::Ensured) => {
+                plan.notes.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
+            }
+            Some(Outcome::Updated) => {
+                plan.notes.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
+            }
+            _ => {}
+        }
+        if !service.meta().has_finalizer(FINALIZER) && !planted(Bug::FinalizerAfterwards) {
+            plan.then(with_finalizers(service, true));
+            return plan;
+        }
+        let wanted = match wanted::of(service, doc) {
+            Ok(wanted) => wanted,
+            Err(why) => {
+                plan.notes.push(failure(service, "EnsureBalancer", &Fault::new(Why::Invalid, why)));
+                plan.unready = true;
+                return plan;
+            }
+        };
+        let hosts = self.hosts.all();
+        let key = service.object.key();
+        let resync = self.settings.resync_millis;
+        let known = self.known.entry(key).or_insert_with(|| Known::new(&service.meta().uid, &wanted));
+        if let Some(retry) = known.retry.filter(|retry| stamp.time < *retry) {
+            plan.again_at(retry);
+            return plan;
+        }
+        let made =
+            known.made.as_ref().filter(|made| *made.wanted == wanted && stamp.time < made.at.plus_millis(resync));
+        let no_hosts =
+            || subject.warning("UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer".into());
+        let Some(made) = made else {
+            let wanted = Arc::new(wanted);
+            (known.asked, known.is_gone) = (wanted.clone(), false);
+            plan.notes.push(subject.normal("EnsuringLoadBalancer", "Ensuring load balancer".into()));
+            plan.notes.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(Call::EnsureBalancer { cluster, wanted, hosts });
+            return plan;
+        };
+        // Up to twice as late, so that not all come at one moment.
+        let jitter = i64::try_from(stamp.seed >> 1).unwrap_or(0).rem_euclid(resync.max(1));
+        plan.again_at(made.at.plus_millis(resync.saturating_add(jitter)));
+        let Some(balancer) = &made.balancer else { return plan };
+        if !Arc::ptr_eq(&made.hosts, &hosts) && made.hosts != hosts {
+            plan.notes.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(Call::UpdateHosts { cluster, wanted: made.wanted.clone(), hosts });
+            return plan;
+        }
+        plan.together(status(service, &balancer.ingress).into_iter().collect());
+        plan
+    }
+
+    /// A Service that is to have no balancer, or none any more.
+    fn let_go(
+        &mut self,
+        mut plan: Plan,
+        service: Seen<'_, Service>,
+        cluster: Cluster,
+        outcome: Option<Outcome>,
+    ) -> Plan {
+        let (subject, key) = (Subject::from(service), service.object.key());
+        let has_finalizer = service.meta().has_finalizer(FINALIZER);
+        if !has_finalizer && !self.known.contains_key(&key) {
+            return plan;
+        }
+        if matches!(outcome, Some(Outcome::Deleted)) {
+            plan.notes.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
+        }
+        let known = self.known.entry(key.clone()).or_insert_with(|| {
+            let named = Wanted {
+                name: wanted::name(&service.meta().uid),
+                service: wanted::named(service),
+                ..Wanted::default()
+            };
+            Known::new(&service.meta().uid, &named)
+        });
+        if !known.is_gone && !planted(Bug::FinalizerFirst) {
+            plan.notes.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
+            plan.calls.push(deletion(cluster, &known.asked));
+            return plan;
+        }
+        if planted(Bug::FinalizerForEver) && !service.meta().is_deleting() {
+            return plan;
+        }
+        match has_finalizer {
+            true => plan.then(with_finalizers(service, false)),
+            false => {
+                self.known.remove(&key);
+                plan.together(status(service, &[]).into_iter().collect());
+            }
+        }
+        plan
+    }
+}
+
+impl Known {
+    fn new(uid: &str, asked: &Wanted) -> Known {
+        let asked = Arc::new(asked.clone());
+        Known { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
+    }
+}
+
+/// Whether a Service may have anything to do with a balancer.
+fn is_concerned(service: Seen<'_, Service>) -> bool {
+    service.view.spec.kind == TYPE || service.meta().has_finalizer(FINALIZER)
+}
+
+/// Whether a Service is to have a balancer of this cloud: one of a class is somebody else's.
+fn wants(service: Seen<'_, Service>, spec: &Value) -> bool {
+    service.view.spec.kind == TYPE && !service.meta().is_deleting() && spec["loadBalancerClass"].is_null()
+}
+
+fn deletion(cluster: Cluster, asked: &Wanted) -> Call {
+    Call::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
+}
+
+/// Waits for as long as the cloud asks, or longer each time.
+fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
+    plan.left.push(fault.message.clone());
+    match known.retry {
+        Some(retry) => plan.again_at(retry.max(stamp.time)),
+        None => plan.unready = true,
+    }
+    plan
+}
+
+/// A failure in the words of Kubernetes.
+fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
+    let subject = Subject::from(service);
+    match method {
+        "UpdateHosts" => {
+            subject.warning("UpdateLoadBalancerFailed", format!("Error updating load balancer with new hosts: {fault}"))
+        }
+        method => {
+            let what = if method == "DeleteBalancer" {
+                "failed to delete load balancer"
+            } else {
+                "failed to ensure load balancer"
+            };
+            subject.warning("SyncLoadBalancerFailed", format!("Error syncing load balancer: {what}: {fault}"))
+        }
+    }
+}
+
+/// Adds the finalizer, or takes it away: by way of the status, because this controller may write no more of a Service. The
+/// list is written whole, so it rests on the one that was seen.
+fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
+    let meta = service.meta();
+    let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
+    let finalizers: Vec<&str> = kept.chain(add.then_some(FINALIZER)).collect();
+    let metadata = json!({"resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers});
+    let mut patch = json!({"metadata": metadata});
+    if !add {
+        // With the addresses: what is no longer of type LoadBalancer may show none, and is not written while it does.
+        patch["status"] = json!({"loadBalancer": {"ingress": null}});
+    }
+    let patch = Verb::MergePatch(patch);
+    Action::new(Service::resource(), service.object.key(), patch).subresource("status")
+}
+
+/// Brings the addresses that a Service shows to those of its balancer.
+fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
+    let old = part(service.object, &["status"]);
+    let shown: Vec<Value> = ingress.iter().map(shown).collect();
+    let mut balancer = Map::new();
+    if !shown.is_empty() {
+        balancer.insert("ingress", shown.into());
+    }
+    let is_same = old["loadBalancer"].as_object().map_or(balancer.is_empty(), |old| *old == balancer);
+    (!is_same).then(|| {
+        let mut status = old.as_object().cloned().unwrap_or_default();
+        status.insert("loadBalancer", Value::Object(balancer));
+        let restated = Restated { object: service.object.clone(), status: Value::Object(status) };
+        let update = Verb::UpdateStatus(restated);
+        Action::new(Service::resource(), service.object.key(), update).subresource("status")
+    })
+}
+
+fn shown(ingress: &Ingress) -> Value {
+    let mut shown = Map::new();
+    // A mode is said of addresses alone.
+    let mode = if ingress.ip.is_empty() { "" } else { ingress.ip_mode.as_str() };
+    for (field, text) in [("hostname", ingress.hostname.as_str()), ("ip", &ingress.ip), ("ipMode", mode)] {
+        if !text.is_empty() {
+            shown.insert(field, text.into());
+        }
+    }
+    let ports = ingress.ports.iter().map(|port| {
+        let mut shown = json!({"port": port.port, "protocol": port.protocol});
+        if !port.error.is_empty() {
+            shown["error"] = port.error.as_str().into();
+        }
+        shown
+    });
+    let ports: Vec<Value> = ports.collect();
+    if !ports.is_empty() {
+        shown.insert("ports", ports.into());
+    }
+    Value::Object(shown)
+}

@@ -1,0 +1,265 @@
+//! A cloud that is simulated: described by a file, the same again under the same seed, and as bad as it is asked to be.
+//!
+//! It knows neither time nor threads: whoever asks it says what time it is, and waits as long as an answer takes.
+
+mod balancers;
+mod description;
+
+pub use description::{Description, NAME, Scene, What};
+
+use balancers::Balancers;
+use holdfast_world::Time;
+use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Instance, NodeRef, Route, Why};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A simulated cloud.
+pub struct Simulated {
+    description: Description,
+    began: Option<Time>,
+    /// How much of the script has been played.
+    played: usize,
+    /// Instances about which no question is answered.
+    failing: BTreeSet<String>,
+    balancers: Balancers,
+    routes: Vec<Kept>,
+    /// Whose names are taken.
+    clusters: BTreeMap<String, Cluster>,
+    random: u64,
+    /// Calls that may still be answered at once, in thousandths, and when that was.
+    budget: Option<(i64, Time)>,
+    /// How often each was called.
+    pub calls: BTreeMap<&'static str, u64>,
+}
+
+/// A route, as lists will show it.
+struct Kept {
+    route: Route,
+    shown_from: Time,
+    gone_from: Option<Time>,
+}
+
+/// An answer, and how long it takes.
+#[derive(Debug)]
+pub struct Answered {
+    pub answer: Result<Answer, Fault>,
+    pub millis: i64,
+}
+
+impl Simulated {
+    pub fn new(description: Description) -> Simulated {
+        Simulated {
+            random: description.seed,
+            balancers: Balancers::default(),
+            description,
+            began: None,
+            played: 0,
+            failing: BTreeSet::new(),
+            routes: Vec::new(),
+            clusters: BTreeMap::new(),
+            budget: None,
+            calls: BTreeMap::new(),
+        }
+    }
+
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Takes another description; what was made stays.
+    pub fn describe(&mut self, description: Description) {
+        (self.description, self.played) = (description, 0);
+        self.failing.clear();
+    }
+
+    /// How many calls were answered.
+    pub fn called(&self) -> u64 {
+        self.calls.values().sum()
+    }
+
+    /// Answers a call as a cloud does: late, sometimes not at all, sometimes though it was done.
+    pub fn ask(&mut self, call: &Call, now: Time) -> Answered {
+        self.play(now);
+        *self.calls.entry(call.method()).or_default() += 1;
+        let (least, most) = self.description.latency_millis;
+        let millis = least + self.below(most - least + 1);
+        if let Some(fault) = self.throttled(now) {
+            return Answered { answer: Err(fault), millis };
+        }
+        let dice = self.below(1000);
+        let failures = self.description.failures;
+        let answer = match dice < failures / 2 {
+            true => Err(Fault::unavailable("the cloud is not well")),
+            false => self.answer(call, now),
+        };
+        let is_lost = (failures / 2..failures).contains(&dice);
+        let answer = if is_lost { Err(Fault::unavailable("the answer of the cloud was lost")) } else { answer };
+        Answered { answer, millis }
+    }
+
+    /// What comes of a call where nothing goes wrong.
+    pub fn answer(&mut self, call: &Call, now: Time) -> Result<Answer, Fault> {
+        let offers = self.description.offers;
+        let is_offered = match call {
+            Call::Instance { .. } => offers.instances,
+            Call::Zone { .. } => offers.zones,
+            Call::EnsureBalancer { .. } | Call::UpdateHosts { .. } | Call::DeleteBalancer { .. } => offers.balancers,
+            Call::Routes { .. } | Call::CreateRoute { .. } | Call::DeleteRoute { .. } => offers.routes,
+            Call::Clusters => offers.clusters,
+        };
+        if !is_offered {
+            return Err(Fault::new(Why::NotOffered, format!("this cloud does not offer {}", call.method())));
+        }
+        if let Some(cluster) = call.cluster()
+            && !call.is_read()
+        {
+            self.claim(cluster)?;
+        }
+        match call {
+            Call::Instance { node, .. } => self.instance(node).map(|found| Answer::Instance(found.clone())),
+            Call::Zone { node, .. } => self.instance(node).map(|found| Answer::Zone(found.zone.clone())),
+            Call::EnsureBalancer { cluster, wanted, hosts } => {
+                self.balancers.ensure(&self.description, cluster, wanted, hosts).map(Answer::Balancer)
+            }
+            Call::UpdateHosts { cluster, wanted, hosts } => {
+                self.balancers.update(cluster, wanted, hosts).map(|()| Answer::Done)
+            }
+            Call::DeleteBalancer { cluster, name, .. } => self.balancers.delete(cluster, name).map(|()| Answer::Done),
+            Call::Routes { .. } => Ok(Answer::Routes(self.shown_routes(now))),
+            Call::CreateRoute { route, .. } => self.create_route(route, now).map(|()| Answer::Done),
+            Call::DeleteRoute { route, .. } => self.delete_route(route, now).map(|()| Answer::Done),
+            Call::Clusters => Ok(Answer::Clusters(self.clusters.values().cloned().collect())),
+        }
+    }
+
+    /// The balancers that there are, by name.
+    pub fn balancers(&self) -> impl Iterator<Item = &balancers::Kept> {
+        self.balancers.all()
+    }
+
+    /// The routes that there are, whether or not lists show them.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(|kept| kept.gone_from.is_none()).map(|kept| &kept.route)
+    }
+
+    /// Puts a route there that nobody here has asked for.
+    pub fn put_route(&mut self, route: Route, now: Time) {
+        self.routes.push(Kept { route, shown_from: now, gone_from: None });
+    }
+
+    /// An instance changes by itself.
+    pub fn change(&mut self, instance: &str, what: What) {
+        match what {
+            What::Vanish => _ = self.description.instances.remove(instance),
+            What::Fail => _ = self.failing.insert(instance.to_owned()),
+            What::Heal => _ = self.failing.remove(instance),
+            What::ShutDown | What::Start => {
+                if let Some(found) = self.description.instances.get_mut(instance) {
+                    found.is_shut_down = what == What::ShutDown;
+                }
+            }
+        }
+    }
+
+    /// Plays the script up to now.
+    fn play(&mut self, now: Time) {
+        let began = *self.began.get_or_insert(now);
+        while let Some(scene) = self.description.script.get(self.played).cloned()
+            && now.millis_since(began) >= scene.at_millis
+        {
+            self.played += 1;
+            self.change(&scene.instance, scene.what);
+        }
+    }
+
+    /// The name of a cluster is its own.
+    fn claim(&mut self, cluster: &Cluster) -> Result<(), Fault> {
+        let known = self.clusters.entry(cluster.name.clone()).or_insert_with(|| cluster.clone());
+        if known == cluster {
+            return Ok(());
+        }
+        let message = format!(
+            "the name {} belongs to another cluster, {}: this one, {}, needs a --cluster-name of its own",
+            cluster.name, known.uid, cluster.uid
+        );
+        Err(Fault::new(Why::Conflict, message))
+    }
+
+    fn instance(&self, node: &NodeRef) -> Result<&Instance, Fault> {
+        let by_id = |(_, found): &(&String, &Instance)| found.provider_id == node.provider_id;
+        let found = match node.provider_id.is_empty() {
+            true => self.description.instances.get_key_value(&node.name),
+            false => {
+                let named = self.description.instances.get_key_value(&node.name);
+                named.filter(by_id).or_else(|| self.description.instances.iter().find(by_id))
+            }
+        };
+        match found {
+            _ if self.failing.contains(&node.name) => {
+                Err(Fault::unavailable(format!("instance {} does not answer", node.name)))
+            }
+            Some((_, instance)) => Ok(instance),
+            None => Err(Fault::new(Why::NotFound, "instance not found")),
+        }
+    }
+
+    fn shown_routes(&self, now: Time) -> Vec<Route> {
+        let is_shown = |kept: &&Kept| kept.shown_from <= now && kept.gone_from.is_none_or(|gone| gone > now);
+        self.routes.iter().filter(is_shown).map(|kept| kept.route.clone()).collect()
+    }
+
+    fn create_route(&mut self, route: &Route, now: Time) -> Result<(), Fault> {
+        let later = now.plus_millis(self.description.consistency_millis);
+        let there =
+            self.routes.iter().find(|kept| kept.gone_from.is_none() && kept.route.destination == route.destination);
+        match there {
+            Some(kept) if kept.route.node == route.node && kept.route.cluster == route.cluster => return Ok(()),
+            Some(kept) => {
+                let Route { name, node, cluster, .. } = &kept.route;
+                let message = format!("route {name} leads there already: to node {node} of cluster {}", cluster.name);
+                return Err(Fault::new(Why::Conflict, message));
+            }
+            None => {}
+        }
+        let count = self.routes().count();
+        if i64::try_from(count).unwrap_or(i64::MAX) >= self.description.quotas.routes {
+            return Err(Fault::new(Why::Exhausted, format!("the quota of {count} routes is used up")));
+        }
+        self.routes.push(Kept { route: route.clone(), shown_from: later, gone_from: None });
+        Ok(())
+    }
+
+    fn delete_route(&mut self, route: &Route, now: Time) -> Result<(), Fault> {
+        let later = now.plus_millis(self.description.consistency_millis);
+        self.routes.retain(|kept| kept.gone_from.is_none_or(|gone| gone > now));
+        for kept in &mut self.routes {
+            let Route { cluster, node, destination, .. } = &kept.route;
+            if (cluster, node, destination) == (&route.cluster, &route.node, &route.destination) {
+                kept.gone_from.get_or_insert(later);
+            }
+        }
+        Ok(())
+    }
+
+    fn throttled(&mut self, now: Time) -> Option<Fault> {
+        let (a_second, burst) = self.description.throttle?;
+        let full = burst.saturating_mul(1000);
+        let (left, since) = self.budget.unwrap_or((full, now));
+        let left = left.saturating_add(now.millis_since(since).max(0).saturating_mul(a_second)).min(full);
+        if left < 1000 {
+            self.budget = Some((left, now));
+            let retry_millis = Some((1000 - left).div_euclid(a_second).max(1));
+            return Some(Fault { retry_millis, ..Fault::new(Why::Exhausted, "too many calls") });
+        }
+        self.budget = Some((left - 1000, now));
+        None
+    }
+
+    /// A number below `bound`: by splitmix64, so that it is the same on every machine.
+    fn below(&mut self, bound: i64) -> i64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        i64::try_from((mixed ^ (mixed >> 31)) >> 1).unwrap_or(0).rem_euclid(bound.max(1))
+    }
+}

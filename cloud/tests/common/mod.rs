@@ -1,0 +1,77 @@
+//! A cluster in memory beside a simulated cloud.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use holdfast_cloud::Settings;
+use holdfast_cloud::simulated::{Description, NAME, Simulated};
+use holdfast_value::{Value, json};
+use holdfast_world::Trial;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+pub type Shared = Rc<RefCell<Simulated>>;
+
+/// A cloud of this description.
+pub fn cloud(text: &str) -> Shared {
+    Rc::new(RefCell::new(Simulated::new(Description::parse(text).expect("a description"))))
+}
+
+/// A cluster whose controllers ask this cloud.
+pub fn beside(cloud: &Shared) -> Trial {
+    let (mut trial, cloud) = (Trial::new(), cloud.clone());
+    trial.cloud = Some(Box::new(move |call, now| cloud.borrow_mut().ask(call, now).answer));
+    trial
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        provider: NAME.into(),
+        allocate_ranges: true,
+        cluster_ranges: vec!["10.0.0.0/8".into()],
+        ..Settings::default()
+    }
+}
+
+/// A node that its kubelet left to the cloud.
+pub fn new_node(trial: &mut Trial, name: &str) {
+    let taint =
+        json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"});
+    trial.create(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}}, "spec": {"taints": [taint]},
+    }));
+    let hostname = json!({"type": "Hostname", "address": name});
+    trial.patch_status("nodes", name, json!({"addresses": [hostname]}));
+    ready(trial, name, "True");
+}
+
+/// A node that the cloud has told of already.
+pub fn node(trial: &mut Trial, name: &str) {
+    trial.create(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "spec": {"providerID": format!("{NAME}://{name}")},
+    }));
+    ready(trial, name, "True");
+}
+
+pub fn ready(trial: &mut Trial, name: &str, state: &str) {
+    let now = trial.now();
+    let condition = json!({"type": "Ready", "status": state, "lastTransitionTime": now});
+    let mut conditions = trial.get("nodes", name)["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "Ready");
+    conditions.push(condition);
+    trial.patch_status("nodes", name, json!({"conditions": conditions}));
+}
+
+pub fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": 80, "protocol": "TCP"}]},
+    })
+}
+
+/// How often the cloud was called so, and no longer counts.
+pub fn calls(cloud: &Shared) -> Vec<(&'static str, u64)> {
+    std::mem::take(&mut cloud.borrow_mut().calls).into_iter().collect()
+}

@@ -1,0 +1,74 @@
+//! What changes cost in a large cluster.
+
+use crate::common::{beside, cloud, node, ready, service, settings};
+use holdfast_cloud::service::Services;
+use holdfast_value::json;
+use holdfast_world::cloud::{Answer, Balancer, Call};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const SERVICES: usize = 1_000;
+const NODES: usize = 5_000;
+
+/// With a thousand balancers and five thousand nodes: what a change costs the cloud.
+#[test]
+fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
+    let counted: Rc<RefCell<BTreeMap<&'static str, u64>>> = Rc::default();
+    let mut trial = beside(&cloud(""));
+    trial.settings.service_ranges = "10.64.0.0/16".parse().expect("a range");
+    trial.settings.node_ports = (20_000, 40_000);
+    let counts = counted.clone();
+    trial.cloud = Some(Box::new(move |call, _| {
+        *counts.borrow_mut().entry(call.method()).or_default() += 1;
+        Ok(match call {
+            Call::EnsureBalancer { cluster, wanted, .. } => {
+                Answer::Balancer(Balancer { name: wanted.name.clone(), cluster: cluster.clone(), ingress: Vec::new() })
+            }
+            _ => Answer::Done,
+        })
+    }));
+    for number in 0..NODES {
+        trial.create(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{number}")},
+            "spec": {"providerID": format!("simulated://n{number}")},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }));
+    }
+    for number in 0..SERVICES {
+        let mut object = service(&format!("s{number}"));
+        object["metadata"]["finalizers"] = json!([holdfast_cloud::service::FINALIZER]);
+        object["spec"]["allocateLoadBalancerNodePorts"] = false.into();
+        trial.create(object);
+    }
+    trial.is_level = false;
+    let mut trial = trial.with(Services::new(&settings()));
+    let settle = |trial: &mut holdfast_world::Trial, seconds: i64| {
+        counted.borrow_mut().clear();
+        let end = trial.now().plus_seconds(seconds);
+        loop {
+            while trial.step() {}
+            match trial.next_time().filter(|next| *next <= end) {
+                Some(next) => trial.pass_millis(next.millis_since(trial.now()).max(0)),
+                None => break,
+            }
+        }
+        counted.borrow().clone()
+    };
+    let all = SERVICES as u64;
+    assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", all)]));
+    assert_eq!(settle(&mut trial, 3600), BTreeMap::new(), "idle costs nothing");
+    // One Service concerns its balancer alone.
+    trial.patch("services", "s7", json!({"spec": {"sessionAffinity": "ClientIP"}}));
+    assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", 1)]));
+    // What balancers do not look at concerns none.
+    trial.patch("nodes", "n7", json!({"metadata": {"labels": {"any": "label"}}, "spec": {"unschedulable": true}}));
+    ready(&mut trial, "n8", "Unknown");
+    assert_eq!(settle(&mut trial, 2), BTreeMap::new());
+    // Nodes that come and go together are told of once, and nothing else of the balancer is looked at.
+    for number in 0..3 {
+        node(&mut trial, &format!("new{number}"));
+        trial.delete("nodes", &format!("n{number}"));
+    }
+    assert_eq!(settle(&mut trial, 2), BTreeMap::from([("UpdateHosts", all)]));
+}

@@ -1,0 +1,207 @@
+//! Which cloud is asked, and by which controllers: what `--cloud-provider` and `--cloud-config` come to.
+
+use anyhow::{Context, Result, anyhow, bail};
+use async_trait::async_trait;
+use holdfast_cloud::{Settings, names};
+use holdfast_cloud_controller::external::{Configuration, External};
+use holdfast_cloud_controller::simulated::{InTime, Source};
+use holdfast_controllers::names::Choice;
+use holdfast_runtime::{Act, Cloud};
+use holdfast_world::cloud::{Answer, Call, Cluster};
+use holdfast_world::{Actor, Controller};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const SIMULATED: &str = "simulated";
+const EXTERNAL: &str = "external";
+/// Clouds that components of Kubernetes had built in once.
+const OTHERS: [&str; 11] =
+    ["aws", "azure", "alicloud", "cloudstack", "fake", "gce", "mesos", "openstack", "ovirt", "photon", "vsphere"];
+/// Where a ConfigMap is named instead of a file, and its key.
+const CONFIG_MAP: &str = "configmap:";
+const CONFIG_MAP_KEY: &str = "cloud.yaml";
+
+/// A cloud as options name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    provider: Provider,
+    config: Option<Config>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Provider {
+    Simulated,
+    External,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Config {
+    File(PathBuf),
+    ConfigMap { namespace: String, name: String },
+}
+
+impl Named {
+    /// Reads both options.
+    pub fn parse(provider: &str, config: &str) -> Result<Named> {
+        let provider = match provider {
+            "" => bail!("--cloud-provider cannot be empty"),
+            SIMULATED => Provider::Simulated,
+            EXTERNAL => Provider::External,
+            other if OTHERS.contains(&other) => bail!(
+                "--cloud-provider={other}: no vendor's cloud is built in; a provider of it is asked over gRPC with \
+                 --cloud-provider={EXTERNAL}, see docs/CLOUDS.md"
+            ),
+            other => bail!("--cloud-provider={other}: unknown cloud provider; {SIMULATED} and {EXTERNAL} are known"),
+        };
+        let config = match (config, config.strip_prefix(CONFIG_MAP)) {
+            ("", _) => None,
+            (_, Some(named)) => {
+                let place = named.split_once('/').filter(|(namespace, name)| {
+                    let is_name = |text: &str| !text.is_empty() && !text.contains(['/', '?', '#', '%']);
+                    is_name(namespace) && is_name(name)
+                });
+                let (namespace, name) =
+                    place.with_context(|| format!("--cloud-config={config}: {CONFIG_MAP}NAMESPACE/NAME is meant"))?;
+                Some(Config::ConfigMap { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            (file, _) => Some(Config::File(file.into())),
+        };
+        if provider == Provider::External && config.is_none() {
+            bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
+        }
+        Ok(Named { provider, config })
+    }
+
+    /// The cloud itself: a provider is said hello to, a description is read.
+    pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<dyn Cloud>> {
+        let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
+            Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,
+            Config::ConfigMap { namespace, name } => {
+                let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+                Box::new(ConfigMap { path, act, actor })
+            }
+        });
+        match self.provider {
+            Provider::Simulated => Ok(Arc::new(InTime::new(source).await.map_err(named)?)),
+            Provider::External => {
+                let source = source.context("--cloud-config is missing")?;
+                let text = source.read().await.map_err(|why| named(format!("{}: {why}", source.name())))?;
+                let configuration = Configuration::parse(&text)
+                    .map_err(|faults| named(format!("{}: {}", source.name(), faults.join(", "))))?;
+                Ok(Arc::new(External::connect(&configuration).await.map_err(|why| anyhow!(why))?))
+            }
+        }
+    }
+}
+
+fn named(why: String) -> anyhow::Error {
+    anyhow!("--cloud-config={why}")
+}
+
+struct File(PathBuf);
+
+#[async_trait]
+impl Source for File {
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    async fn read(&self) -> Result<String, String> {
+        std::fs::read_to_string(&self.0).map_err(|error| error.to_string())
+    }
+}
+
+struct ConfigMap {
+    path: String,
+    act: Arc<dyn Act>,
+    actor: Actor,
+}
+
+#[async_trait]
+impl Source for ConfigMap {
+    fn name(&self) -> String {
+        self.path.clone()
+    }
+
+    async fn read(&self) -> Result<String, String> {
+        let map = self.act.ask(&self.actor, &self.path).await.map_err(|refusal| refusal.message)?;
+        let text = map["data"][CONFIG_MAP_KEY].as_str();
+        text.map(str::to_owned).ok_or_else(|| format!("it has no key {CONFIG_MAP_KEY}"))
+    }
+}
+
+/// Who is to run with a cloud. One that cannot tell clusters apart is refused, unless that is allowed.
+pub async fn crew(
+    cloud: &dyn Cloud,
+    mut settings: Settings,
+    choice: &Choice,
+    may_be_untagged: bool,
+    act: &dyn Act,
+    actor: &Actor,
+) -> Result<Vec<Box<dyn Controller>>> {
+    let offers = cloud.offers();
+    settings.provider = cloud.name().to_owned();
+    if offers.clusters {
+        check_name(cloud, &settings.cluster_name, act, actor).await?;
+    } else if !may_be_untagged {
+        bail!(
+            "no ClusterID found: cloud provider {} does not tell clusters apart; --allow-untagged-cloud lets it, where \
+             no other cluster is in this cloud",
+            settings.provider
+        );
+    }
+    if !offers.instances && choice.runs(names::NODE) {
+        bail!("failed to start cloud node controller: {}", names::NO_INSTANCES);
+    }
+    let (controllers, absent) = holdfast_cloud::all(&settings, offers, choice);
+    for (name, why) in absent {
+        tracing::warn!("{name} does not start: {why}");
+    }
+    Ok(controllers)
+}
+
+/// Whether the name of this cluster is another's in this cloud.
+async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor) -> Result<()> {
+    let system = act.ask(actor, "/api/v1/namespaces/kube-system").await;
+    let uid = system.ok().and_then(|system| system["metadata"]["uid"].as_str().map(str::to_owned));
+    let clusters = cloud.ask(&Call::Clusters).await;
+    let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
+        // Whoever makes something there is told the same again.
+        tracing::warn!("cannot tell yet whether another cluster of this cloud is called {name}");
+        return Ok(());
+    };
+    match clusters.iter().find(|known| known.name == name && known.uid != uid) {
+        Some(Cluster { uid: other, .. }) => bail!(
+            "cloud provider {}: the name {name} belongs to another cluster, {other}: this one, {uid}, needs a \
+             --cluster-name of its own",
+            cloud.name()
+        ),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clouds_are_named_or_refused_with_a_way_out() {
+        let parse = |provider: &str, config: &str| Named::parse(provider, config).map_err(|error| error.to_string());
+        assert!(parse("simulated", "").is_ok() && parse("external", "f").is_ok());
+        let map = Config::ConfigMap { namespace: "kube-system".into(), name: "cloud".into() };
+        let named = parse("simulated", "configmap:kube-system/cloud").expect("a map");
+        assert_eq!(named.config, Some(map));
+        for (provider, config, why) in [
+            ("", "", "--cloud-provider cannot be empty"),
+            ("gce", "", "--cloud-provider=external"),
+            ("aws", "f", "docs/CLOUDS.md"),
+            ("nimbus", "", "unknown cloud provider"),
+            ("external", "", "--cloud-config"),
+            ("simulated", "configmap:cloud", "configmap:NAMESPACE/NAME"),
+            ("simulated", "configmap:a/../b", "configmap:NAMESPACE/NAME"),
+        ] {
+            let refused = parse(provider, config).expect_err(provider);
+            assert!(refused.contains(why), "{provider} {config}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# What kubectl sees of a cloud: addresses of Services, nodes that a cloud tells of, taints and ends of nodes, routes.
+# usage: cloud.sh KUBECTL CLOUD    CLOUD: the file that describes the simulated cloud, which is changed here
+source "$(dirname "$0")/lib.sh"
+kubectl="$1" cloud="$2"
+taint=node.cloudprovider.kubernetes.io
+
+service() { # NAME SPEC
+    printf 'apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {type: LoadBalancer, selector: {app: x}, %s}\n' "$1" "$2"
+}
+# machine NAME READY: a kubelet that leaves its node to the cloud.
+machine() {
+    "$kubectl" apply -f - <<YAML
+apiVersion: v1
+kind: Node
+metadata: {name: $1}
+spec:
+  taints: [{key: $taint/uninitialized, value: "true", effect: NoSchedule}]
+YAML
+    state "$1" True
+}
+state() {
+    "$kubectl" patch node "$1" --subresource=status --type=strategic -p \
+        '{"status":{"conditions":[{"type":"Ready","status":"'"$2"'","reason":"Test"}]}}'
+}
+
+step "a Service gets its address within a moment"
+service web 'ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
+eventually 192.0.2. "$kubectl" get service web
+run "$kubectl" get service web -o jsonpath='{.metadata.finalizers}{.status.loadBalancer.ingress[0].ipMode}'
+is '["service.kubernetes.io/load-balancer-cleanup"]VIP'
+eventually EnsuredLoadBalancer "$kubectl" describe service web
+has EnsuringLoadBalancer service-controller
+
+step "its address is the one that is asked for, with what else is asked"
+service dns 'loadBalancerIP: 192.0.2.53, externalTrafficPolicy: Local, sessionAffinity: ClientIP,
+  loadBalancerSourceRanges: [10.0.0.0/8], ports: [{name: t, port: 53, protocol: TCP}, {name: u, port: 53, protocol: UDP}]' \
+    | "$kubectl" apply -f - >/dev/null
+eventually 192.0.2.53 "$kubectl" get service dns
+run "$kubectl" patch service dns -p '{"spec":{"loadBalancerSourceRanges":["172.16.0.0/12"]}}'
+eventually "[10.0.0.0/8] -> [172.16.0.0/12]" "$kubectl" describe service dns
+
+step "one of a class is left to others"
+service other 'loadBalancerClass: example.com/other, ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
+run "$kubectl" get service other -o jsonpath='{.metadata.finalizers}{.status.loadBalancer}'
+is '{}'
+
+step "an address that is another's is told by its name"
+service twin 'loadBalancerIP: 192.0.2.53, ports: [{port: 80}]' | "$kubectl" apply -f - >/dev/null
+eventually "the address 192.0.2.53 is another load balancer's" "$kubectl" describe service twin
+has SyncLoadBalancerFailed
+
+step "of another type it has no balancer, and one that is deleted goes"
+run "$kubectl" patch service web -p '{"spec":{"type":"ClusterIP"}}'
+eventually "'{}'" "$kubectl" get service web -o jsonpath="'{.status.loadBalancer}'"
+eventually "LoadBalancer -> ClusterIP" "$kubectl" describe service web
+run "$kubectl" delete service dns twin --timeout=20s
+
+step "a node gets what its cloud tells of it"
+machine one >/dev/null
+eventually simulated://i-one "$kubectl" get node one -o jsonpath='{.spec.providerID}'
+run "$kubectl" get node one -o wide -L topology.kubernetes.io/zone,node.kubernetes.io/instance-type
+has 10.0.0.1 zone-a m.large
+eventually "Node synced successfully" "$kubectl" describe node one
+lacks uninitialized
+
+step "one that is shut down gets its taint, and one that is gone goes"
+sed -i 's/name: one,/name: one, shutDown: true,/' "$cloud"
+state one Unknown >/dev/null
+eventually $taint/shutdown "$kubectl" get node one -o jsonpath='{.spec.taints[*].key}'
+sed -i 's/shutDown: true, //' "$cloud"
+state one True >/dev/null
+eventually "''" "$kubectl" get node one -o jsonpath="'{.spec.taints[?(@.key==\"$taint/shutdown\")].key}'"
+sed -i '/name: one,/d' "$cloud"
+state one Unknown >/dev/null
+eventually "DeletingNode" "$kubectl" get events -o jsonpath='{.items[*].reason}'
+eventually 'not found' "$kubectl" get node one
+
+finish

@@ -1,0 +1,369 @@
+//! A cloud beside a cluster: with the real binary, real kubectl, and providers in other languages.
+
+use holdfast_tests::authority::Authority;
+use holdfast_tests::server::{binary, holdfast};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, clients, eventually};
+use http::Method;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const NODES: &str = "/api/v1/nodes";
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CLOUD: &str = "
+addresses: [192.0.2.0/24]
+instances:
+- {name: one, id: i-one, type: m.large, zone: zone-a, addresses: [{type: InternalIP, address: 10.0.0.1}]}
+- {name: two, id: i-two, type: m.large, zone: zone-b, addresses: [{type: InternalIP, address: 10.0.0.2}]}
+";
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    fn start(command: &mut Command, log: PathBuf) -> Running {
+        let file = std::fs::File::create(&log).expect("a log");
+        let out = file.try_clone().expect("a log");
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(file).spawn().expect("it runs");
+        Running { child, log }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn write(folder: &Folder, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("write");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A manager of a cloud for a server.
+fn manager(server: &Server, folder: &Folder, options: &[&str]) -> (Running, u16) {
+    let port = free_port();
+    let mut command = Command::new(binary());
+    command.arg("cloud-controller-manager").arg("--kubeconfig").arg(server.kubeconfig());
+    command.args(["--bind-address=127.0.0.1", "--kube-api-qps=1000", "--kube-api-burst=1000"]);
+    command.arg("--cert-dir").arg(folder.join("certificates")).arg(format!("--secure-port={port}")).args(options);
+    (Running::start(&mut command, folder.join("manager.log")), port)
+}
+
+fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"port": 80}]},
+    })
+}
+
+async fn address(wire: &Wire, name: &str) -> String {
+    eventually(PATIENCE, || async {
+        let service = wire.get(&format!("{SERVICES}/{name}")).await.expect(200).json();
+        let ip = &service["status"]["loadBalancer"]["ingress"][0]["ip"];
+        ip.as_str().map(str::to_owned).ok_or_else(|| service["status"].to_string())
+    })
+    .await
+}
+
+/// Waits until an Event about an object says this.
+async fn told(wire: &Wire, part: &str) {
+    eventually(PATIENCE, || async {
+        let events = wire.get("/api/v1/events").await.expect(200).json();
+        let lines: Vec<String> = events["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|event| format!("{} {}", event["reason"], event["message"]))
+            .collect();
+        if lines.iter().any(|line| line.contains(part)) { Ok(()) } else { Err(lines.join("\n")) }
+    })
+    .await;
+}
+
+fn kubectl_script(kubectl: &str) {
+    let folder = Folder::new();
+    let cloud = write(&folder, "cloud.yaml", CLOUD);
+    let options = ["--controllers=*", "--cloud-provider=simulated", "--cloud-config", &cloud];
+    let server = Server::start(&folder.join("data"), &options);
+    let program = clients().join(kubectl);
+    let script = holdfast_tests::folder().join("clients/cloud.sh");
+    let output = Command::new(script)
+        .arg(program)
+        .arg(&cloud)
+        .env("KUBECONFIG", server.kubeconfig())
+        .output()
+        .expect("run the script");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}\n{}", server.stderr());
+}
+
+#[test]
+fn kubectl_sees_a_cloud() {
+    kubectl_script("kubectl-1.37");
+}
+
+#[tokio::test]
+async fn a_manager_beside_an_api_server_does_what_its_options_say() {
+    let folder = Folder::new();
+    let cloud = write(&folder, "cloud.yaml", CLOUD);
+    let server = Server::start(&folder.join("data"), &[]);
+    let wire = Wire::admin(&server);
+    let options = [
+        "--cloud-provider=simulated",
+        "--cloud-config",
+        &cloud,
+        "--controllers=*,-cloud-node-lifecycle",
+        "--allocate-node-cidrs",
+        "--cluster-cidr=10.244.0.0/16",
+        "--route-reconciliation-period=1s",
+        "--use-service-account-credentials",
+        "--leader-elect-retry-period=100ms",
+        "--authorization-always-allow-paths=/healthz,/metrics,/configz",
+    ];
+    let (running, port) = manager(&server, &folder, &options);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}});
+    node["spec"]["taints"] =
+        json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
+    assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
+    let found = eventually(PATIENCE, || async {
+        let node = wire.get(&format!("{NODES}/one")).await.expect(200).json();
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let has_route = conditions.iter().any(|of| of["type"] == "NetworkUnavailable" && of["status"] == "False");
+        if has_route && node["spec"]["providerID"] == "simulated://i-one" { Ok(node) } else { Err(node.to_string()) }
+    })
+    .await;
+    // Each acts under a name of its own.
+    let managers = found["metadata"]["managedFields"].to_string();
+    for name in ["cloud-node-controller", "node-route-controller"] {
+        assert!(managers.contains(name), "{name} in {managers}");
+    }
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager";
+    wire.get(lease).await.expect(200);
+    let own = Wire {
+        address: format!("127.0.0.1:{port}"),
+        authority: std::fs::read_to_string(folder.join("certificates/cloud-controller-manager.crt")).expect("made"),
+        ..Wire::anonymous(&server)
+    };
+    own.get("/healthz").await.expect(200);
+    let metrics = own.get("/metrics").await.expect(200).text();
+    assert!(
+        metrics.contains("cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} 1"),
+        "{metrics}"
+    );
+    let configuration = own.get("/configz").await.expect(200).json();
+    let shared = &configuration["cloudcontrollermanager.config.k8s.io"]["KubeCloudShared"];
+    assert_eq!((&shared["ClusterCIDR"], &shared["ClusterName"]), (&json!("10.244.0.0/16"), &json!("kubernetes")));
+    let kubeconfig = server.kubeconfig().to_str().expect("UTF-8");
+    let blamed = holdfast(["blame", "service", "web", "--kubeconfig", kubeconfig]);
+    let blamed = String::from_utf8_lossy(&blamed.stdout).into_owned() + &String::from_utf8_lossy(&blamed.stderr);
+    assert!(blamed.contains("service-controller"), "{blamed}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_by_name() {
+    let folder = Folder::new();
+    let refused = |options: &[&str]| {
+        let output = holdfast(["cloud-controller-manager"].iter().chain(options));
+        assert_eq!(output.status.code(), Some(1), "{options:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (options, part) in [
+        (&[][..], "--cloud-provider cannot be empty"),
+        (&["--cloud-provider=aws"], "--cloud-provider=external"),
+        (&["--cloud-provider=nimbus"], "unknown cloud provider"),
+        (&["--cloud-provider=simulated", "--controllers=nodes"], "is not in the list of known controllers"),
+        (&["--cloud-provider=simulated", "--cluster-cidr=10.0.0.0/33"], "10.0.0.0/33"),
+        (&["--cloud-provider=simulated", "--leader-elect-lease-duration=1s"], "leaseDuration"),
+        (&["--cloud-provider=simulated", "--no-such-option"], "unknown flag: --no-such-option"),
+    ] {
+        let said = refused(options);
+        assert!(said.contains(part), "{options:?}: {said}");
+    }
+    // A file with a field that does not exist is named, with the field.
+    let server = Server::start(&folder.join("data"), &[]);
+    let faulty = write(&folder, "cloud.yaml", "colour: red\n");
+    let options = ["--cloud-provider=simulated", "--cloud-config", &faulty, "--leader-elect=false"];
+    let (mut running, _) = manager(&server, &folder, &options);
+    let status = running.child.wait().expect("it ends");
+    let said = running.log();
+    assert!(!status.success() && said.contains("unknown field \"colour\"") && said.contains(&faulty), "{said}");
+}
+
+/// Starts the example in Python, at a socket.
+fn python(folder: &Folder, socket: &Path, options: &[&str]) -> Running {
+    let example = holdfast_tests::folder().join("../clients/cloud/python/provider.py");
+    let mut command = Command::new(clients().join("python/bin/python"));
+    command.arg(example).arg(format!("unix://{}", socket.display())).args(options);
+    Running::start(&mut command, folder.join("provider.log"))
+}
+
+/// The same, with one thing done otherwise.
+fn liar(folder: &Folder, socket: &Path, mode: &str, options: &[&str]) -> Running {
+    let script = holdfast_tests::folder().join("clients/lying_cloud.py");
+    let mut command = Command::new(clients().join("python/bin/python"));
+    command.arg(script).arg(mode).arg(format!("unix://{}", socket.display())).args(options);
+    Running::start(&mut command, folder.join("provider.log"))
+}
+
+/// A server, a manager and a provider, which is started with the socket.
+async fn beside(start: impl FnOnce(&Folder, &Path) -> Running) -> (Folder, Server, Running, Running) {
+    let folder = Folder::new();
+    let socket = folder.join("cloud.sock");
+    let config = format!("endpoint: unix://{}\ndeadline: 500ms\n", socket.display());
+    let config = write(&folder, "external.yaml", &config);
+    let provider = start(&folder, &socket);
+    until_ready(&provider).await;
+    let server = Server::start(&folder.join("data"), &[]);
+    let options =
+        ["--cloud-provider=external", "--cloud-config", &config, "--leader-elect=false", "--node-monitor-period=200ms"];
+    let (running, _) = manager(&server, &folder, &options);
+    (folder, server, provider, running)
+}
+
+#[tokio::test]
+async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
+    for (mode, part) in [
+        ("slow", "code = DeadlineExceeded desc = no answer within 500ms"),
+        ("cluster", "the cloud answers with balancer"),
+    ] {
+        let (_folder, server, _provider, _running) = beside(|folder, socket| liar(folder, socket, mode, &[])).await;
+        let wire = Wire::admin(&server);
+        wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+        told(&wire, part).await;
+    }
+    // One that does not find an instance once is asked again, and its node stays.
+    let (_folder, server, _provider, _running) =
+        beside(|folder, socket| liar(folder, socket, "gone", &["--node", "one"])).await;
+    let wire = Wire::admin(&server);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
+        "spec": {"providerID": "example://one"}});
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    wire.get(&format!("{NODES}/one")).await.expect(200);
+    let (_folder, _server, _provider, mut running) =
+        beside(|folder, socket| liar(folder, socket, "version", &[])).await;
+    let status = running.child.wait().expect("it ends");
+    assert!(!status.success() && running.log().contains("the provider speaks version \"v9\""), "{}", running.log());
+}
+
+#[tokio::test]
+async fn a_provider_is_asked_over_tls_by_who_shows_a_certificate() {
+    let folder = Folder::new();
+    let (authority, port) = (Authority::new("cloud"), free_port());
+    authority.server(&["cloud.internal"]).write(folder.path(), "provider");
+    authority.client("manager", &[]).write(folder.path(), "manager");
+    let ca = write(&folder, "ca.crt", authority.pem());
+    let file = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    let example = holdfast_tests::folder().join("../clients/cloud/python/provider.py");
+    let mut command = Command::new(clients().join("python/bin/python"));
+    command.arg(example).arg(format!("127.0.0.1:{port}")).args(["--certificate", &file("provider.crt")]);
+    command.args(["--key", &file("provider.key"), "--client-ca", &ca]);
+    let provider = Running::start(&mut command, folder.join("provider.log"));
+    until_ready(&provider).await;
+    let server = Server::start(&folder.join("data"), &[]);
+    let config = |identity: &str| {
+        format!(
+            "endpoint: https://127.0.0.1:{port}\ndeadline: 2s\ncaFile: {ca}\nserverName: cloud.internal\n{identity}"
+        )
+    };
+    let refused = write(&folder, "without.yaml", &config(""));
+    let (mut running, _) =
+        manager(&server, &folder, &["--cloud-provider=external", "--cloud-config", &refused, "--leader-elect=false"]);
+    assert!(!running.child.wait().expect("it ends").success(), "{}", running.log());
+    let identity = format!("certFile: {}\nkeyFile: {}\n", file("manager.crt"), file("manager.key"));
+    let shown = write(&folder, "with.yaml", &config(&identity));
+    let options = ["--cloud-provider=external", "--cloud-config", &shown, "--leader-elect=false"];
+    let (running, _) = manager(&server, &folder, &options);
+    let wire = Wire::admin(&server);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
+}
+
+#[tokio::test]
+#[ignore = "needs Go, which fetches modules"]
+async fn a_provider_in_go_is_asked() {
+    let built = Folder::new();
+    let program = built.join("provider");
+    let mut go = Command::new("go");
+    go.current_dir(holdfast_tests::folder().join("../clients/cloud/go")).arg("build").arg("-o").arg(&program).arg(".");
+    assert!(go.status().expect("run go").success());
+    let (_folder, server, _provider, running) = beside(|folder, socket| {
+        let mut command = Command::new(&program);
+        command.arg("-listen").arg(format!("unix://{}", socket.display())).args(["-nodes", "one"]);
+        Running::start(&mut command, folder.join("provider.log"))
+    })
+    .await;
+    let wire = Wire::admin(&server);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
+}
+
+async fn until_ready(provider: &Running) {
+    eventually(PATIENCE, || async { if provider.log().contains("ready") { Ok(()) } else { Err(provider.log()) } })
+        .await;
+}
+
+#[tokio::test]
+async fn a_provider_in_python_is_asked_killed_and_asked_again() {
+    let folder = Folder::new();
+    let socket = folder.join("cloud.sock");
+    let config = write(&folder, "external.yaml", &format!("endpoint: unix://{}\ndeadline: 5s\n", socket.display()));
+    let provider = python(&folder, &socket, &["--node", "one"]);
+    until_ready(&provider).await;
+    let server = Server::start(&folder.join("data"), &[]);
+    let wire = Wire::admin(&server);
+    let options =
+        ["--cloud-provider=external", "--cloud-config", &config, "--leader-elect=false", "--node-monitor-period=500ms"];
+    let (running, _) = manager(&server, &folder, &options);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    assert!(address(&wire, "web").await.starts_with("192.0.2."), "{}", running.log());
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
+        "spec": {"providerID": "example://one"}});
+    wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
+    // Killed in the middle: the node's instance is in doubt, and nothing is deleted.
+    drop(provider);
+    std::fs::remove_file(&socket).ok();
+    wire.send(Method::POST, SERVICES, &[], service("late").to_string()).await.expect(201);
+    told(&wire, "SyncLoadBalancerFailed\" \"Error syncing load balancer: failed to ensure load balancer").await;
+    told(&wire, "Error asking cloud provider example for its instance").await;
+    wire.get(&format!("{NODES}/one")).await.expect(200);
+    // One that is somebody else is asked nothing.
+    let provider = python(&folder, &socket, &["--name", "stranger"]);
+    until_ready(&provider).await;
+    told(&wire, "provider stranger answers where example did").await;
+    wire.get(&format!("{NODES}/one")).await.expect(200);
+    drop(provider);
+    std::fs::remove_file(&socket).ok();
+    let provider = python(&folder, &socket, &["--node", "two"]);
+    until_ready(&provider).await;
+    // What it says is believed again: this instance is gone.
+    told(&wire, "does not exist in the cloud provider").await;
+    assert!(address(&wire, "late").await.starts_with("192.0.2."), "{}", running.log());
+}
