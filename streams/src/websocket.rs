@@ -166,23 +166,28 @@ impl<S: Socket> Started<S> {
         let own = closed.clone();
         tokio::spawn(async move {
             let (mut reading, mut writing) = (reading, Writing { sink, outgoing });
-            let finished = tokio::select! {
-                _ = reading.run(&weak, &moved) => false,
-                written = writing.run(&moved) => written.is_ok(),
-                () = idle(moved.subscribe(), limits.idle) => false,
+            let end = tokio::select! {
+                read = reading.run(&weak, &moved) => read.unwrap_or(End::Broken),
+                written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
+                () = idle(moved.subscribe(), limits.idle) => End::Broken,
             };
             own.cancel();
             room.close();
             let Reading { stream, feeders, .. } = &mut reading;
             feeders.drain().for_each(|(_, feeder)| feeder.end());
-            if finished {
-                let goodbye = async {
-                    writing.sink.send(normal_end()).await?;
-                    while let Some(Ok(_)) = stream.next().await {}
-                    Ok::<_, Error>(())
-                };
-                _ = timeout(limits.end, goodbye).await;
-            }
+            let goodbye = async {
+                match end {
+                    End::Ours => {
+                        writing.sink.send(normal_end()).await?;
+                        while let Some(Ok(_)) = stream.next().await {}
+                    }
+                    // The answer to it waits to be sent.
+                    End::Theirs => writing.sink.flush().await?,
+                    End::Broken => {}
+                }
+                Ok::<_, Error>(())
+            };
+            _ = timeout(limits.end, goodbye).await;
         });
         Open { _outbox: outbox, closed }
     }
@@ -206,6 +211,15 @@ async fn idle(mut moved: tokio::sync::watch::Receiver<()>, limit: Duration) {
 
 type Moved = tokio::sync::watch::Sender<()>;
 
+/// How a connection came to its end.
+enum End {
+    /// Everything is written.
+    Ours,
+    /// The other side has said that it closes the connection.
+    Theirs,
+    Broken,
+}
+
 struct Pong {
     period: Duration,
     /// What the other side's last ping said.
@@ -221,7 +235,7 @@ struct Reading<S> {
 }
 
 impl<S: Socket> Reading<S> {
-    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<(), Broken> {
+    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<End, Broken> {
         while let Some(Ok(message)) = self.stream.next().await {
             _ = moved.send(());
             let bytes = match message {
@@ -231,7 +245,7 @@ impl<S: Socket> Reading<S> {
                     self.pong.payload = Some(payload);
                     continue;
                 }
-                Message::Close(_) => break,
+                Message::Close(_) => return Ok(End::Theirs),
                 Message::Pong(_) | Message::Frame(_) => continue,
             };
             let Some((channel, bytes)) = self.form.read(bytes)? else { continue };
@@ -258,7 +272,7 @@ impl<S: Socket> Reading<S> {
                 }
             }
         }
-        Ok(())
+        Ok(End::Broken)
     }
 }
 

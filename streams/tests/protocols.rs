@@ -323,6 +323,20 @@ async fn ports_are_forwarded_as_channels() {
 }
 
 #[tokio::test]
+async fn a_client_that_says_goodbye_is_answered() {
+    let (near, far) = duplex(4096);
+    tokio::spawn(ports(far, agreed(Wire::WebSocket, "v4.channel.k8s.io"), &[80]));
+    let mut socket = client(near).await;
+    socket.send(Message::Close(None)).await.expect("sent");
+    let mut last = None;
+    // A connection that is cut without an answer is an error.
+    while let Some(message) = socket.next().await {
+        last = Some(message.expect("an end as both sides have agreed"));
+    }
+    assert!(matches!(last, Some(Message::Close(_))), "{last:?}");
+}
+
+#[tokio::test]
 async fn logs_are_one_channel() {
     for (form, expected) in [(Form::Binary, "a line\n"), (Form::Base64, "YSBsaW5lCg==")] {
         let (near, far) = duplex(4096);

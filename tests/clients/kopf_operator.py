@@ -5,15 +5,12 @@ The operator owns the kind EphemeralVolumeClaim: a claim for each object, whose 
 fills in the size, another refuses sizes that are none."""
 
 import os
-import subprocess
 import sys
-import tempfile
-import time
 
 import kopf
 from kopf.testing import KopfRunner
+from kopf_common import certificate, expect, gone, refused, wait_for
 from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
 
 GROUP, VERSION, PLURAL, SPACE = "kopf.example.com", "v1", "ephemeralvolumeclaims", "kopf"
 
@@ -45,17 +42,6 @@ def settings(settings, **_):
     settings.persistence.finalizer = f"{GROUP}/finalizer"
     settings.admission.server = kopf.WebhookServer(addr="127.0.0.1", host="127.0.0.1", **certificate())
     settings.admission.managed = f"webhooks.{GROUP}"
-
-
-# kopf's own way to make one needs an older OpenSSL than today's systems have.
-def certificate():
-    folder = tempfile.mkdtemp()
-    key, pem = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", pem],
-        check=True, stderr=subprocess.DEVNULL)
-    return {"certfile": pem, "pkeyfile": key, "cafile": pem}
 
 
 @kopf.on.mutate(PLURAL, operation="CREATE")
@@ -136,42 +122,6 @@ def create(custom, name, spec):
 
 def read(custom, name):
     return custom.get_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, name)
-
-
-def wait_for(what, ask):
-    for _ in range(600):
-        try:
-            answer = ask()
-            if answer:
-                return answer
-        except ApiException as error:
-            if error.status != 404:
-                raise
-        time.sleep(0.1)
-    sys.exit(f"{what} did not come")
-
-
-def gone(ask):
-    try:
-        ask()
-        return False
-    except ApiException as error:
-        return error.status == 404
-
-
-def refused(code, text, ask):
-    try:
-        ask()
-    except ApiException as error:
-        if error.status != code or text not in error.body:
-            sys.exit(f"wanted {code} with {text!r}, got {error.status}: {error.body}")
-        return
-    sys.exit(f"wanted {code} with {text!r}, got no error")
-
-
-def expect(got, wanted):
-    if got != wanted:
-        sys.exit(f"wanted {wanted!r}, got {got!r}")
 
 
 if __name__ == "__main__":

@@ -3,45 +3,12 @@
 // usage: KUBECONFIG=... node tests/clients/node_client.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
 
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
-
-if (!process.env.KUBECONFIG || !process.argv[2]) {
-    console.error('usage: KUBECONFIG=... node node_client.mjs NODE_FOLDER');
-    process.exit(2);
-}
-const resolver = createRequire(path.join(path.resolve(process.argv[2]), 'package.json'));
-const k8s = await import(pathToFileURL(resolver.resolve('@kubernetes/client-node')));
+import { config, k8s, refused, step } from './node.mjs';
 
 const namespace = 'node-client';
-const config = new k8s.KubeConfig();
-config.loadFromDefault();
 const core = config.makeApiClient(k8s.CoreV1Api);
 const apps = config.makeApiClient(k8s.AppsV1Api);
 const objects = k8s.KubernetesObjectApi.makeApiClient(config);
-
-async function step(name, action) {
-    try {
-        await action();
-    } catch (error) {
-        console.error(`FAILED ${name}: ${error.stack ?? error}`);
-        throw error;
-    }
-    console.log(`ok ${name}`);
-}
-
-async function refused(code, reason, action) {
-    try {
-        await action();
-    } catch (error) {
-        assert.equal(error.code, code, String(error));
-        const body = typeof error.body === 'string' ? JSON.parse(error.body) : error.body;
-        assert.equal(body.reason, reason);
-        return body;
-    }
-    assert.fail(`should have been refused with ${code} ${reason}`);
-}
 
 const configMap = (name, data, labels) => ({ metadata: { name, labels }, data });
 

@@ -112,6 +112,11 @@ fn operator_with_kopf() {
 }
 
 #[test]
+fn what_kopf_shows_in_its_examples() {
+    living_script("kopf_examples.py", None);
+}
+
+#[test]
 fn openapi() {
     script("openapi.py", None);
 }
@@ -119,6 +124,11 @@ fn openapi() {
 #[test]
 fn node() {
     script("node_client.mjs", Some("node"));
+}
+
+#[test]
+fn life_with_node() {
+    living_script("node_living.mjs", Some("node"));
 }
 
 #[test]
@@ -163,6 +173,7 @@ fn run(name: &str, client: Option<&str>, options: &[&str]) {
         .env("HOME", &home)
         .env("TMPDIR", home.join("tmp"))
         .env("KUBECACHEDIR", home.join("cache"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("KUBECTL", clients.join("kubectl-1.37"));
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -13,6 +13,14 @@ use std::process::Command;
 /// the same tests run.
 const SKIPPED: &str = "^(TestLazyRestMapperProvider|TestApiMachinery)$/^aggregatedDiscovery=false$";
 
+/// The one suite that would serve metrics at port 8080, which somebody else may have: it would wait for ever.
+const NO_METRICS: &str = r#"package recorder_test
+
+import "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+func init() { server.DefaultBindAddress = "0" }
+"#;
+
 #[test]
 #[ignore = "takes minutes, and needs Go"]
 fn suites_of_operators() {
@@ -39,6 +47,8 @@ fn suites_of_controller_runtime() {
     let mut allow = Command::new("find");
     allow.arg(&own).args(["-name", "*.sh", "-exec", "chmod", "+x", "{}", "+"]);
     succeeds(allow);
+
+    std::fs::write(own.join("pkg/internal/recorder/no_metrics_test.go"), NO_METRICS).expect("written");
 
     let mut tests = go(&own);
     tests.args(["test", "-count=1", "-skip", SKIPPED, "./pkg/..."]);

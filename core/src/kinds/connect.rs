@@ -3,7 +3,7 @@
 use super::known::{self, Known};
 use super::layouts::layout_of;
 use super::{Kind, Registry, body_message};
-use crate::refusal::{Internal, Refusal, Subject};
+use crate::refusal::{BadRequest, Internal, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::schema::{Field, Shape, Type, schema};
 use holdfast_value::{Map, Value};
@@ -27,10 +27,20 @@ impl ConnectOptions {
         self.all(name).next().is_some_and(is_true)
     }
 
+    /// The ports that are to be forwarded: in parameters of their own, or in one with commas between them.
+    pub fn ports(&self) -> Result<Vec<u16>, Refusal> {
+        ports_of(self.all("ports"))
+    }
+
     /// All values of a parameter.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, text)| text.as_str())
     }
+}
+
+fn ports_of<'a>(said: impl Iterator<Item = &'a str>) -> Result<Vec<u16>, Refusal> {
+    let port = |text: &str| text.parse().map_err(|_| Refusal::BadRequest(BadRequest::NotAPort(text.to_owned())));
+    said.flat_map(|text| text.split(',')).map(port).collect()
 }
 
 fn is_true(text: &str) -> bool {
@@ -213,7 +223,7 @@ pub(crate) fn connect_document(
                 options.parameters.iter().filter(|(known, _)| known == name).map(|(_, text)| &**text).collect()
             }
         };
-        if let Some(value) = value_of(field, &said) {
+        if let Some(value) = value_of(field, &said)? {
             document.insert(field.json.to_string(), value);
         }
     }
@@ -226,17 +236,14 @@ pub(crate) fn connect_document(
 }
 
 /// What parameters of one name come to. As in Kubernetes anything but `false` and `0` is true.
-fn value_of(field: &Field, said: &[&str]) -> Option<Value> {
-    let one = |text: &str| match field.ty {
-        Type::Bool => Some(Value::Bool(is_true(text))),
-        Type::Int32 | Type::Int64 => text.parse::<i32>().ok().map(Value::from),
-        _ => Some(Value::from(text)),
-    };
-    let first = one(said.first()?)?;
-    match field.shape {
-        Shape::List => Some(said.iter().filter_map(|text| one(text)).collect()),
-        _ => Some(first).filter(|value| *value != Value::Bool(false) && value.as_str() != Some("")),
-    }
+fn value_of(field: &Field, said: &[&str]) -> Result<Option<Value>, Refusal> {
+    let Some(first) = said.first() else { return Ok(None) };
+    Ok(match (&field.shape, &field.ty) {
+        (Shape::List, Type::Int32) => Some(ports_of(said.iter().copied())?.into_iter().collect()),
+        (Shape::List, _) => Some(said.iter().copied().collect()),
+        (_, Type::Bool) => Some(Value::Bool(true)).filter(|_| is_true(first)),
+        _ => Some(Value::from(*first)).filter(|_| !first.is_empty()),
+    })
 }
 
 /// How a document looks that a subresource takes: one of a kind of its own, of a message, or options.
@@ -315,10 +322,11 @@ mod tests {
             let parameters = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
             ConnectOptions { parameters, ..ConnectOptions::default() }
         };
-        let of = |kind, subresource: &str, pairs: &[(&str, &str)]| {
+        let made = |kind, subresource: &str, pairs: &[(&str, &str)]| {
             let kind = registry().get(registry().known(kind).expect("a kind of every cluster").0);
-            connect_document(kind, 0, subresource, &sent(pairs)).expect("a way").1
+            connect_document(kind, 0, subresource, &sent(pairs)).map(|(_, document)| document)
         };
+        let of = |kind, subresource: &str, pairs: &[(&str, &str)]| made(kind, subresource, pairs).expect("a way");
         let exec = of(
             known::POD,
             "exec",
@@ -328,7 +336,18 @@ mod tests {
         assert_eq!(exec, wanted);
         let proxy = of(known::SERVICE, "proxy/a/b", &[("path", "c")]);
         assert_eq!(proxy, json!({"kind": "ServiceProxyOptions", "apiVersion": "v1", "path": "/a/b"}));
-        let ports = of(known::POD, "portforward", &[("ports", "80"), ("ports", "x")]);
-        assert_eq!(ports, json!({"kind": "PodPortForwardOptions", "apiVersion": "v1", "ports": [80]}));
+        let ports = of(known::POD, "portforward", &[("ports", "80"), ("ports", "443,8080")]);
+        assert_eq!(ports, json!({"kind": "PodPortForwardOptions", "apiVersion": "v1", "ports": [80, 443, 8080]}));
+        for (text, fault) in [
+            ("x", "parsing \"x\": invalid syntax"),
+            ("", "parsing \"\": invalid syntax"),
+            ("80,", "parsing \"\": invalid syntax"),
+            ("-1", "parsing \"-1\": invalid syntax"),
+            ("80,65536", "parsing \"65536\": value out of range"),
+        ] {
+            let refused = made(known::POD, "portforward", &[("ports", text)]).expect_err("no ports");
+            let told = format!("cannot convert to []int32: strconv.ParseUint: {fault}");
+            assert_eq!((refused.code(), refused.message()), (400, told), "{text}");
+        }
     }
 }

@@ -128,6 +128,8 @@ pub enum BadRequest {
     Timeout(String),
     /// A parameter of the path that is no number.
     NotANumber(String),
+    /// One of the ports that are to be forwarded is none.
+    NotAPort(String),
     MissingParameter(String),
     NoCount {
         parameter: String,

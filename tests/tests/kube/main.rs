@@ -1,5 +1,6 @@
 //! The API as Rust's `kube` sees it: each case over HTTPS to the real binary, and in this process without a socket.
 
+mod living;
 mod operator;
 mod watching;
 

@@ -62,7 +62,7 @@ pub fn leads(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal>
             "containerLogs"
         }
         "portforward" => {
-            let ports: Vec<&str> = options.all("ports").filter(|port| port.parse::<i32>().is_ok()).collect();
+            let ports: Vec<String> = options.ports()?.iter().map(u16::to_string).collect();
             if !ports.is_empty() {
                 pairs.push(("port", ports.join(",")));
             }
@@ -190,8 +190,10 @@ mod tests {
         assert_eq!(led(&pod, "exec", &all), Ok(format!("n /exec/s/p/c?{query}")));
         let attach = [("container", "i"), ("stdin", "false"), ("stdout", "true")];
         assert_eq!(led(&pod, "attach", &attach), Ok("n /attach/s/p/i?output=1".to_owned()));
-        let ports = [("ports", "80"), ("ports", "x"), ("ports", "443")];
-        assert_eq!(led(&pod, "portforward", &ports), Ok("n /portForward/s/p?port=80%2C443".to_owned()));
+        for ports in [&[("ports", "80"), ("ports", "443")][..], &[("ports", "80,443")]] {
+            assert_eq!(led(&pod, "portforward", ports), Ok("n /portForward/s/p?port=80%2C443".to_owned()));
+        }
+        led(&pod, "portforward", &[("ports", "80,x")]).expect_err("no port");
         assert_eq!(led(&pod, "portforward", &[]), Ok("n /portForward/s/p?".to_owned()));
         let log = [("follow", "true"), ("timestamps", "0")];
         assert_eq!(led(&pod, "log", &log), Ok("n /containerLogs/s/p/c?follow=true".to_owned()));

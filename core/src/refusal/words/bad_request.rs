@@ -93,6 +93,9 @@ impl Display for BadRequest {
                 let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
                 write!(f, "strconv.ParseInt: parsing {}: {}", quoted(text), no_number(digits))
             }
+            Self::NotAPort(text) => {
+                write!(f, "cannot convert to []int32: strconv.ParseUint: parsing {}: {}", quoted(text), no_number(text))
+            }
             Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
             Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
             Self::TooManyOffsets { found, count_max } => write!(f, "offsets: {found} are more than {count_max}"),

@@ -8,6 +8,7 @@ use super::path::{Path, Step};
 use super::{Bound, Checks, Limits, Structural, Type};
 use crate::refusal::{Cause, CauseReason, Causes, Texts};
 use holdfast_value::{Number, Value};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// What is wrong with an object, and what was before and may stay.
@@ -102,8 +103,10 @@ impl Walk<'_> {
             return tally;
         }
         self.ty(schema, value, path, &mut tally);
-        if let (Some(Type::Integer), Value::Number(number)) = (schema.ty, value) {
-            self.range(schema, number, path, &mut tally);
+        if let Value::Number(number) = value
+            && !has_room(schema, number.as_i64(), number.as_f64().unwrap_or_default())
+        {
+            self.fail_range("Checked", schema, path, &mut tally);
         }
         if let Some(checks) = schema.checks.as_deref() {
             if !value.is_null() {
@@ -111,7 +114,7 @@ impl Walk<'_> {
             }
             match value {
                 Value::String(text) => self.text(checks, text, value, path, &mut tally),
-                Value::Number(number) => self.number(checks, number, path, &mut tally),
+                Value::Number(number) => self.number(schema, checks, number, path, &mut tally),
                 _ => {}
             }
         }
@@ -202,25 +205,14 @@ impl Walk<'_> {
         tally.matches += 1;
     }
 
-    /// Whether a whole number has room in its type.
-    fn range(&mut self, schema: &Structural, number: &Number, path: &Path, tally: &mut Tally) {
-        let format = schema.checks.as_ref().and_then(|checks| checks.format.as_ref()).map(|format| &*format.name);
-        let bits = if format == Some("int32") { 31 } else { 63 };
-        let fits = match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => bits == 63 || i32::try_from(whole).is_ok(),
-            (None, Some(float)) => {
-                let end = 2f64.powi(bits);
-                float.trunc() == float && (-end..end).contains(&float)
-            }
-            (None, None) => false,
-        };
-        if !fits {
-            let kind = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
-            let field = self.prefix.unwrap_or(NOWHERE).to_owned();
-            self.fail(path, tally, |_, name| {
-                Cause::invalid(field, &"".into(), &format!("Checked value must be of type integer {kind} in {name}"))
-            });
-        }
+    /// Says of a value, or of what limits it, that it is beyond its type.
+    fn fail_range(&mut self, what: &str, schema: &Structural, path: &Path, tally: &mut Tally) {
+        let ty = schema.ty.map_or("", Type::as_str);
+        let kind = format_of(schema).map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+        let field = self.prefix.unwrap_or(NOWHERE).to_owned();
+        self.fail(path, tally, |_, name| {
+            Cause::invalid(field, &"".into(), &format!("{what} value must be of type {ty} {kind} in {name}"))
+        });
     }
 
     fn fail_type(&mut self, path: &Path, tally: &mut Tally, expected: &str, found: &str) {
@@ -318,38 +310,45 @@ impl Walk<'_> {
         }
     }
 
-    fn number(&mut self, checks: &Checks, number: &Number, path: &Path, tally: &mut Tally) {
+    fn number(&mut self, schema: &Structural, checks: &Checks, number: &Number, path: &Path, tally: &mut Tally) {
         let value = Value::Number(number.clone());
         let float = number.as_f64().unwrap_or_default();
-        let whole = number.as_i64();
-        // The factor of a whole number loses its fraction, as limits do; then nothing may be left of it.
-        let factor = checks.multiple_of.map(|factor| if whole.is_some() { factor.trunc() } else { factor });
-        if let Some(factor) = factor.filter(|factor| *factor <= 0.0) {
-            self.fail(path, tally, |field, name| {
-                let why = format!("factor MultipleOf declared for {name} must be positive: {}", shown_limit(factor));
-                let factor = if is_whole(factor) { Value::from(factor as i64) } else { Value::from(factor) };
-                Cause::invalid(field, &factor, &why)
-            });
-        } else if let Some(factor) = factor {
+        // As in Kubernetes, what limits a whole number loses its fraction, unless the type is to have none.
+        let whole = |limit: f64| number.as_i64().filter(|_| has_room(schema, None, limit));
+        if let Some(factor) = checks.multiple_of {
+            if !has_room(schema, None, factor) {
+                self.fail_range("MultipleOf", schema, path, tally);
+            }
+            let whole = whole(factor);
+            let factor = if whole.is_some() { factor.trunc() } else { factor };
             let fits = match whole {
                 None => is_whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor }),
                 Some(number) => number.checked_rem(factor as i64).is_none_or(|rest| rest == 0),
             };
-            if !fits {
+            if factor <= 0.0 {
+                self.fail(path, tally, |field, name| {
+                    let why =
+                        format!("factor MultipleOf declared for {name} must be positive: {}", shown_limit(factor));
+                    let factor = if is_whole(factor) { Value::from(factor as i64) } else { Value::from(factor) };
+                    Cause::invalid(field, &factor, &why)
+                });
+            } else if !fits {
                 self.fail_body(path, tally, &value, || format!("should be a multiple of {}", shown_limit(factor)));
             }
         }
-        // A limit of a whole number loses its fraction, as it does in Kubernetes.
-        let compare = |limit: f64| match whole {
-            Some(number) => number.cmp(&(limit as i64)),
-            None => float.total_cmp(&limit),
-        };
-        let limits = [(checks.minimum, "greater"), (checks.maximum, "less")];
-        for (Bound { limit, exclusive }, word) in limits.iter().filter_map(|(bound, word)| Some(((*bound)?, *word))) {
-            let order = if word == "less" { compare(limit).reverse() } else { compare(limit) };
+        let limits = [(checks.minimum, "Minimum", "greater"), (checks.maximum, "Maximum", "less")];
+        for (bound, what, word) in limits {
+            let Some(Bound { limit, exclusive }) = bound else { continue };
+            if !has_room(schema, None, limit) {
+                self.fail_range(&format!("{what} boundary"), schema, path, tally);
+            }
+            let (order, limit) = match whole(limit) {
+                Some(number) => (number.cmp(&(limit as i64)), limit.trunc()),
+                None => (float.partial_cmp(&limit).unwrap_or(Ordering::Equal), limit),
+            };
+            let order = if word == "less" { order.reverse() } else { order };
             if order.is_lt() || (exclusive && order.is_eq()) {
                 let or_equal = if exclusive { "" } else { " or equal to" };
-                let limit = if whole.is_some() { limit.trunc() } else { limit };
                 self.fail_body(path, tally, &value, || {
                     format!("should be {word} than{or_equal} {}", shown_limit(limit))
                 });
@@ -432,6 +431,24 @@ const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
 
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+fn format_of(schema: &Structural) -> Option<&str> {
+    schema.checks.as_ref().and_then(|checks| checks.format.as_ref()).map(|format| &*format.name)
+}
+
+/// Whether a number has room in the type of a schema, and in its format.
+fn has_room(schema: &Structural, whole: Option<i64>, float: f64) -> bool {
+    let format = format_of(schema);
+    match (schema.ty, whole) {
+        (Some(Type::Integer), Some(whole)) => format != Some("int32") || i32::try_from(whole).is_ok(),
+        (Some(Type::Integer), None) => {
+            let end = 2f64.powi(if format == Some("int32") { 31 } else { 63 });
+            float.trunc() == float && (-end..end).contains(&float)
+        }
+        (Some(Type::Number), _) => format != Some("float") || (float as f32).is_finite(),
+        _ => true,
+    }
 }
 
 /// Whether Kubernetes takes a number with a point for an integer.

@@ -33,6 +33,33 @@ fn each_check() {
         (json!({"type": "integer", "format": "int32"}), json!(-2_147_483_648), ""),
         (json!({"type": "integer"}), json!(1.0), ""),
         (
+            json!({"type": "number", "format": "float"}),
+            json!(1e39),
+            r#"<nil>: Invalid value: "": Checked value must be of type number with format float in spec.x"#,
+        ),
+        (json!({"type": "number", "format": "float"}), json!(3.4e38), ""),
+        (json!({"type": "number", "format": "float"}), json!(-1e-60), ""),
+        (json!({"type": "number", "format": "double"}), json!(1e39), ""),
+        (
+            json!({"type": "integer", "minimum": 0.5, "maximum": 2.5}),
+            json!(3),
+            "<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.x\n\
+             <nil>: Invalid value: \"\": Maximum boundary value must be of type integer (default format) in spec.x\n\
+             spec.x: Invalid value: 3: spec.x in body should be less than or equal to 2.5",
+        ),
+        (
+            json!({"type": "integer", "format": "int32", "maximum": 4_294_967_296_u64}),
+            json!(3),
+            r#"<nil>: Invalid value: "": Maximum boundary value must be of type integer with format int32 in spec.x"#,
+        ),
+        (
+            json!({"type": "integer", "multipleOf": 0.5}),
+            json!(3),
+            r#"<nil>: Invalid value: "": MultipleOf value must be of type integer (default format) in spec.x"#,
+        ),
+        (json!({"type": "number", "minimum": 1.5}), json!(1), ""),
+        (json!({"type": "number", "minimum": 0}), json!(-0.0), ""),
+        (
             json!({"type": "integer", "format": "int32"}),
             json!(true),
             r#"spec.x: Invalid value: "": spec.x in body must be of type int32: """#,

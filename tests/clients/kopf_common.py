@@ -1,0 +1,56 @@
+"""What the operators written with kopf share: a certificate for webhooks, and what is expected of the cluster."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from kubernetes.client.exceptions import ApiException
+
+
+# kopf's own way to make one needs an older OpenSSL than today's systems have.
+def certificate():
+    folder = tempfile.mkdtemp()
+    key, pem = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", pem],
+        check=True, stderr=subprocess.DEVNULL)
+    return {"certfile": pem, "pkeyfile": key, "cafile": pem}
+
+
+def wait_for(what, ask):
+    for _ in range(600):
+        try:
+            answer = ask()
+            if answer:
+                return answer
+        except ApiException as error:
+            if error.status != 404:
+                raise
+        time.sleep(0.1)
+    sys.exit(f"{what} did not come")
+
+
+def gone(ask):
+    try:
+        ask()
+        return False
+    except ApiException as error:
+        return error.status == 404
+
+
+def refused(code, text, ask):
+    try:
+        ask()
+    except ApiException as error:
+        if error.status != code or text not in error.body:
+            sys.exit(f"wanted {code} with {text!r}, got {error.status}: {error.body}")
+        return
+    sys.exit(f"wanted {code} with {text!r}, got no error")
+
+
+def expect(got, wanted):
+    if got != wanted:
+        sys.exit(f"wanted {wanted!r}, got {got!r}")
