@@ -9,6 +9,7 @@ pub mod backend;
 mod clients;
 pub mod controllers;
 pub mod envtest;
+pub mod etcd;
 pub mod facts;
 pub mod fixture;
 pub mod hooks;
