@@ -1,11 +1,14 @@
-//! The log on etcd, which many servers share with each other and with kube-apiserver: its pure parts.
+//! The log on etcd, which many servers share with each other and with kube-apiserver.
 //!
-//! [`Prefix`] says under which key of etcd an object is; [`Transaction`] is what one decision becomes. What is absent so
-//! far: a client, and therefore a log. This crate knows keys, records and bytes; a kind tells its place in storage as
-//! data, and its values are made elsewhere.
+//! [`client`] is what is asked of etcd, and [`grpc`] asks it; [`Prefix`] says under which key of etcd an object is;
+//! [`Transaction`] is what one decision becomes. This crate knows keys, records and bytes; a kind tells its place in
+//! storage as data, and its values are made elsewhere.
 
+pub mod client;
+pub mod grpc;
 mod key;
 mod transaction;
+mod wire;
 
 pub use key::{Prefix, Unfit, WHO};
 pub use transaction::{Compare, OPERATIONS_MAX, Operation, Transaction, Unplannable};
