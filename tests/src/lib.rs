@@ -12,6 +12,7 @@ pub mod envtest;
 pub mod etcd;
 pub mod facts;
 pub mod fixture;
+pub mod histories;
 pub mod hooks;
 pub mod kms;
 pub mod konnectivity;

@@ -106,7 +106,12 @@ pub fn has(version: &str) -> bool {
 /// A program of a release: `etcd`, `etcdctl` of 3.4 and the newest, `etcdutl` of the newest.
 pub fn program(version: &str, name: &str) -> PathBuf {
     let path = folder().join(version).join(name);
-    assert!(path.exists(), "{} is not there: run scripts/fetch-etcd.sh {} {version}", path.display(), folder().display());
+    assert!(
+        path.exists(),
+        "{} is not there: run scripts/fetch-etcd.sh {} {version}",
+        path.display(),
+        folder().display()
+    );
     path
 }
 
