@@ -1,7 +1,7 @@
 //! Whether etcd answers, asked no more often than is needed, however many ask.
 
-use crate::client::{Etcd, Fault, Keys, Range, What};
-use crate::key::Prefix;
+use crate::client::{self, Etcd, Fault, Range, What};
+use holdfast_core::etcd::Keys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,9 +67,9 @@ impl Probe {
 }
 
 /// Reads a key that nobody writes, as kube-apiserver does: the answer needs a leader.
-pub fn ask(etcd: &dyn Etcd, prefix: &Prefix) -> Result<(), Fault> {
-    let key = format!("{}/health", prefix.as_str());
-    etcd.range(&Range::of(Keys::one(key)).limit(1).only(What::WithoutValues)).map(drop)
+pub fn ask(etcd: &dyn Etcd, keys: &Keys) -> Result<(), Fault> {
+    let key = format!("{}health", keys.root());
+    etcd.range(&Range::of(client::Keys::one(key)).limit(1).only(What::WithoutValues)).map(drop)
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_member_without_a_leader_is_not_healthy() {
-        let (model, prefix) = (Model::default(), Prefix::new("/registry").expect("a prefix"));
+        let (model, prefix) = (Model::default(), Keys::new("/registry"));
         assert_eq!(ask(&model.plain_client(1), &prefix), Ok(()));
         assert!(ask(&model.client(1, Box::new(|_| Fate::Unreachable)), &prefix).is_err());
     }

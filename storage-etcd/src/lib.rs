@@ -15,6 +15,7 @@ pub mod measured;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 pub mod releases;
+pub mod servers;
 mod transaction;
 mod wire;
 

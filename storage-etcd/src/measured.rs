@@ -2,7 +2,7 @@
 
 use crate::client::{Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn};
 use crate::client::{Watch, What};
-use crate::key::WHO;
+use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -110,12 +110,12 @@ impl Measured {
         outcome
     }
 
-    /// Named by the object that it is about: what is kept beside it of who wrote it is none.
+    /// Named by the first object that it is about: what is kept beside it of who wrote it is of no kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
-        let is_object = |operation: &&Operation| !operation.key().starts_with(WHO.as_bytes());
+        let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());
         let Some(first) = first else { return self.asked("txn", b"") };
-        let is_new = |key| {
+        let is_new = |key: &Bytes| {
             let of = transaction.compares.iter().find(|compare| compare.key == *key);
             of.is_some_and(|compare| compare.is == Expected::ModRevision(0))
         };
@@ -168,7 +168,6 @@ mod tests {
     use super::*;
     use crate::client::Compare;
     use crate::model::{Call, Fate, Model};
-    use bytes::Bytes;
 
     fn named(key: &[u8]) -> (String, String) {
         let resource = if key.starts_with(b"/registry/pods/") { "pods" } else { "" };
@@ -177,7 +176,7 @@ mod tests {
 
     fn write(operation: Operation, replaces: u64) -> Txn {
         let compare = Compare { key: operation.key().clone(), is: Expected::ModRevision(replaces) };
-        let key: Bytes = [WHO.as_bytes(), operation.key()].concat().into();
+        let key: Bytes = [b"/registry.holdfast/who", &operation.key()[..]].concat().into();
         let who = Operation::Put { key, value: Bytes::new(), lease: 0 };
         Txn { compares: vec![compare], operations: vec![who, operation], otherwise: None }
     }
@@ -187,7 +186,7 @@ mod tests {
         let key = Bytes::from_static(b"/registry/pods/a/p");
         let put = || Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };
         let client = Model::default()
-            .client(1, { Box::new(|call| if call == Call::Grant { Fate::Unreachable } else { Fate::Answered }) });
+            .client(1, Box::new(|call| if call == Call::Grant { Fate::Unreachable } else { Fate::Answered }));
         let measured = Measured::new(Arc::new(client), Box::new(named));
         let decided =
             measured.transact(vec![write(put(), 0), write(put(), 2), write(Operation::Delete { key: key.clone() }, 3)]);

@@ -227,9 +227,9 @@ mod tests {
 
     #[test]
     fn each_release_has_the_bugs_that_were_not_corrected_in_its_line() {
-        assert_eq!(issues("3.7.3"), []);
-        assert_eq!(issues("3.8.0"), []);
-        assert_eq!(issues("4.0.0"), []);
+        assert!(issues("3.7.3").is_empty());
+        assert!(issues("3.8.0").is_empty());
+        assert!(issues("4.0.0").is_empty());
         assert_eq!(issues("3.6.16"), [18667]);
         assert_eq!(issues("3.6.8"), [20418, 18667]);
         assert_eq!(issues("3.6.1"), [20221, 20418, 18667]);
