@@ -30,7 +30,8 @@ use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
-use holdfast_service::housekeeping::{self, bootstrap, elections, presence};
+use holdfast_service::housekeeping::presence::{self, Presence};
+use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, Reserve, RocksLog, folder};
 use holdfast_tls::guests::Guests;
@@ -278,8 +279,9 @@ impl Server {
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
             let mut kept = JoinSet::new();
+            let presence = Presence { settings: presence, servers: None };
             presence::ensure_service(service, &presence, true).await;
-            kept.spawn(presence::keep_service(service.clone(), presence));
+            kept.spawn(presence::keep_service(service.clone(), presence.clone()));
             let identity = args.cluster.identity(has_identity, host_name(), engine.stamp());
             if let Some((identity, period)) = identity.filter(|_| gates.identity) {
                 kept.spawn(presence::keep_lease(service.clone(), identity, period));
@@ -293,6 +295,7 @@ impl Server {
             transport.be_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
+            presence.withdraw().await;
             if lasting == Lasting::Kept {
                 // Who asks twice does not want to wait.
                 tokio::spawn(async move {
