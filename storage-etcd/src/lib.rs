@@ -1,14 +1,19 @@
 //! The log on etcd, which many servers share with each other and with kube-apiserver.
 //!
-//! [`client`] is what is asked of etcd, and [`grpc`] asks it; [`Prefix`] says under which key of etcd an object is;
-//! [`Transaction`] is what one decision becomes. This crate knows keys, records and bytes; a kind tells its place in
-//! storage as data, and its values are made elsewhere.
+//! Start at [`EtcdLog`]. [`client`] is what is asked of etcd, and [`grpc`] asks it; [`local`] is the log that each server
+//! keeps of etcd's events. This crate knows keys, records and bytes; a kind tells its place in storage as data, and
+//! values are made by `holdfast_core::etcd`.
 
 pub mod client;
+mod follow;
 pub mod grpc;
-mod key;
+pub mod local;
+mod log;
+mod places;
+mod shared;
 mod transaction;
 mod wire;
 
-pub use key::{Prefix, Unfit, WHO};
-pub use transaction::{Compare, OPERATIONS_MAX, Operation, Transaction, Unplannable};
+pub use log::{EtcdLog, Parts};
+pub use shared::Storing;
+pub use transaction::OPERATIONS_MAX;
