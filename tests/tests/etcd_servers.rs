@@ -1,0 +1,37 @@
+//! The servers of etcd that other tests stand on: that they start, and do what is done to them.
+
+use holdfast_tests::etcd::{Cluster, Proxy, has};
+use std::time::Duration;
+
+#[test]
+fn every_release_that_is_here_answers() {
+    for version in ["3.4", "3.5", "3.6", "3.7"] {
+        if !has(version) {
+            assert_ne!(version, "3.6", "the newest one is always there");
+            continue;
+        }
+        let cluster = Cluster::start(version, 1, &[]);
+        cluster.ctl(&["put", "/registry/a", "1"]);
+        assert_eq!(cluster.ctl(&["get", "/registry/a", "--print-value-only"]).trim(), "1", "{version}");
+    }
+}
+
+#[test]
+fn a_cluster_goes_on_without_one_of_three_members() {
+    let mut cluster = Cluster::start("3.6", 3, &[]);
+    cluster.ctl(&["put", "a", "1"]);
+    cluster.member(0).kill();
+    // What was under way to a leader that is gone may be lost, so nothing is asked before there is another.
+    cluster.await_ready(1);
+    cluster.ctl(&["put", "a", "2"]);
+    cluster.member(0).restart();
+    cluster.await_ready(0);
+    cluster.member(1).pause();
+    cluster.await_ready(2);
+    cluster.ctl(&["put", "a", "3"]);
+    cluster.member(1).resume();
+    cluster.await_ready(1);
+    let proxy = Proxy::to(cluster.member(1).port());
+    proxy.delay(Duration::from_millis(1));
+    assert_eq!(cluster.ctl_at(&proxy.url(), &["get", "a", "--print-value-only"]).trim(), "3");
+}
