@@ -6,10 +6,10 @@ use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
-    read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, on_etcd, otlp, pages,
+    pki, read_memory, tls,
 };
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
@@ -114,13 +114,17 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     served
 }
 
-/// Where the events are, and for how long: in the data folder, unless envtest's etcd says otherwise.
+/// Where the events are, and for how long: in the data folder or on etcd, unless envtest's etcd says otherwise.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     let membership = match args.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
-        [url] => etcd::join(url)?,
-        urls => bail!("--etcd-servers={}: a log on etcd is not built yet", urls.join(",")),
+        [url] => match etcd::join(url)? {
+            Some(membership) => membership,
+            None => return Ok((None, Lasting::Kept)),
+        },
+        _ => return Ok((None, Lasting::Kept)),
     };
+    args.etcd_servers.clear();
     args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
     args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
     let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
@@ -223,9 +227,15 @@ impl Server {
             ..pipeline::Settings::default()
         };
         let (keys, follow) = args.encryption.live(&gates)?;
-        let sealed = Arc::new(SealedLog::new(log, keys.clone()));
-        let options = Options { sealing: Some(sealed.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
-        let log: Arc<dyn Log> = sealed;
+        let mut options = Options::new(settings, Arc::new(SystemClock));
+        let log: Arc<dyn Log> = match log.is_shared() {
+            true => log,
+            false => {
+                let sealed = Arc::new(SealedLog::new(log, keys.clone()));
+                options.sealing = Some(sealed.clone());
+                sealed
+            }
+        };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
@@ -345,12 +355,15 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
     };
     // What goes away with the server makes room by going away.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
+    // What etcd has it tells again.
+    let durability = if args.etcd_servers.is_empty() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
     if let Some(warning) = folder::warning(folder) {
         tracing::warn!("{warning}");
     }
     let forker: Arc<dyn Forker> = Arc::new(ForkHere { log: log.clone(), data_dir: folder.to_owned() });
     let disk = Some(log.clone());
+    let log: Arc<dyn Log> = if args.etcd_servers.is_empty() { log } else { on_etcd::open(args, log)? };
     Ok(Opened { log, disk, forker: Some(forker), retention, _lock: None })
 }
 

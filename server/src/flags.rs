@@ -38,8 +38,9 @@ pub struct Args {
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address of `holdfast etcd`, for envtest: the log is then in the folder of TLS certificates, or in memory. A log on
-    /// etcd itself is not built yet.
+    /// Addresses of etcd's members, http://HOST:PORT: the objects are there, for all servers that are given the same, and
+    /// the data folder has this server's copy of their events. The address of `holdfast etcd`, for envtest, has the log in
+    /// the folder of TLS certificates, or in memory.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
 

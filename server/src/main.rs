@@ -26,6 +26,7 @@ mod limits;
 mod nodes;
 mod not_built;
 mod offered;
+mod on_etcd;
 mod otlp;
 mod pages;
 mod pki;

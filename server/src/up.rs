@@ -4,7 +4,7 @@ use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server
 use crate::components::{self, Components};
 use crate::pki::Pki;
 use crate::{flags, pki, tls};
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use holdfast_component::files::{Readers, Writing, keep_others_out};
 use holdfast_component::logging;
 use holdfast_core::authz::chain::Mode;
@@ -87,7 +87,6 @@ pub fn prepare(
     controllers: &str,
 ) -> Result<(Server, Admin)> {
     let Args { mut server, components, port, kubeconfig } = args;
-    ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // It is a cluster to work with: network plug-ins and the like run in it.
     server.allow_privileged.get_or_insert(true);

@@ -54,14 +54,14 @@ struct Member {
 }
 
 impl Cluster {
-    /// Connects when it is first asked. The configuration counts for `https` addresses.
-    pub fn new(addresses: Vec<Address>, tls: Arc<rustls::ClientConfig>) -> std::io::Result<Cluster> {
+    /// Connects when it is first asked. `https` addresses need a configuration.
+    pub fn new(addresses: Vec<Address>, tls: Option<Arc<rustls::ClientConfig>>) -> std::io::Result<Cluster> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("etcd").enable_all().build()?;
         let guard = runtime.enter();
         let member = |address: Address| Member {
-            calls: connect::channel(&address, &tls),
-            watches: connect::channel(&address, &tls),
+            calls: connect::channel(&address, tls.clone()),
+            watches: connect::channel(&address, tls.clone()),
             address,
         };
         let members = Members { members: addresses.into_iter().map(member).collect(), asked: AtomicUsize::new(0) };

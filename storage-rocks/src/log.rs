@@ -6,7 +6,7 @@ use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
     self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
-    Mark,
+    META_SOURCE, Mark,
 };
 use crate::lock::FolderLock;
 use crate::past;
@@ -175,7 +175,7 @@ impl RocksLog {
     }
 
     /// Notes from where on everything is there, and up to where gaps have been told of.
-    pub(crate) fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
+    pub fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         let db = self.db()?;
         let meta = family(&db, META)?;
         let mut batch = WriteBatch::default();
@@ -185,6 +185,18 @@ impl RocksLog {
             }
         }
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
+    }
+
+    /// What was kept last of where its events come from, where they are another log's.
+    pub fn source_kept(&self) -> Result<Option<Vec<u8>>, Fault> {
+        let db = self.db()?;
+        db.get_cf(family(&db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))
+    }
+
+    pub fn keep_source_as(&self, source: &[u8]) -> Result<(), Fault> {
+        let db = self.db()?;
+        db.put_cf_opt(family(&db, META)?, META_SOURCE, source, &self.writing())
+            .map_err(|error| fault("note where its events come from", error))
     }
 
     fn kept_secret(&self) -> Result<Option<[u8; 32]>, Fault> {

@@ -57,8 +57,8 @@ trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<L: AsyncRead + AsyncWrite + Send + Unpin> Line for L {}
 
 /// A connection that is made when it is needed, and again when it was lost.
-pub fn channel(address: &Address, tls: &Arc<rustls::ClientConfig>) -> Channel {
-    let tls = address.is_https().then(|| TlsConnector::from(tls.clone()));
+pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
+    let tls = tls.map(TlsConnector::from);
     let connector = tower::service_fn(move |uri: http::Uri| {
         let tls = tls.clone();
         async move {
@@ -81,7 +81,11 @@ async fn connect(uri: &http::Uri, tls: Option<TlsConnector>) -> io::Result<Box<d
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let line = TcpStream::connect((host.as_str(), uri.port_u16().unwrap_or_default())).await?;
     line.set_nodelay(true)?;
-    let Some(tls) = tls else { return Ok(Box::new(line)) };
+    if uri.scheme_str() != Some("https") {
+        return Ok(Box::new(line));
+    }
+    let unsupported = || io::Error::new(io::ErrorKind::Unsupported, "there is no configuration for https");
+    let tls = tls.ok_or_else(unsupported)?;
     let name = ServerName::try_from(host).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     Ok(Box::new(tls.connect(name, line).await?))
 }
