@@ -33,6 +33,10 @@ pub struct EtcdArgs {
     /// [default: 5m].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_compaction_interval: Option<Duration>,
+    /// 0 leaves apiserver_storage_objects out of the metrics. Any other: objects are counted whenever metrics are asked for
+    /// [default: 1m].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub etcd_count_metric_poll_period: Option<Duration>,
     /// How often members are asked how large their databases are, for metrics; 0 for never [default: 30s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_db_metric_poll_interval: Option<Duration>,
@@ -157,6 +161,11 @@ impl EtcdArgs {
             .filter(|interval| !interval.is_zero())
     }
 
+    /// Whether metrics say how many objects there are.
+    pub fn counts_objects(&self) -> bool {
+        self.etcd_count_metric_poll_period.is_none_or(|period| !period.is_zero())
+    }
+
     /// Of the checks `etcd` and `etcd-readiness`.
     pub fn check_timeouts(&self) -> [Duration; 2] {
         [self.etcd_healthcheck_timeout, self.etcd_readycheck_timeout]
@@ -257,5 +266,6 @@ mod tests {
         assert_eq!((never.compaction_interval(), never.size_interval()), (None, None));
         assert_eq!(usual.check_timeouts().map(|timeout| timeout.as_secs()), [2, 2]);
         assert_eq!(usual.lease_reuse().as_secs(), 60);
+        assert!(usual.counts_objects() && !args(&["--etcd-count-metric-poll-period=0s"]).counts_objects());
     }
 }
