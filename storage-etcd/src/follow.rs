@@ -314,7 +314,7 @@ impl Follower {
             keys.from = [&last.key[..], &[0]].concat().into();
         }
         let mut free = free_between(known_through, revision, &waiting);
-        for ((resource, key), offset) in known {
+        for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let at = free.next().unwrap_or(revision);
             waiting.extend(last.and_then(|last| gone(&last, Offset(at), now_ms())));

@@ -134,9 +134,7 @@ impl EtcdLog {
             return Err(client::Fault::NoSpace(why));
         }
         match (write, found) {
-            (Operation::Put { value, .. }, Some(KeyValue { value: found, mod_revision, .. }))
-                if found == *value =>
-            {
+            (Operation::Put { value, .. }, Some(KeyValue { value: found, mod_revision, .. })) if found == *value => {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }

@@ -22,9 +22,18 @@ const READY_MAX: Duration = Duration::from_secs(60);
 /// The newest release that every test run has.
 pub const NEWEST: &str = "3.6";
 
+/// What a cluster that speaks TLS shows, and whom it trusts: clients must show a certificate of the same authority.
+#[derive(Clone)]
+pub struct Files {
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
 /// A cluster. Dropping it kills its members, and shows the ends of their logs when the test is failing.
 pub struct Cluster {
     version: String,
+    files: Option<Files>,
     members: Vec<Member>,
     // Dropped after the members that write into it.
     _folder: tempfile::TempDir,
@@ -38,15 +47,25 @@ impl Cluster {
 
     /// Starts as many members of a release, each with more options, and waits until all of them answer.
     pub fn start(version: &str, count: usize, options: &[&str]) -> Cluster {
+        Cluster::start_with(version, count, options, None)
+    }
+
+    /// One member that speaks TLS.
+    pub fn secured(files: Files) -> Cluster {
+        Cluster::start_with(NEWEST, 1, &[], Some(files))
+    }
+
+    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>) -> Cluster {
         let folder = tempfile::Builder::new().prefix("holdfast-etcd-").tempdir().expect("a temporary folder");
         let places: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let peers: Vec<String> =
             places.iter().enumerate().map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
         let start = |(at, place): (usize, &(u16, u16))| {
-            Member::start(program(version, "etcd"), folder.path(), at, *place, &peers.join(","), options)
+            let program = program(version, "etcd");
+            Member::start(program, folder.path(), at, *place, &peers.join(","), options, files.as_ref())
         };
         let members = places.iter().enumerate().map(start).collect();
-        let mut cluster = Cluster { version: version.to_owned(), members, _folder: folder };
+        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, _folder: folder };
         for at in 0..count {
             cluster.await_ready(at);
         }
@@ -97,17 +116,8 @@ impl Cluster {
         // The watch never ends by itself; it has shown all once it shows this.
         let end = format!("{prefix}~end");
         self.ctl(&["put", &end, "end"]);
-        let version = if self.version == "3.4" { "3.4" } else { NEWEST };
-        let mut command = Command::new(program(version, "etcdctl"));
-        command.env("ETCDCTL_API", "3").args([
-            "--endpoints",
-            &self.urls(),
-            "watch",
-            "--prefix",
-            "--prev-kv",
-            "-w",
-            "json",
-        ]);
+        let mut command = self.etcdctl(&self.urls());
+        command.args(["watch", "--prefix", "--prev-kv", "-w", "json"]);
         command.arg(format!("--rev={from_revision}")).arg(prefix).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("run etcdctl");
         let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
@@ -130,11 +140,18 @@ impl Cluster {
     }
 
     fn run_ctl(&self, urls: &str, arguments: &[&str]) -> Output {
+        self.etcdctl(urls).arg("--command-timeout=10s").args(arguments).output().expect("run etcdctl")
+    }
+
+    fn etcdctl(&self, urls: &str) -> Command {
         // One of a later release speaks to all servers before it.
         let version = if self.version == "3.4" { "3.4" } else { NEWEST };
         let mut command = Command::new(program(version, "etcdctl"));
-        command.env("ETCDCTL_API", "3").args(["--endpoints", urls, "--command-timeout=10s"]).args(arguments);
-        command.output().expect("run etcdctl")
+        command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
+        if let Some(Files { authority, certificate, key }) = &self.files {
+            command.arg("--cacert").arg(authority).arg("--cert").arg(certificate).arg("--key").arg(key);
+        }
+        command
     }
 }
 
