@@ -14,10 +14,7 @@ const PREFIX: &str = "/registry";
 
 /// The log at `--etcd-servers`, which keeps its events in the local one.
 pub fn open(args: &Args, local: Arc<RocksLog>) -> Result<Arc<EtcdLog>> {
-    ensure!(
-        args.encryption.config.encryption_provider_config.is_none(),
-        "--encryption-provider-config is not built for a log on etcd"
-    );
+    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let addresses = addresses(&args.etcd_servers)?;
     let shown = args.etcd_servers.join(",");
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;

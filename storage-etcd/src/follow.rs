@@ -58,6 +58,9 @@ impl Follower {
     pub fn begin(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let newest = self.newest()?;
+        let claims = Range::of(client::Keys::one(shared.places.claims()));
+        let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
+        shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { self.source.through.max(shared.local.last()?.0) };
         if newest < through {
             return Err(Fault::Unreadable {
@@ -168,6 +171,10 @@ impl Follower {
                 Some(Record { offset: revision, object, ..record })
             }));
             return;
+        }
+        let claims = self.shared.places.claims();
+        if events.iter().any(|event| event.now.key == claims) {
+            self.shared.claimed.store(revision, Ordering::Release);
         }
         let mut found = Vec::with_capacity(1);
         self.translate(events, &mut found);
@@ -309,6 +316,9 @@ impl Follower {
         local.begin_at(Offset(revision))?;
         self.source = Source { through: revision, is_partial: false, ..self.source.clone() };
         local.keep_source(&self.source)?;
+        let claims = Range::of(client::Keys::one(shared.places.claims())).at(revision);
+        let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
+        shared.claimed.store(claimed, Ordering::Release);
         self.seen = revision;
         shared.come_to(revision);
         shared.wake();
