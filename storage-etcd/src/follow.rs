@@ -43,13 +43,22 @@ impl Follower {
 
     /// Follows until the log is closed.
     pub fn run(mut self) {
+        let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
             let is_wanted = self.shared.is_wanted();
-            if let Err(fault) = self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
-                tracing::warn!(%fault, "etcd's events cannot be followed");
-                self.shared.in_trouble(fault.to_string());
-                self.watch = None;
-                std::thread::sleep(RETRY);
+            match self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
+                Ok(()) if told.take().is_some() => tracing::info!("etcd's events are followed again"),
+                Ok(()) => {}
+                Err(fault) => {
+                    let why = fault.to_string();
+                    if told.as_ref() != Some(&why) {
+                        tracing::warn!("etcd's events cannot be followed: {why}");
+                    }
+                    self.shared.in_trouble(why.clone());
+                    told = Some(why);
+                    self.watch = None;
+                    std::thread::sleep(RETRY);
+                }
             }
         }
     }

@@ -296,8 +296,14 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Up to which offset gaps are the work of `holdfast log repair`.
+/// Up to which offset gaps are accounted for: by `holdfast log repair`, or by who numbered the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
+    let source =
+        db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
+    if source.is_some() {
+        // Their numbers are another's, who gives them to other things, too.
+        return Ok(Offset(u64::MAX));
+    }
     let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }
