@@ -12,7 +12,7 @@ use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::Identity;
+use holdfast_engine::log::{Identity, NUMBERED_ELSEWHERE};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
@@ -301,8 +301,7 @@ pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     let source =
         db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
     if source.is_some() {
-        // Their numbers are another's, who gives them to other things, too.
-        return Ok(Offset(u64::MAX));
+        return Ok(NUMBERED_ELSEWHERE);
     }
     let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
