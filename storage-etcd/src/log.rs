@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a write or a read waits for events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
@@ -81,7 +81,11 @@ impl EtcdLog {
         let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *follower {
             Some(follower) => {
+                let deadline = Instant::now() + EVENTS_MAX;
                 while self.shared.through() < revision {
+                    if Instant::now() > deadline {
+                        return Err(Fault::Unreachable { why: "etcd's events do not come".into() });
+                    }
                     follower.step(Duration::from_millis(20), true)?;
                 }
                 Ok(())
@@ -137,7 +141,7 @@ impl EtcdLog {
             let answers = self.shared.etcd.transact(txns.clone());
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
-                    Err(client::Fault::NoSpace(why)) => self.read_back(&txn, why),
+                    Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
                     answer => answer,
                 };
                 through = through.max(going[place].take(answer, self.shared.cluster));
@@ -166,7 +170,14 @@ impl EtcdLog {
         through
     }
 
-    /// What came of a transaction, where etcd is full: it says so of what it has written, too.
+    /// What comes of a transaction where etcd is full: it deletes, if nothing is put meanwhile.
+    fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
+        let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
+        let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
+        self.shared.etcd.transact(vec![bare]).pop().unwrap_or(Err(client::Fault::NoSpace(why)))
+    }
+
+    /// What came of it, where etcd is full: it says so of what it has written, too.
     fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(write) = txn.operations.last() else { return Err(client::Fault::NoSpace(why)) };
         let expected = txn.compares.iter().find(|compare| compare.key == *write.key());
