@@ -30,7 +30,7 @@ pub struct EncryptionArgs {
 
 impl EncryptionArgs {
     /// Whether values are to be encrypted.
-    pub fn is_given(&self) -> bool {
+    pub fn is_asked_for(&self) -> bool {
         self.config.encryption_provider_config.is_some()
     }
 

@@ -21,7 +21,7 @@ pub struct Connected {
 
 /// Asks the members at `--etcd-servers` what they are.
 pub fn connect(args: &Args) -> Result<Connected> {
-    ensure!(!args.encryption.is_given(), "--encryption-provider-config is not built for a log on etcd");
+    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;

@@ -44,13 +44,26 @@ impl Follower {
 
     /// Follows until the log is closed.
     pub fn run(mut self) {
+        let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
             let is_wanted = self.shared.is_wanted();
-            if let Err(fault) = self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
-                tracing::warn!(%fault, "etcd's events cannot be followed");
-                self.shared.in_trouble(fault.to_string());
-                self.watch = None;
-                std::thread::sleep(RETRY);
+            match self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
+                Ok(()) if told.take().is_some() => tracing::info!("etcd's events are followed again"),
+                Ok(()) => {}
+                Err(fault) => {
+                    let why = fault.to_string();
+                    if told.as_ref() != Some(&why) {
+                        tracing::warn!("etcd's events cannot be followed: {why}");
+                    }
+                    self.shared.in_trouble(why.clone());
+                    told = Some(why);
+                    self.watch = None;
+                    if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
+                        // The disk: what it does not take is asked for again.
+                        let _ = self.shared.local.recover();
+                    }
+                    std::thread::sleep(RETRY);
+                }
             }
         }
     }
@@ -59,6 +72,9 @@ impl Follower {
     pub fn begin(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let newest = self.newest()?;
+        let claims = Range::of(client::Keys::one(shared.places.claims()));
+        let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
+        shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { self.source.through.max(shared.local.last()?.0) };
         if newest < through && !planted(Bug::RestoreIgnored) {
             return Err(Fault::Unreadable {
@@ -138,29 +154,38 @@ impl Follower {
         let Some(last) = watched.events.last().map(|event| event.now.mod_revision) else {
             return self.quiet(watched.header.revision);
         };
-        let (mut records, before) = (Vec::with_capacity(watched.events.len()), self.waiting.len());
+        let (mut records, waited) = (Vec::with_capacity(watched.events.len()), self.waiting.clone());
         for events in watched.events.chunk_by(|one, other| one.now.mod_revision == other.now.mod_revision) {
             // Some releases of etcd tell of events twice.
             if events[0].now.mod_revision > self.seen {
                 self.number(events, &mut records);
             }
         }
+        if let Err(fault) = self.keep(&records) {
+            // They come again.
+            self.waiting = waited;
+            return Err(fault);
+        }
         self.seen = self.seen.max(last);
-        if before == 0 && !self.waiting.is_empty() {
-            // Should this process end before they have numbers, a start compares everything.
-            self.keep_partial(true)?;
-        }
-        if !records.is_empty() {
-            shared.local.append(&records)?;
-        }
-        if self.waiting.is_empty() && self.source.is_partial {
-            self.keep_partial(false)?;
-        }
         shared.come_to(self.waiting.front().map_or(self.seen, |(revision, _)| revision - 1));
         if !records.is_empty() {
             shared.wake();
         }
-        self.ask_numbers(self.waiting.len().saturating_sub(before));
+        self.ask_numbers(self.waiting.len().saturating_sub(waited.len()));
+        Ok(())
+    }
+
+    fn keep(&mut self, records: &[Record]) -> Result<(), Fault> {
+        if !self.waiting.is_empty() && !self.source.is_partial {
+            // Should this process end before they have numbers, a start compares everything.
+            self.keep_partial(true)?;
+        }
+        if !records.is_empty() {
+            self.shared.local.append(records)?;
+        }
+        if self.waiting.is_empty() && self.source.is_partial {
+            self.keep_partial(false)?;
+        }
         Ok(())
     }
 
@@ -181,6 +206,10 @@ impl Follower {
                 Some(Record { offset: revision, object, ..record })
             }));
             return;
+        }
+        let claims = self.shared.places.claims();
+        if events.iter().any(|event| event.now.key == claims) {
+            self.shared.claimed.store(revision, Ordering::Release);
         }
         let mut found = Vec::with_capacity(1);
         self.translate(events, &mut found);
@@ -313,21 +342,34 @@ impl Follower {
             let Some(last) = page.found.last().filter(|_| page.more) else { break };
             keys.from = [&last.key[..], &[0]].concat().into();
         }
-        let mut free = free_between(known_through, revision, &waiting);
+        let mut free = free_between(if is_unread { 0 } else { known_through }, revision, &waiting);
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
-            let at = free.next().unwrap_or(revision);
-            waiting.extend(last.and_then(|last| gone(&last, Offset(at), now_ms())));
+            let Some(last) = last else { continue };
+            // Some of these numbers were those of the deletions.
+            let at = free.find_map(|at| match local.read(Offset(at)) {
+                Ok(None) => Some(Ok(at)),
+                Ok(Some(_)) => None,
+                Err(fault) => Some(Err(fault)),
+            });
+            match at.transpose()? {
+                Some(at) => waiting.extend(gone(&last, Offset(at), now_ms())),
+                None => self.waiting.extend(gone(&last, Offset(revision), now_ms()).map(|gone| (revision, gone))),
+            }
         }
         waiting.sort_by_key(|record| record.offset);
         local.append(&waiting)?;
         // Whoever resumes at an older version would miss what was between.
         local.begin_at(Offset(revision))?;
-        self.source = Source { through: revision, is_partial: false, ..self.source.clone() };
+        self.source = Source { through: revision, is_partial: !self.waiting.is_empty(), ..self.source.clone() };
         local.keep_source(&self.source)?;
+        let claims = Range::of(client::Keys::one(shared.places.claims())).at(revision);
+        let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
+        shared.claimed.store(claimed, Ordering::Release);
         self.seen = revision;
-        shared.come_to(revision);
+        shared.come_to(self.waiting.front().map_or(revision, |_| revision - 1));
         shared.wake();
+        self.ask_numbers(self.waiting.len());
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a write or a read waits for events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
@@ -87,7 +87,11 @@ impl EtcdLog {
         let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *follower {
             Some(follower) => {
+                let deadline = Instant::now() + EVENTS_MAX;
                 while self.shared.through() < revision {
+                    if Instant::now() > deadline {
+                        return Err(Fault::Unreachable { why: "etcd's events do not come".into() });
+                    }
                     follower.step(Duration::from_millis(20), true)?;
                 }
                 Ok(())
@@ -111,6 +115,9 @@ impl EtcdLog {
             lease: shared.lease(record)?,
             who: (shared.places.who(&shared.server), who(record)),
             fence: (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)),
+            claims: going
+                .claims
+                .map(|revision| (shared.places.claims(), going.written.values().copied().max().unwrap_or(revision))),
         };
         let is_written = |resource: &str, key: &str| {
             going.written.keys().any(|nth| records[*nth].resource == resource && records[*nth].key == key)
@@ -119,7 +126,76 @@ impl EtcdLog {
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
     }
 
-    /// What came of a transaction, where etcd is full: it says so of what it has written, too.
+    /// Has decisions written that have nothing to do with each other, a transaction of each at a time; gives back up to
+    /// which revision there are events.
+    fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
+        let (mut through, mut leases_lost) = (0, 0);
+        loop {
+            let (mut sent, mut txns) = (Vec::new(), Vec::new());
+            for (place, decision) in going.iter_mut().enumerate().filter(|(_, decision)| decision.is_to_go_on()) {
+                match self.next(decision, records) {
+                    Ok(Some(txn)) => {
+                        sent.push(place);
+                        txns.push(txn);
+                    }
+                    Ok(None) => decision.receipt = Some(Receipt::At(Vec::new())),
+                    Err(fault) => decision.receipt = Some(Receipt::Refused(fault)),
+                }
+            }
+            if txns.is_empty() {
+                return through;
+            }
+            let answers = self.shared.etcd.transact(txns.clone());
+            for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
+                let answer = match answer {
+                    Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
+                    // Nothing is written, and the next round has a new lease.
+                    Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
+                        leases_lost += 1;
+                        self.shared.forget_leases(&txn.operations);
+                        continue;
+                    }
+                    answer => answer,
+                };
+                through = through.max(going[place].take(answer, self.shared.cluster));
+            }
+        }
+    }
+
+    /// Decisions that claim what only one object may hold are written one after the other, as long as no other server
+    /// has claimed anything that these were not checked against: `known` is what they were.
+    fn claim(&self, going: &mut [Going], records: &[Record], known: u64) -> u64 {
+        let (mut through, mut claimed) = (0, self.shared.claimed.load(Ordering::Acquire));
+        for decision in going.iter_mut().filter(|decision| decision.receipt.is_none()) {
+            if through == 0 && claimed > known {
+                // Others have, and their events are seen first.
+                return claimed;
+            }
+            decision.claims = Some(claimed);
+            let at = self.drive(std::slice::from_mut(decision), records);
+            through = through.max(at);
+            match &decision.receipt {
+                Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
+                // What it was is to be seen first.
+                _ => return through,
+            }
+        }
+        through
+    }
+
+    /// What comes of a transaction where etcd is full: it deletes, if nothing is put meanwhile.
+    fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
+        let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
+        let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
+        match self.shared.etcd.transact(vec![bare]).pop() {
+            // Somebody was faster, or it was done already: etcd may have said that it is full after it had deleted.
+            Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
+            Some(answer) => answer,
+            None => Err(client::Fault::NoSpace(why)),
+        }
+    }
+
+    /// What came of it, where etcd is full: it says so of what it has written, too.
     fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let write = txn.operations.last().filter(|_| !planted(Bug::FullTakenForFailure));
         let Some(write) = write else { return Err(client::Fault::NoSpace(why)) };
@@ -151,6 +227,8 @@ struct Going {
     order: Vec<usize>,
     /// The revisions of those that are.
     written: BTreeMap<usize, u64>,
+    /// The revision at which something was claimed last, where it claims something.
+    claims: Option<u64>,
     receipt: Option<Receipt>,
 }
 
@@ -158,7 +236,12 @@ impl Going {
     fn of(decision: Decision, records: &[Record]) -> Going {
         let first = decision.records.start;
         let order = order(&records[decision.records.clone()]).into_iter().map(|nth| first + nth).collect();
-        Going { decision, order, written: BTreeMap::new(), receipt: None }
+        Going { decision, order, written: BTreeMap::new(), claims: None, receipt: None }
+    }
+
+    /// Whether its next transaction may be sent: what claims something waits until it is told of the claims before.
+    fn is_to_go_on(&self) -> bool {
+        self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
     }
 
     /// What a record replaces may be another one of the decision, which has got another number.
@@ -318,47 +401,19 @@ impl LogRead for EtcdLog {
 
 impl Log for EtcdLog {
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
-        let shared = &self.shared;
+        let records = proposal.records;
         let decisions = proposal.decisions();
-        let mut going: Vec<Going> =
-            decisions.into_iter().map(|decision| Going::of(decision, proposal.records)).collect();
-        let (mut through, mut leases_lost) = (0, 0);
-        loop {
-            let (mut sent, mut txns) = (Vec::new(), Vec::new());
-            for (place, decision) in going.iter_mut().enumerate().filter(|(_, decision)| decision.receipt.is_none()) {
-                match self.next(decision, proposal.records) {
-                    Ok(Some(txn)) => {
-                        sent.push(place);
-                        txns.push(txn);
-                    }
-                    Ok(None) => decision.receipt = Some(Receipt::At(Vec::new())),
-                    Err(fault) => decision.receipt = Some(Receipt::Refused(fault)),
-                }
-            }
-            if txns.is_empty() {
-                break;
-            }
-            let answers = shared.etcd.transact(txns.clone());
-            for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
-                let answer = match answer {
-                    Err(client::Fault::NoSpace(why)) => self.read_back(&txn, why),
-                    // Nothing is written, and the next round has a new lease.
-                    Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
-                        leases_lost += 1;
-                        shared.forget_leases(&txn.operations);
-                        continue;
-                    }
-                    answer => answer,
-                };
-                through = through.max(going[place].take(answer, shared.cluster));
-            }
-        }
+        let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
+        // They were checked against all that is before them.
+        let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
+        let through = self.drive(&mut going, records).max(self.claim(&mut going, records, known));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
             // It is read back when events come again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
-            None => Receipt::Unknown,
+            // It was not sent, behind one that others were faster than.
+            None => Receipt::Overtaken,
         };
         Ok(Append::Numbered(going.into_iter().map(receipt).collect()))
     }

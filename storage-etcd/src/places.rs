@@ -54,6 +54,11 @@ impl Places {
         format!("{}fences/{server}", self.own).into()
     }
 
+    /// Written with each object that claims what only one may hold.
+    pub fn claims(&self) -> Bytes {
+        format!("{}claims", self.own).into()
+    }
+
     /// Written for the number that the write gets.
     pub fn tick(&self, server: &str) -> Bytes {
         format!("{}ticks/{server}", self.own).into()

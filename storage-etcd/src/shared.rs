@@ -38,6 +38,8 @@ pub struct Shared {
     pub cluster: u64,
     /// The revision at which the fence was written last.
     pub fence: AtomicU64,
+    /// The same of what is written with each claim.
+    pub claimed: AtomicU64,
     /// Whether etcd may be believed how far a watch is.
     pub tells_progress: bool,
     leases: Mutex<Leases>,
@@ -78,6 +80,7 @@ impl Shared {
             server,
             cluster,
             fence: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
             progress: Mutex::default(),
             moved: Condvar::new(),
             wake: Mutex::default(),

@@ -48,8 +48,9 @@ pub struct Step<'a> {
     pub lease: u64,
     /// Who wrote it: a key outside the prefix, and what is put there.
     pub who: (Bytes, Bytes),
-    /// This key must still have been written at this revision.
+    /// These keys must still have been written at these revisions: the fence, and what is written with each claim.
     pub fence: (Bytes, u64),
+    pub claims: Option<(Bytes, u64)>,
 }
 
 impl Step<'_> {
@@ -74,7 +75,7 @@ impl Step<'_> {
                 return Err(Unplannable::Contradiction { key: counted_on, one, other });
             }
         }
-        let count = compares.len() + 1;
+        let count = compares.len() + 2;
         if count > OPERATIONS_MAX {
             return Err(Unplannable::TooLarge { count });
         }
@@ -82,18 +83,24 @@ impl Step<'_> {
         if planted(Bug::VersionNotCompared) {
             compares.remove(&key);
         }
-        let fence = Compare { key: self.fence.0, is: Expected::ModRevision(self.fence.1) };
-        let fence = Some(fence).filter(|_| !planted(Bug::FenceNotCompared));
+        let still = |(key, revision): (Bytes, u64)| Compare { key, is: Expected::ModRevision(revision) };
+        let fence = Some(self.fence).filter(|_| !planted(Bug::FenceNotCompared));
+        let claimed = self.claims.as_ref().map(|(key, _)| key.clone());
         let key = Bytes::from(key);
         let write = match self.value {
             Some(value) => Operation::Put { key, value, lease: self.lease },
             None => Operation::Delete { key },
         };
-        let who = Operation::Put { key: self.who.0, value: self.who.1, lease: 0 };
+        let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
-            compares: compares.into_iter().map(compare).chain(fence).collect(),
+            compares: compares
+                .into_iter()
+                .map(compare)
+                .chain(fence.map(still))
+                .chain(self.claims.map(still))
+                .collect(),
             // Whoever watches knows who it was when the object comes.
-            operations: vec![who, write],
+            operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })
     }
@@ -115,7 +122,7 @@ mod tests {
         let decision = Decision { records: 0..1, expects, claims: Vec::new() };
         let value = Some(Bytes::from_static(b"pod"));
         let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
-        let step = Step { record: &record, replaces, value, lease: 0, who, fence };
+        let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };
         step.transaction(&decision, &Keys::new("/registry"), |resource, _| resource == "written")
     }
 
@@ -155,7 +162,7 @@ mod tests {
         assert_eq!(torn, Err(Unplannable::Contradiction { key: "/registry/pods/a/p".into(), one: 5, other: 6 }));
         assert_eq!(plan(5, vec![expected("pods", "a/p", Some(5))]).unwrap().compares.len(), 2);
         let many = |count: usize| (0..count).map(|nth| expected("configmaps", &format!("a/{nth}"), Some(9))).collect();
-        assert!(plan(0, many(OPERATIONS_MAX - 2)).is_ok());
-        assert_eq!(plan(0, many(OPERATIONS_MAX - 1)), Err(Unplannable::TooLarge { count: OPERATIONS_MAX + 1 }));
+        assert!(plan(0, many(OPERATIONS_MAX - 3)).is_ok());
+        assert_eq!(plan(0, many(OPERATIONS_MAX - 2)), Err(Unplannable::TooLarge { count: OPERATIONS_MAX + 1 }));
     }
 }

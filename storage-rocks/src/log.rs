@@ -12,7 +12,7 @@ use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::Identity;
+use holdfast_engine::log::{Identity, NUMBERED_ELSEWHERE};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
@@ -296,8 +296,13 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Up to which offset gaps are the work of `holdfast log repair`.
+/// Up to which offset gaps are accounted for: by `holdfast log repair`, or by who numbered the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
+    let source =
+        db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
+    if source.is_some() {
+        return Ok(NUMBERED_ELSEWHERE);
+    }
     let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }

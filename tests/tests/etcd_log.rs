@@ -179,7 +179,11 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     // What is compacted is read at one revision: what is gone meanwhile is gone here, too.
     drop(log);
     etcd.ctl(&["del", "/registry/configmaps/a/kept"]);
-    etcd.ctl(&["put", "/registry/configmaps/a/late", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late","namespace":"a"}}"#]);
+    etcd.ctl(&[
+        "put",
+        "/registry/configmaps/a/late",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late","namespace":"a"}}"#,
+    ]);
     let revision = etcd.ctl(&["get", "/x", "-w", "json"]);
     let revision = revision.split("\"revision\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
     etcd.ctl(&["compact", &revision]);
