@@ -34,8 +34,8 @@ fn folder() -> tempfile::TempDir {
 
 fn config_map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let object = format!(
-        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\
-         \"uid\":\"u-{name}\",\"resourceVersion\":\"{offset}\",\"creationTimestamp\":\"2026-01-02T03:04:05Z\"}},\
+        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\
+         \"name\":\"{name}\",\"namespace\":\"a\",\"resourceVersion\":\"{offset}\",\"uid\":\"u-{name}\"}},\
          \"data\":{{\"x\":\"{value}\"}}}}\n"
     );
     Record {
