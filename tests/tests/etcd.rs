@@ -178,7 +178,8 @@ fn what_is_wrong_is_told_with_its_option() {
         fails(holdfast(all), parts);
     };
     refused(&["--etcd-servers=ftp://127.0.0.1:1"], &["--etcd-servers", "ftp://127.0.0.1:1", "is no address of etcd"]);
-    refused(&["--etcd-servers=http://127.0.0.1:1"], &["--etcd-servers=http://127.0.0.1:1", "no member answers"]);
+    let nobody = "--etcd-servers=http://127.0.0.1:1,http://127.0.0.1:2";
+    refused(&[nobody], &[nobody, "no member answers: http://127.0.0.1:1: ", "http://127.0.0.1:2: "]);
     refused(&["--etcd-prefix=/a"], &["--etcd-prefix is about etcd, and --etcd-servers names none"]);
 }
 
