@@ -59,7 +59,7 @@ test: setup clients
 	@# The sum is wanted above all when something failed.
 	status=0; \
 	$(lightly) test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \
-	$(lightly) test --release --locked --workspace --features holdfast-sim/planted,holdfast-controllers/planted --test planted 2>&1 \
+	$(lightly) test --release --locked --workspace --features holdfast-sim/planted,holdfast-controllers/planted,holdfast-storage-etcd/planted --test planted 2>&1 \
 	  | tee -a "$(test_log)" || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \

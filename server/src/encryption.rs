@@ -29,6 +29,7 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
+    /// Whether values are to be encrypted.
     pub fn is_asked_for(&self) -> bool {
         self.config.encryption_provider_config.is_some()
     }

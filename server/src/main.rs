@@ -18,6 +18,8 @@ mod disk;
 mod encryption;
 mod envtest;
 mod etcd;
+mod etcd_options;
+mod etcd_upkeep;
 mod flags;
 mod image_policy;
 mod inside;

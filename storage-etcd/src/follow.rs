@@ -3,6 +3,7 @@
 use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched, What};
 use crate::local::Source;
 use crate::places::Found;
+use crate::planted::{Bug, planted};
 use crate::shared::{Seen, Shared, fault, now_ms, other_cluster};
 use bytes::Bytes;
 use holdfast_core::etcd::renumbered;
@@ -75,7 +76,7 @@ impl Follower {
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { self.source.through.max(shared.local.last()?.0) };
-        if newest < through {
+        if newest < through && !planted(Bug::RestoreIgnored) {
             return Err(Fault::Unreadable {
                 what: format!(
                     "etcd is at revision {newest}, and the data folder has its events up to {through}: etcd was restored \
@@ -114,7 +115,8 @@ impl Follower {
                     let why = format!("etcd is at revision {newest}, and has been at {}", self.seen);
                     return Err(Fault::Unreachable { why });
                 }
-                match shared.etcd.watch(&shared.places.watched(), self.seen + 1) {
+                let from = self.seen + if planted(Bug::ResumeSkips) { 2 } else { 1 };
+                match shared.etcd.watch(&shared.places.watched(), from) {
                     Ok(watch) => self.watch.insert(watch),
                     Err(client::Fault::Compacted(_)) => return self.fill(false),
                     Err(other) => return Err(fault(other)),
@@ -123,14 +125,25 @@ impl Follower {
         };
         match watch.next(patience) {
             Ok(Some(watched)) => self.take(watched),
-            Ok(None) if is_wanted => watch.ask_progress().map_err(fault),
+            Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
+            // What is written now comes behind all that was written before.
+            Ok(None) if is_wanted => {
+                self.ask_numbers(1);
+                Ok(())
+            }
             Ok(None) => Ok(()),
             Err(client::Fault::Compacted(_)) => {
                 self.watch = None;
                 self.fill(false)
             }
-            Err(other) => Err(fault(other)),
+            Err(other) => Err(self.cut(other)),
         }
+    }
+
+    /// After a fault a watch has no more events.
+    fn cut(&mut self, why: client::Fault) -> Fault {
+        self.watch = None;
+        fault(why)
     }
 
     fn take(&mut self, watched: Watched) -> Result<(), Fault> {
@@ -232,6 +245,9 @@ impl Follower {
 
     /// There is nothing up to this revision.
     fn quiet(&mut self, revision: u64) -> Result<(), Fault> {
+        if !self.shared.tells_progress {
+            return Ok(());
+        }
         if !self.waiting.is_empty() {
             self.ask_numbers(1);
             return Ok(());
@@ -327,7 +343,7 @@ impl Follower {
             keys.from = [&last.key[..], &[0]].concat().into();
         }
         let mut free = free_between(if is_unread { 0 } else { known_through }, revision, &waiting);
-        for ((resource, key), offset) in known {
+        for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
             // Some of these numbers were those of the deletions.

@@ -4,6 +4,7 @@ use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Oper
 use crate::follow::Follower;
 use crate::local::Local;
 use crate::places::Places;
+use crate::planted::{Bug, planted};
 use crate::shared::{Shared, Storing, fault, other_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
@@ -22,6 +23,9 @@ const EVENTS_MAX: Duration = Duration::from_secs(10);
 /// How often it is tried to agree with other servers on what is written once.
 const TRIES_MAX: usize = 10;
 
+/// How many answers that a lease is gone are met with a new lease, in one commit. One revoked lease may have many.
+const LEASES_LOST_MAX: usize = 1024;
+
 /// What a log on etcd is made of.
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
@@ -29,6 +33,8 @@ pub struct Parts {
     /// `--etcd-prefix`.
     pub prefix: String,
     pub storing: Storing,
+    /// Whether all members are of releases that may be believed how far a watch is.
+    pub tells_progress: bool,
 }
 
 pub struct EtcdLog {
@@ -42,7 +48,7 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local one to where etcd is.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing } = parts;
+        let Parts { etcd, local, prefix, storing, tells_progress } = parts;
         let places = Places::new(&prefix);
         let mut source = local.source()?;
         let root = places.keys.root();
@@ -68,7 +74,7 @@ impl EtcdLog {
         source.cluster = found;
         local.keep_source(&source)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found)));
+        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found), tells_progress));
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         raise_fence(&shared)?;
         let mut follower = Follower::new(shared.clone(), source);
@@ -106,6 +112,7 @@ impl EtcdLog {
             record,
             replaces: going.revision_of(records, record.replaces),
             value: if record.is_delete() { None } else { Some(shared.value(record)?) },
+            lease: shared.lease(record)?,
             who: (shared.places.who(&shared.server), who(record)),
             fence: (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)),
             claims: going
@@ -122,7 +129,7 @@ impl EtcdLog {
     /// Has decisions written that have nothing to do with each other, a transaction of each at a time; gives back up to
     /// which revision there are events.
     fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
-        let mut through = 0;
+        let (mut through, mut leases_lost) = (0, 0);
         loop {
             let (mut sent, mut txns) = (Vec::new(), Vec::new());
             for (place, decision) in going.iter_mut().enumerate().filter(|(_, decision)| decision.is_to_go_on()) {
@@ -142,6 +149,12 @@ impl EtcdLog {
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
                     Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
+                    // Nothing is written, and the next round has a new lease.
+                    Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
+                        leases_lost += 1;
+                        self.shared.forget_leases(&txn.operations);
+                        continue;
+                    }
                     answer => answer,
                 };
                 through = through.max(going[place].take(answer, self.shared.cluster));
@@ -174,26 +187,35 @@ impl EtcdLog {
     fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
-        self.shared.etcd.transact(vec![bare]).pop().unwrap_or(Err(client::Fault::NoSpace(why)))
+        match self.shared.etcd.transact(vec![bare]).pop() {
+            // Somebody was faster, or it was done already: etcd may have said that it is full after it had deleted.
+            Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
+            Some(answer) => answer,
+            None => Err(client::Fault::NoSpace(why)),
+        }
     }
 
     /// What came of it, where etcd is full: it says so of what it has written, too.
     fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
-        let Some(write) = txn.operations.last() else { return Err(client::Fault::NoSpace(why)) };
+        let write = txn.operations.last().filter(|_| !planted(Bug::FullTakenForFailure));
+        let Some(write) = write else { return Err(client::Fault::NoSpace(why)) };
         let expected = txn.compares.iter().find(|compare| compare.key == *write.key());
         let before = expected.map_or(0, |compare| match compare.is {
             Expected::ModRevision(revision) | Expected::Version(revision) => revision,
         });
         let unknown = |fault: client::Fault| client::Fault::Unknown(fault.to_string());
         let answer = self.shared.etcd.range(&Range::of(Keys::one(write.key().clone()))).map_err(unknown)?;
-        match (write, answer.found.into_iter().next()) {
-            (Operation::Put { value, .. }, Some(KeyValue { value: found, mod_revision, .. }))
-                if found == *value && mod_revision > before =>
-            {
+        let found = answer.found.into_iter().next();
+        if found.as_ref().map_or(0, |found| found.mod_revision) == before {
+            return Err(client::Fault::NoSpace(why));
+        }
+        match (write, found) {
+            (Operation::Put { value, .. }, Some(KeyValue { value: found, mod_revision, .. })) if found == *value => {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            _ => Err(client::Fault::NoSpace(why)),
+            // Somebody has written it since, or deleted it: this one, or another.
+            _ => Err(client::Fault::Unknown(why)),
         }
     }
 }
@@ -246,6 +268,12 @@ impl Going {
                 self.receipt = Some(Receipt::Overtaken);
                 return decided.header.revision;
             }
+            Err(client::Fault::Unknown(why)) if planted(Bug::UnknownTakenForFailure) => {
+                Receipt::Refused(Fault::Unreachable { why })
+            }
+            Err(client::Fault::Unknown(_)) if planted(Bug::UnknownTakenForDone) => {
+                Receipt::At(self.order.iter().map(|_| Offset(1)).collect())
+            }
             Err(client::Fault::Unknown(why)) => {
                 tracing::warn!("{}", client::Fault::Unknown(why));
                 Receipt::Unknown
@@ -273,6 +301,14 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
     shared.fence.store(header.revision, Ordering::Release);
+    Ok(header.revision)
+}
+
+/// Where etcd is, asked so that no write is missed that was answered before.
+fn newest(shared: &Shared) -> Result<u64, Fault> {
+    let nothing = Range::of(Keys::one(shared.places.secret())).only(What::Count);
+    let header = shared.etcd.range(&nothing).map_err(fault)?.header;
+    shared.check(&header)?;
     Ok(header.revision)
 }
 
@@ -305,10 +341,7 @@ impl LogRead for EtcdLog {
     fn last(&self) -> Result<Offset, Fault> {
         let is_followed = self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if is_followed {
-            let nothing = Range::of(Keys::one(self.shared.places.secret())).only(What::Count);
-            let header = self.shared.etcd.range(&nothing).map_err(fault)?.header;
-            self.shared.check(&header)?;
-            self.wait_through(header.revision)?;
+            self.wait_through(newest(&self.shared)?)?;
         }
         self.shared.local.last()
     }
@@ -433,7 +466,10 @@ impl Log for EtcdLog {
     }
 
     fn recover(&self) -> Result<(), Fault> {
-        let fenced = raise_fence(&self.shared)?;
+        let fenced = match planted(Bug::FenceNotRaised) {
+            true => newest(&self.shared)?,
+            false => raise_fence(&self.shared)?,
+        };
         self.wait_through(fenced)
     }
 }

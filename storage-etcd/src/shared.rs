@@ -1,6 +1,7 @@
 //! What all parts of a log on etcd have in common.
 
 use crate::client::{self, Etcd, Header};
+use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
 use bytes::Bytes;
@@ -20,6 +21,10 @@ pub struct Storing {
     pub media: Media,
     /// In the versions in which servers of this minor release store them.
     pub release: u32,
+    /// How long news (Events) are kept after their last change; nothing for ever.
+    pub news_ttl: Option<Duration>,
+    /// How long one lease is taken for more of them.
+    pub lease_reuse: Duration,
 }
 
 pub struct Shared {
@@ -35,6 +40,10 @@ pub struct Shared {
     pub fence: AtomicU64,
     /// The same of what is written with each claim.
     pub claimed: AtomicU64,
+    /// Whether etcd may be believed how far a watch is.
+    pub tells_progress: bool,
+    leases: Mutex<Leases>,
+    began: Instant,
     progress: Mutex<Progress>,
     moved: Condvar,
     wake: Mutex<Option<Wake>>,
@@ -58,8 +67,12 @@ impl Shared {
         places: Places,
         storing: Storing,
         (server, cluster): (String, u64),
+        tells_progress: bool,
     ) -> Shared {
         Shared {
+            tells_progress,
+            leases: Mutex::new(Leases::new(storing.lease_reuse)),
+            began: Instant::now(),
             etcd,
             local,
             places,
@@ -144,6 +157,27 @@ impl Shared {
         let key = self.places.keys.at(&record.resource, &record.key);
         let written = write_event(kind, &key, &record.object, self.storing.media, self.storing.release);
         written.map(Bytes::from).map_err(|fault| Fault::Unreadable { what: fault.to_string() })
+    }
+
+    /// The lease that a record's object goes with; zero where it stays.
+    pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
+        let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
+        let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.expires);
+        let Some(ttl) = self.storing.news_ttl.filter(|_| is_news) else { return Ok(0) };
+        self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
+    }
+
+    /// etcd knows no such lease any more.
+    pub fn forget_leases(&self, operations: &[client::Operation]) {
+        for operation in operations {
+            if let client::Operation::Put { lease, .. } = operation {
+                self.leases().forget(*lease);
+            }
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The event that a key's write is; nothing for keys that the log keeps nothing of. What cannot be read is told of,

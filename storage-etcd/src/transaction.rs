@@ -4,6 +4,7 @@
 //! transaction writes two objects, as none of kube-apiserver's does. Each compares all that the decision counts on.
 
 use crate::client::{Compare, Expected, Operation, Txn};
+use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use holdfast_core::etcd::Keys;
 use holdfast_core::event::Record;
@@ -43,6 +44,8 @@ pub struct Step<'a> {
     pub replaces: u64,
     /// Of a deletion there is none.
     pub value: Option<Bytes>,
+    /// What the object goes with; zero where it stays.
+    pub lease: u64,
     /// Who wrote it: a key outside the prefix, and what is put there.
     pub who: (Bytes, Bytes),
     /// These keys must still have been written at these revisions: the fence, and what is written with each claim.
@@ -62,7 +65,7 @@ impl Step<'_> {
         let mut compares: BTreeMap<String, u64> = BTreeMap::new();
         let key = keys.at(&self.record.resource, &self.record.key);
         compares.insert(key.clone(), self.replaces);
-        for expected in &decision.expects {
+        for expected in decision.expects.iter().filter(|_| !planted(Bug::ExpectationsNotCompared)) {
             if written(&expected.resource, &expected.key) {
                 continue;
             }
@@ -77,11 +80,15 @@ impl Step<'_> {
             return Err(Unplannable::TooLarge { count });
         }
         let compare = |(key, revision): (String, u64)| Compare { key: key.into(), is: Expected::ModRevision(revision) };
+        if planted(Bug::VersionNotCompared) {
+            compares.remove(&key);
+        }
         let still = |(key, revision): (Bytes, u64)| Compare { key, is: Expected::ModRevision(revision) };
+        let fence = Some(self.fence).filter(|_| !planted(Bug::FenceNotCompared));
         let claimed = self.claims.as_ref().map(|(key, _)| key.clone());
         let key = Bytes::from(key);
         let write = match self.value {
-            Some(value) => Operation::Put { key, value, lease: 0 },
+            Some(value) => Operation::Put { key, value, lease: self.lease },
             None => Operation::Delete { key },
         };
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
@@ -89,7 +96,7 @@ impl Step<'_> {
             compares: compares
                 .into_iter()
                 .map(compare)
-                .chain([still(self.fence)])
+                .chain(fence.map(still))
                 .chain(self.claims.map(still))
                 .collect(),
             // Whoever watches knows who it was when the object comes.
@@ -115,7 +122,7 @@ mod tests {
         let decision = Decision { records: 0..1, expects, claims: Vec::new() };
         let value = Some(Bytes::from_static(b"pod"));
         let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
-        let step = Step { record: &record, replaces, value, who, fence, claims: None };
+        let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };
         step.transaction(&decision, &Keys::new("/registry"), |resource, _| resource == "written")
     }
 

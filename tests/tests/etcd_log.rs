@@ -27,7 +27,8 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         etcd: Arc::new(client(etcd)),
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
-        storing: Storing { media: Media::Protobuf, release: 36 },
+        storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
 }

@@ -1,6 +1,6 @@
 //! The servers of etcd that other tests stand on: that they start, and do what is done to them.
 
-use holdfast_tests::etcd::{Cluster, Proxy, has};
+use holdfast_tests::etcd::{Cluster, Event, Proxy, has};
 use std::time::Duration;
 
 #[test]
@@ -34,4 +34,23 @@ fn a_cluster_goes_on_without_one_of_three_members() {
     let proxy = Proxy::to(cluster.member(1).port());
     proxy.delay(Duration::from_millis(1));
     assert_eq!(cluster.ctl_at(&proxy.url(), &["get", "a", "--print-value-only"]).trim(), "3");
+}
+
+#[test]
+fn what_etcd_tells_of_its_events_is_read() {
+    let cluster = Cluster::single();
+    cluster.ctl(&["put", "/registry/a", "1"]);
+    cluster.ctl(&["put", "/registry/a", "2"]);
+    cluster.ctl(&["put", "/other", "3"]);
+    cluster.ctl(&["del", "/registry/a"]);
+    let event = |revision, is_create, is_delete, value: &str| Event {
+        key: "/registry/a".into(),
+        revision,
+        is_delete,
+        is_create,
+        value: value.into(),
+    };
+    let expected = [event(2, true, false, "1"), event(3, false, false, "2"), event(5, false, true, "2")];
+    assert_eq!(cluster.events("/registry/", 2), expected);
+    assert_eq!(cluster.events("/registry/", 3), expected[1..]);
 }

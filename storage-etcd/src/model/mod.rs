@@ -76,8 +76,10 @@ struct State {
     now: u64,
     version: String,
     bugs: Bugs,
-    /// How far members are that lag behind.
-    lagging: BTreeMap<u64, u64>,
+    /// How far members are that lag behind, and for how many looks at them.
+    lagging: BTreeMap<u64, (u64, u32)>,
+    /// Nobody waits: what has not come yet does not come while the caller waits for it.
+    is_alone: bool,
     late: Vec<(u32, Txn)>,
 }
 
@@ -98,6 +100,7 @@ impl Default for Model {
             version: "3.6.16".into(),
             bugs: Bugs::default(),
             lagging: BTreeMap::new(),
+            is_alone: false,
             late: Vec::new(),
         };
         Model(Arc::new(Shared { state: Mutex::new(state), moved: Condvar::new() }))
@@ -137,11 +140,17 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// A member stays where it is: its watches get no events, and its reads wait, unless it has the bug.
-    pub fn lag(&self, member: u64) {
+    /// All callers are on one thread, so that it helps nobody to wait.
+    pub fn be_alone(&self) {
+        self.0.lock().is_alone = true;
+    }
+
+    /// A member stays where it is until it was looked at so often: its watches get no events, and its reads fail,
+    /// unless it has the bug.
+    pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;
-        state.lagging.entry(member).or_insert(revision);
+        state.lagging.entry(member).or_insert((revision, looks));
     }
 
     pub fn catch_up(&self, member: u64) {
@@ -172,9 +181,20 @@ impl Model {
             let mut restored = backup.0.lock();
             restored.cluster = state.cluster + 1;
             restored.now = state.now;
+            restored.is_alone = state.is_alone;
             restored.store = state.store.clone();
         }
         backup
+    }
+
+    /// This cluster has what another one holds, and its own id, as when the disks of its members are put back.
+    pub fn restore_same(&self, backup: &Model) {
+        let store = backup.0.lock().store.clone();
+        let mut state = self.0.lock();
+        state.store = store;
+        state.late.clear();
+        state.lagging.clear();
+        self.0.moved.notify_all();
     }
 
     /// This cluster has what a backup holds, as after `etcdutl snapshot restore` in its place.
@@ -215,7 +235,17 @@ impl State {
 
     /// How far a member is.
     fn applied(&self, member: u64) -> u64 {
-        self.lagging.get(&member).copied().unwrap_or(self.store.revision)
+        self.lagging.get(&member).map_or(self.store.revision, |(revision, _)| *revision)
+    }
+
+    /// A member that lags was looked at once more.
+    fn look(&mut self, member: u64) {
+        if let Some((_, looks)) = self.lagging.get_mut(&member) {
+            *looks = looks.saturating_sub(1);
+            if *looks == 0 {
+                self.lagging.remove(&member);
+            }
+        }
     }
 
     /// One more call has come: what was late comes closer.
@@ -291,6 +321,7 @@ impl Etcd for Client {
         }
         let is_stale = state.lagging.contains_key(&self.member);
         if is_stale && !state.bugs.stale_reads && asked.revision == 0 {
+            state.look(self.member);
             return Err(unreachable());
         }
         let header = state.header(self.member);
@@ -412,6 +443,10 @@ impl Watch for Watching {
             }
             if let Some(watched) = self.watched(&state)? {
                 return Ok(Some(watched));
+            }
+            state.look(self.member);
+            if state.is_alone {
+                return Ok(None);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -193,7 +193,7 @@ fn members_may_lag() {
     let model = Model::default();
     let (one_of, other) = (model.plain_client(1), model.plain_client(2));
     let mut watch = other.watch(&all(), 2).unwrap();
-    model.lag(2);
+    model.lag(2, u32::MAX);
     one(&one_of, put("/a", "1", 0)).unwrap();
     assert!(matches!(other.range(&Range::of(all())), Err(Fault::Unreachable(_))), "it cannot say what is newest");
     assert_eq!(watch.next(NOW).unwrap(), None);

@@ -1,5 +1,6 @@
 //! One member: a process, its folder, its ports.
 
+use super::Files;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,7 @@ pub struct Member {
     arguments: Vec<String>,
     log: PathBuf,
     port: u16,
+    url: String,
 }
 
 impl Member {
@@ -21,9 +23,12 @@ impl Member {
         (client, peer): (u16, u16),
         cluster: &str,
         options: &[&str],
+        files: Option<&Files>,
     ) -> Member {
         let data = folder.join(format!("m{at}"));
-        let (client_url, peer_url) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let scheme = if files.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://127.0.0.1:{client}");
+        let (client_url, peer_url) = (url.clone(), format!("http://127.0.0.1:{peer}"));
         let mut arguments: Vec<String> = [
             ("name", format!("m{at}")),
             ("data-dir", data.display().to_string()),
@@ -36,16 +41,24 @@ impl Member {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
+        if let Some(Files { authority, certificate, key }) = files {
+            arguments.extend([
+                format!("--cert-file={}", certificate.display()),
+                format!("--key-file={}", key.display()),
+                format!("--trusted-ca-file={}", authority.display()),
+                "--client-cert-auth".to_owned(),
+            ]);
+        }
         arguments.extend(options.iter().map(|&option| option.to_owned()));
         let log = folder.join(format!("m{at}.log"));
-        let mut member = Member { child: None, program, arguments, log, port: client };
+        let mut member = Member { child: None, program, arguments, log, port: client, url };
         member.restart();
         member
     }
 
     /// `http://127.0.0.1:PORT`, for clients.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        self.url.clone()
     }
 
     pub fn port(&self) -> u16 {

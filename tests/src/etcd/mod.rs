@@ -7,9 +7,12 @@ mod proxy;
 pub use member::Member;
 pub use proxy::Proxy;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -19,9 +22,18 @@ const READY_MAX: Duration = Duration::from_secs(60);
 /// The newest release that every test run has.
 pub const NEWEST: &str = "3.6";
 
+/// What a cluster that speaks TLS shows, and whom it trusts: clients must show a certificate of the same authority.
+#[derive(Clone)]
+pub struct Files {
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
 /// A cluster. Dropping it kills its members, and shows the ends of their logs when the test is failing.
 pub struct Cluster {
     version: String,
+    files: Option<Files>,
     members: Vec<Member>,
     // Dropped after the members that write into it.
     _folder: tempfile::TempDir,
@@ -35,15 +47,25 @@ impl Cluster {
 
     /// Starts as many members of a release, each with more options, and waits until all of them answer.
     pub fn start(version: &str, count: usize, options: &[&str]) -> Cluster {
+        Cluster::start_with(version, count, options, None)
+    }
+
+    /// One member that speaks TLS.
+    pub fn secured(files: Files) -> Cluster {
+        Cluster::start_with(NEWEST, 1, &[], Some(files))
+    }
+
+    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>) -> Cluster {
         let folder = tempfile::Builder::new().prefix("holdfast-etcd-").tempdir().expect("a temporary folder");
         let places: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let peers: Vec<String> =
             places.iter().enumerate().map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
         let start = |(at, place): (usize, &(u16, u16))| {
-            Member::start(program(version, "etcd"), folder.path(), at, *place, &peers.join(","), options)
+            let program = program(version, "etcd");
+            Member::start(program, folder.path(), at, *place, &peers.join(","), options, files.as_ref())
         };
         let members = places.iter().enumerate().map(start).collect();
-        let mut cluster = Cluster { version: version.to_owned(), members, _folder: folder };
+        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, _folder: folder };
         for at in 0..count {
             cluster.await_ready(at);
         }
@@ -89,12 +111,74 @@ impl Cluster {
         crate::server::succeeds(self.run_ctl(urls, arguments))
     }
 
+    /// The events below a prefix from a revision up to now.
+    pub fn events(&self, prefix: &str, from_revision: u64) -> Vec<Event> {
+        // The watch never ends by itself; it has shown all once it shows this.
+        let end = format!("{prefix}~end");
+        self.ctl(&["put", &end, "end"]);
+        let mut command = self.etcdctl(&self.urls());
+        command.args(["watch", "--prefix", "--prev-kv", "-w", "json"]);
+        command.arg(format!("--rev={from_revision}")).arg(prefix).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("run etcdctl");
+        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let mut events = Vec::new();
+        'shown: for line in lines.map_while(Result::ok) {
+            let answer: Value = serde_json::from_str(&line).expect("JSON");
+            for event in answer["Events"].as_array().into_iter().flatten() {
+                let event = Event::read(event);
+                if event.key == end {
+                    break 'shown;
+                }
+                events.push(event);
+            }
+        }
+        // An error means that it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+        self.ctl(&["del", &end]);
+        events
+    }
+
     fn run_ctl(&self, urls: &str, arguments: &[&str]) -> Output {
+        self.etcdctl(urls).arg("--command-timeout=10s").args(arguments).output().expect("run etcdctl")
+    }
+
+    fn etcdctl(&self, urls: &str) -> Command {
         // One of a later release speaks to all servers before it.
         let version = if self.version == "3.4" { "3.4" } else { NEWEST };
         let mut command = Command::new(program(version, "etcdctl"));
-        command.env("ETCDCTL_API", "3").args(["--endpoints", urls, "--command-timeout=10s"]).args(arguments);
-        command.output().expect("run etcdctl")
+        command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
+        if let Some(Files { authority, certificate, key }) = &self.files {
+            command.arg("--cacert").arg(authority).arg("--cert").arg(certificate).arg("--key").arg(key);
+        }
+        command
+    }
+}
+
+/// What etcd tells of one write of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub key: String,
+    pub revision: u64,
+    pub is_delete: bool,
+    /// Of a key that was not there before.
+    pub is_create: bool,
+    /// Of a deletion what was there before.
+    pub value: Vec<u8>,
+}
+
+impl Event {
+    fn read(event: &Value) -> Event {
+        let is_delete = event["type"] == 1 || event["type"] == "DELETE";
+        let text = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default()).expect("base64");
+        let number = |field: &str| event["kv"][field].as_u64().unwrap_or_default();
+        Event {
+            key: String::from_utf8(text(&event["kv"]["key"])).expect("UTF-8"),
+            revision: number("mod_revision"),
+            is_delete,
+            is_create: !is_delete && number("create_revision") == number("mod_revision"),
+            value: text(&event[if is_delete { "prev_kv" } else { "kv" }]["value"]),
+        }
     }
 }
 
