@@ -4,6 +4,7 @@ use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
+use holdfast_storage_etcd::client::{Etcd, Keys, Range};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
@@ -16,10 +17,14 @@ fn open(etcd: &Cluster, folder: &Path) -> EtcdLog {
     try_open(etcd, folder).expect("open the log")
 }
 
-fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
+fn client(etcd: &Cluster) -> Client {
     let addresses = etcd.urls().split(',').map(|url| Address::parse(url).expect("an address")).collect();
+    Client::new(addresses, None).expect("a client")
+}
+
+fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
     EtcdLog::open(Parts {
-        etcd: Arc::new(Client::new(addresses, None).expect("a client")),
+        etcd: Arc::new(client(etcd)),
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
@@ -126,8 +131,9 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
     assert!(matches!(numbered(refused)[0], Receipt::Overtaken));
     // kube-apiserver reads it: its own form, under its own key.
-    let raw = etcd.ctl(&["get", "/registry/configmaps/a/c2", "--print-value-only"]);
-    assert!(raw.starts_with("k8s\0") && raw.contains("ConfigMap") && !raw.contains("kubectl"), "{raw:?}");
+    let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
+    let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
+    assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
 }
 
 #[test]
