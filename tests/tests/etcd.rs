@@ -143,7 +143,7 @@ async fn members_are_known_by_their_certificates_and_want_ours() {
     let (authority, folder) = (Authority::new("etcd-ca"), Folder::new());
     let files = |name: &str| folder.join(name);
     std::fs::write(files("ca.crt"), authority.pem()).expect("a file");
-    let (certificate, key) = authority.server(&["127.0.0.1", "localhost"]).write(folder.path(), "etcd");
+    let (certificate, key) = authority.member(&["127.0.0.1", "localhost"]).write(folder.path(), "etcd");
     let (own, own_key) = authority.client("kube-apiserver-etcd-client", &[]).write(folder.path(), "client");
     let etcd = Cluster::secured(Files { authority: files("ca.crt"), certificate, key });
     let shown = |path: &std::path::Path| path.display().to_string();
@@ -174,7 +174,7 @@ fn what_is_wrong_is_told_with_its_option() {
     let folder = Folder::new();
     let data = folder.path().display().to_string();
     let refused = |options: &[&str], parts: &[&str]| {
-        let all = ["apiserver", "--secure-port=0", "--data-dir", &data].iter().chain(options).copied();
+        let all = ["apiserver", "--secure-port=0", "--data-dir", &data].into_iter().chain(options.iter().copied());
         fails(holdfast(all), parts);
     };
     refused(&["--etcd-servers=ftp://127.0.0.1:1"], &["--etcd-servers", "ftp://127.0.0.1:1", "is no address of etcd"]);
