@@ -93,12 +93,7 @@ impl Step<'_> {
         };
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
-            compares: compares
-                .into_iter()
-                .map(compare)
-                .chain(fence.map(still))
-                .chain(self.claims.map(still))
-                .collect(),
+            compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
             // Whoever watches knows who it was when the object comes.
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,

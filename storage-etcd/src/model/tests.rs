@@ -36,7 +36,7 @@ fn values(client: &Client, revision: u64) -> Result<Vec<(String, String)>, Fault
 
 /// The fates in this order, and then answers.
 fn fated(fates: &[Fate]) -> Chance {
-    let mut fates = fates.to_vec().into_iter();
+    let mut fates = Vec::from(fates).into_iter();
     Box::new(move |_| fates.next().unwrap_or_default())
 }
 

@@ -201,9 +201,10 @@ impl State {
             }
             (Asked::Update { .. } | Asked::Delete { .. }, Told::NotFound) => self.object.is_none().then_some(self),
             (Asked::Update { replaces, .. } | Asked::Delete { replaces }, Told::Conflict) => {
-                // Without a version to replace there is nothing to be in conflict with.
+                // Without a version to replace there is nothing to be in conflict with. One that is gone is no longer
+                // what it was, either, and whoever loses to a deletion may be told so.
                 let replaces = (*replaces)?;
-                (self.object?.version != Some(replaces)).then_some(self)
+                (self.object.and_then(|object| object.version) != Some(replaces)).then_some(self)
             }
             _ => None,
         }
