@@ -114,7 +114,7 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_kube_apiserver_is_served() {
     /// Cases that are served as recorded. It may not fall.
-    const SERVED: usize = 100;
+    const SERVED: usize = 130;
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let client = Client::new(vec![Address::parse(&etcd.urls()).expect("an address")], None).expect("a client");
     let mut cases = facts::lines::<Value>("etcd");
