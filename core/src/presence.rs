@@ -30,12 +30,14 @@ pub struct Settings {
     /// The port of every node that leads here; 0 for none.
     pub node_port: u16,
     pub reconciler: Reconciler,
+    /// The addresses of all servers that share the log, this one's among them. None where this one has it alone.
+    pub servers: Vec<String>,
 }
 
 /// Who says which servers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The servers that are there: this one, for one alone serves a log.
+    /// The servers that are there, as they tell each other.
     Lease,
     /// This one and those that stand there already, so many at most.
     MasterCount(usize),
@@ -61,7 +63,7 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     if settings.reconciler == Reconciler::Nobody || settings.address.is_none() {
         return steps;
     }
-    let addresses = addresses(&present(state), &told.to_string(), settings.reconciler);
+    let addresses = addresses(&present(state), &told.to_string(), settings);
     for known in [known::ENDPOINTS, known::ENDPOINT_SLICE] {
         let Some(mut wanted) = wanted(known) else { continue };
         let key = if known == known::ENDPOINTS { "subsets" } else { "endpoints" };
@@ -107,8 +109,10 @@ fn present(state: &State) -> Vec<String> {
 }
 
 /// The addresses that there should be.
-fn addresses(present: &[String], own: &str, reconciler: Reconciler) -> Vec<String> {
-    let Reconciler::MasterCount(count) = reconciler else { return vec![own.to_owned()] };
+fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> {
+    let Reconciler::MasterCount(count) = settings.reconciler else {
+        return if settings.servers.is_empty() { vec![own.to_owned()] } else { settings.servers.clone() };
+    };
     let mut all = present.to_vec();
     if !all.iter().any(|address| address == own) {
         all.push(own.to_owned());
@@ -295,10 +299,18 @@ mod tests {
 
     #[test]
     fn each_reconciler_has_its_addresses() {
-        let of = |present: &[&str], reconciler| {
-            let present: Vec<String> = present.iter().map(|address| (*address).to_owned()).collect();
-            addresses(&present, "10.0.0.5", reconciler)
+        let all = |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<String>>();
+        let settings = |servers: &[&str], reconciler| Settings {
+            ranges: "10.0.0.0/24".parse().expect("a range"),
+            address: None,
+            port: 443,
+            node_port: 0,
+            reconciler,
+            servers: all(servers),
         };
+        let of = |present: &[&str], reconciler| addresses(&all(present), "10.0.0.5", &settings(&[], reconciler));
+        let shared = settings(&["10.0.0.4", "10.0.0.5"], Reconciler::Lease);
+        assert_eq!(addresses(&all(&["10.0.0.9"]), "10.0.0.5", &shared), ["10.0.0.4", "10.0.0.5"]);
         assert_eq!(of(&["10.0.0.9"], Reconciler::Lease), ["10.0.0.5"]);
         assert_eq!(of(&["10.0.0.9"], Reconciler::MasterCount(2)), ["10.0.0.5", "10.0.0.9"]);
         assert_eq!(of(&["10.0.0.4", "10.0.0.9"], Reconciler::MasterCount(2)), ["10.0.0.4", "10.0.0.5"]);

@@ -19,10 +19,10 @@ pub(crate) struct Awaited {
 
 struct Decided {
     command: Command,
-    /// Where its first event is; nothing where nobody said whether there is one.
-    at: Option<Offset>,
+    /// Where the events of its writes are; nothing where nobody said whether there are any.
+    at: Option<Vec<Offset>>,
     /// What came of its writes, as far as the tail has shown them.
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Option<Arc<Entry>>>,
 }
 
 impl Awaited {
@@ -30,18 +30,23 @@ impl Awaited {
         self.decisions.is_empty()
     }
 
-    /// It is in the log from this offset on.
-    pub fn written(&mut self, command: Command, at: Offset) {
-        self.decisions.push(Decided { command, at: Some(at), entries: Vec::new() });
+    /// It is in the log, at these offsets.
+    pub fn written(&mut self, command: Command, at: Vec<Offset>) {
+        self.push(command, Some(at));
     }
 
     /// It may be in the log.
     pub fn unsure(&mut self, command: Command) {
-        self.decisions.push(Decided { command, at: None, entries: Vec::new() });
+        self.push(command, None);
     }
 
-    /// Which of the decisions an event is of, and what it changes; nothing for an event of others.
-    pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, Change)> {
+    fn push(&mut self, command: Command, at: Option<Vec<Offset>>) {
+        let entries = vec![None; command.writes.len()];
+        self.decisions.push(Decided { command, at, entries });
+    }
+
+    /// Which of the decisions an event is of, of which of its writes, and what it changes; nothing for an event of others.
+    pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, usize, Change)> {
         let (place, nth) = self
             .decisions
             .iter()
@@ -53,26 +58,27 @@ impl Awaited {
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;
-        Some((place, change))
+        Some((place, nth, change))
     }
 
     /// Events of theirs are folded in and shown; whoever has all of its own is answered.
-    pub fn shown(&mut self, shown: Vec<(usize, Arc<Entry>)>) {
-        for (place, entry) in shown {
-            self.decisions[place].entries.push(entry);
+    pub fn shown(&mut self, shown: Vec<(usize, usize, Arc<Entry>)>) {
+        for (place, nth, entry) in shown {
+            self.decisions[place].entries[nth] = Some(entry);
         }
         for Decided { command, entries, .. } in self.decisions.extract_if(.., |decided| decided.is_whole()) {
-            command.answer(Ok(entries));
+            command.answer(Ok(entries.into_iter().flatten().collect()));
         }
     }
 
-    /// The log has told all that it knows of. Gives back those that are not in it, and never will be.
+    /// The log has told all that it knows of. Gives back those that are not in it, or not to their end, and never will be:
+    /// what is there of them makes them stale.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
-        for Decided { command, at, entries } in self.decisions.drain(..) {
+        for Decided { command, at, .. } in self.decisions.drain(..) {
             match at {
-                None if entries.is_empty() => absent.push(command),
-                _ => command.answer(Err(Rejection::Failed("the log does not have what it said it has".into()))),
+                None => absent.push(command),
+                Some(_) => command.answer(Err(Rejection::Failed("the log does not have what it said it has".into()))),
             }
         }
         absent
@@ -81,18 +87,18 @@ impl Awaited {
 
 impl Decided {
     fn is_whole(&self) -> bool {
-        self.entries.len() == self.command.writes.len()
+        self.entries.iter().all(Option::is_some)
     }
 
     /// Which of its writes an event is, if it is one.
     fn nth(&self, state: &State, record: &Record) -> Option<usize> {
         let writes = &self.command.writes;
-        match self.at {
+        match &self.at {
             Some(at) => {
-                let nth = usize::try_from(record.offset.checked_sub(at.0)?).ok()?;
-                writes.get(nth).filter(|write| is_of(state, write, record)).map(|_| nth)
+                let is_at = |(write, at): (&Write, &Offset)| *at == record.offset() && is_of(state, write, record);
+                writes.iter().zip(at).position(is_at)
             }
-            // A decision has one event of an object.
+            // A decision puts or deletes an object once.
             None if self.is_marked(record) => writes.iter().position(|write| is_of(state, write, record)),
             None => None,
         }

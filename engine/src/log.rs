@@ -129,13 +129,17 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// Gaps up to this version were left by a repair, which reported them; zero when there was none.
+    /// Gaps up to this version were left by a repair, which told of them; zero when there was none, and
+    /// [`NUMBERED_ELSEWHERE`] where gaps say nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
 }
 
-/// Which objects are wanted, and at which version; the log must remember it.
+/// The events have the numbers of another log, which gives them to other things, too.
+pub const NUMBERED_ELSEWHERE: Offset = Offset(u64::MAX);
+
+/// Which objects are asked for, and as of which version that the log remembers.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf<'a> {
     pub resource: &'a str,

@@ -21,7 +21,7 @@ use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use holdfast_core::apply::apply;
+use holdfast_core::apply::{apply, replay};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::{Body, Packer};
@@ -365,7 +365,7 @@ impl Writer {
             }
             let command = command.taken_back(outcome);
             match receipt {
-                Receipt::At(offset) => self.awaited.written(command, offset),
+                Receipt::At(offsets) => self.awaited.written(command, offsets),
                 Receipt::Unknown if planted(Bug::UnknownTakenForLost) => again.push(command),
                 Receipt::Unknown => self.awaited.unsure(command),
                 Receipt::Overtaken => again.push(command),
@@ -452,12 +452,19 @@ impl Writer {
                     continue;
                 }
                 let change = match self.awaited.own(&next, record) {
-                    Some((place, change)) => {
-                        shown.push((place, change.entry.clone()));
+                    Some((place, nth, change)) => {
+                        shown.push((place, nth, change.entry.clone()));
                         change
                     }
-                    None => Change::from_record(&next.registry, record)
-                        .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?,
+                    None => match Change::from_record(&next.registry, record) {
+                        Ok(change) => change,
+                        // Another server may write objects of a kind whose definition is gone, or is yet to come.
+                        Err(_) => {
+                            replay(&mut next, record)
+                                .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
+                            continue;
+                        }
+                    },
                 };
                 changes.push(fold(&mut next, change));
             }

@@ -55,20 +55,26 @@ pub struct ServerTls {
     config: Arc<ClientConfig>,
 }
 
+/// Whom to trust, and what is shown, for connections that others make.
+pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
+    let verifier = Arc::new(ServerVerifier::new(trust)?);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
+    };
+    Ok(config)
+}
+
 impl ServerTls {
     pub fn new(name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<ServerTls, String> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
-        let verifier = Arc::new(ServerVerifier::new(trust)?);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
-        let config = match identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
-        };
+        let config = client_config(trust, identity)?;
         Ok(ServerTls { name, config: Arc::new(config) })
     }
 

@@ -74,6 +74,11 @@ impl Identity {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// What its files say at each handshake, for who makes few of them and looks at no other time.
+    pub fn looking(self: Arc<Self>) -> Arc<dyn ResolvesClientCert> {
+        Arc::new(Looking(self))
+    }
+
     pub(crate) fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
         self.shown.clone()
     }
@@ -109,6 +114,20 @@ impl Files {
     fn read(&self) -> Result<CertifiedKey, String> {
         let read = |file: &Path| std::fs::read(file).map_err(|error| format!("read {}: {error}", file.display()));
         certified(&read(&self.certificate)?, &read(&self.key)?)
+    }
+}
+
+#[derive(Debug)]
+struct Looking(Arc<Identity>);
+
+impl ResolvesClientCert for Looking {
+    fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.look();
+        self.0.shown.resolve(hints, schemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 

@@ -20,7 +20,7 @@ mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::{Inside, Link};
+pub use connect::{Inside, Link, client_config};
 pub use credentials::{Credentials, Users};
 pub use egress::{Dialer, Egress};
 pub use fetch::fetch;

@@ -3,13 +3,14 @@
 use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
+use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use crate::offered::Releases;
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
-    read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, on_etcd, otlp, pages,
+    pki, read_memory, tls,
 };
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
@@ -30,7 +31,8 @@ use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
-use holdfast_service::housekeeping::{self, bootstrap, elections, presence};
+use holdfast_service::housekeeping::presence::{self, Presence};
+use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, Reserve, RocksLog, folder};
 use holdfast_tls::guests::Guests;
@@ -120,13 +122,17 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     served
 }
 
-/// Where the events are, and for how long: in the data folder, unless envtest's etcd says otherwise.
+/// Where the events are, and for how long: in the data folder or on etcd, unless envtest's etcd says otherwise.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     let membership = match args.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
-        [url] => etcd::join(url)?,
-        urls => bail!("--etcd-servers={}: a log on etcd is not built yet", urls.join(",")),
+        [url] => match etcd::join(url)? {
+            Some(membership) => membership,
+            None => return Ok((None, Lasting::Kept)),
+        },
+        _ => return Ok((None, Lasting::Kept)),
     };
+    args.etcd_servers.clear();
     args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
     args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
     let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
@@ -189,7 +195,7 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        let Opened { log, disk, forker, retention, _lock } = open(&args, lasting)?;
+        let Opened { log, disk, forker, retention, etcd, _lock } = open(&args, lasting)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -212,7 +218,8 @@ impl Server {
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
-            event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
+            // On etcd they go with leases.
+            event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
             token_seconds_max: args.authentication.token_seconds_max()?,
@@ -229,9 +236,15 @@ impl Server {
             ..pipeline::Settings::default()
         };
         let (keys, follow) = args.encryption.live(&gates)?;
-        let sealed = Arc::new(SealedLog::new(log, keys.clone()));
-        let options = Options { sealing: Some(sealed.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
-        let log: Arc<dyn Log> = sealed;
+        let mut options = Options::new(settings, Arc::new(SystemClock));
+        let log: Arc<dyn Log> = match log.is_shared() {
+            true => log,
+            false => {
+                let sealed = Arc::new(SealedLog::new(log, keys.clone()));
+                options.sealing = Some(sealed.clone());
+                sealed
+            }
+        };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
@@ -266,6 +279,7 @@ impl Server {
                 keys: keys_of_door,
                 guests: guests.clone(),
                 disk,
+                etcd: etcd.as_ref(),
             };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
@@ -285,8 +299,12 @@ impl Server {
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
             let mut kept = JoinSet::new();
+            if let Some(etcd) = &etcd {
+                etcd.start(&mut kept);
+            }
+            let presence = Presence { settings: presence, servers: etcd.as_ref().map(Upkeep::servers) };
             presence::ensure_service(service, &presence, true).await;
-            kept.spawn(presence::keep_service(service.clone(), presence));
+            kept.spawn(presence::keep_service(service.clone(), presence.clone()));
             let identity = args.cluster.identity(has_identity, host_name(), engine.stamp());
             if let Some((identity, period)) = identity.filter(|_| gates.identity) {
                 kept.spawn(presence::keep_lease(service.clone(), identity, period));
@@ -300,6 +318,7 @@ impl Server {
             transport.be_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
+            presence.withdraw().await;
             if lasting == Lasting::Kept {
                 // Who asks twice does not want to wait.
                 tokio::spawn(async move {
@@ -332,6 +351,8 @@ struct Opened {
     disk: Option<Arc<RocksLog>>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
+    /// Where other servers share the log.
+    etcd: Option<Upkeep>,
     /// Keeps other servers out of the folder where the log itself does not.
     _lock: Option<FolderInUse>,
 }
@@ -344,18 +365,27 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
         Lasting::InMemory => {
             retention.bytes.get_or_insert(MEMORY_MAX);
             let log = Arc::new(VolatileLog::default());
-            return Ok(Opened { log, disk: None, forker: None, retention, _lock: Some(FolderInUse::take(folder)?) });
+            let _lock = Some(FolderInUse::take(folder)?);
+            return Ok(Opened { log, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
+    let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
     // What goes away with the server makes room by going away.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
+    // What etcd has it tells again.
+    let durability = if connected.is_none() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
     if let Some(warning) = folder::warning(folder) {
         tracing::warn!("{warning}");
     }
     let forker: Arc<dyn Forker> = Arc::new(ForkHere { log: log.clone(), data_dir: folder.to_owned() });
     let disk = Some(log.clone());
-    Ok(Opened { log, disk, forker: Some(forker), retention, _lock: None })
+    let forker = Some(forker);
+    let Some(connected) = connected else {
+        return Ok(Opened { log, disk, forker, retention, etcd: None, _lock: None });
+    };
+    let (log, etcd) = on_etcd::open(args, connected, log)?;
+    Ok(Opened { log, disk, forker, retention, etcd: Some(etcd), _lock: None })
 }
 
 /// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
@@ -367,7 +397,7 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
 }
 
 /// What a server has beside its transport.
-struct Beside {
+struct Beside<'e> {
     forker: Option<Arc<dyn Forker>>,
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
@@ -380,6 +410,7 @@ struct Beside {
     webhooks: Arc<Webhooks>,
     guests: Arc<Guests>,
     disk: Option<Arc<RocksLog>>,
+    etcd: Option<&'e Upkeep>,
 }
 
 async fn transport(
@@ -387,10 +418,22 @@ async fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     tls: &Arc<LiveTls>,
-    beside: Beside,
+    beside: Beside<'_>,
 ) -> Result<Arc<Transport>> {
-    let Beside { forker, forks_max, auditor, components, background, pages, releases, webhooks, keys, guests, disk } =
-        beside;
+    let Beside {
+        forker,
+        forks_max,
+        auditor,
+        components,
+        background,
+        pages,
+        releases,
+        webhooks,
+        keys,
+        guests,
+        disk,
+        etcd,
+    } = beside;
     let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
@@ -437,7 +480,12 @@ async fn transport(
         releases: (releases.emulated, releases.min_compatible),
         git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys).into_iter().chain(followed).chain(disk.as_ref().map(disk::check)).collect(),
+        checks: encryption::checks(&keys)
+            .into_iter()
+            .chain(followed)
+            .chain(disk.as_ref().map(disk::check))
+            .chain(etcd.map(Upkeep::checks).into_iter().flatten())
+            .collect(),
         meters: [
             encryption::meter(&keys, server_id_hash()),
             Arc::new(move || reloads.metrics()),
@@ -445,6 +493,7 @@ async fn transport(
         ]
         .into_iter()
         .chain(disk.as_ref().map(disk::meter))
+        .chain(etcd.map(Upkeep::meter))
         .collect(),
         authorities: Some(webhooks),
         ..Builder::new(engine)
@@ -452,6 +501,15 @@ async fn transport(
     let transport = builder.build();
     transport.service().with_registry(|registry| counted.register(registry, server_id_hash()));
     Ok(transport)
+}
+
+/// The text of metrics without one of them.
+fn without_metric(text: &str, name: &str) -> String {
+    let is_of = |line: &str| {
+        let line = ["# HELP ", "# TYPE ", "# UNIT "].iter().find_map(|head| line.strip_prefix(head)).unwrap_or(line);
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']))
+    };
+    text.lines().filter(|line| !is_of(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// How long a request waits for its turn at most, where requests wait: a quarter of its time.
@@ -488,7 +546,11 @@ fn features(gates: &ApiGates) -> Features {
 /// What becomes of the text of `/metrics` before it is shown.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
-    Ok(Some(Arc::new(move |text| shown.apply(text))))
+    let counts = args.etcd.counts_objects();
+    Ok(Some(Arc::new(move |text| {
+        let text = shown.apply(text);
+        if counts { text } else { without_metric(&text, "apiserver_storage_objects") }
+    })))
 }
 
 /// How the cluster reaches a server that listens there.

@@ -170,6 +170,7 @@ impl ClusterArgs {
             port: self.advertise_port.filter(|port| *port != 0).unwrap_or(bound.port()),
             node_port: u16::try_from(self.kubernetes_service_node_port).unwrap_or_default(),
             reconciler: self.reconciler().unwrap_or(Reconciler::Lease),
+            servers: Vec::new(),
         }
     }
 

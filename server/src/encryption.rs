@@ -29,6 +29,11 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
+    /// Whether values are to be encrypted.
+    pub fn is_asked_for(&self) -> bool {
+        self.config.encryption_provider_config.is_some()
+    }
+
     /// What encrypts, and the file that is to be followed.
     pub fn live(&self, gates: &ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;

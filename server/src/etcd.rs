@@ -186,28 +186,24 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The head of an answer is shorter.
 const HEAD_MAX: usize = 8192;
 
-/// Joins the program that stands for etcd.
-pub fn join(url: &str) -> Result<Membership> {
+/// Joins the program that stands for etcd; nothing where there is another one, which may be etcd itself.
+pub fn join(url: &str) -> Result<Option<Membership>> {
     let shown = url;
-    let url: ClientUrl = url.parse().map_err(|why| not_ours(shown, why))?;
+    let Ok(url) = url.parse::<ClientUrl>() else { return Ok(None) };
     let deadline = Instant::now() + JOIN_MAX;
     loop {
         match try_join(&url) {
-            Ok(Answer::Joined(membership)) => return Ok(membership),
-            Ok(Answer::NotOurs) => return Err(not_ours(shown, "there is no `holdfast etcd`")),
+            Ok(Answer::Joined(membership)) => return Ok(Some(membership)),
+            Ok(Answer::NotOurs) => return Ok(None),
             Ok(Answer::Taken) if Instant::now() >= deadline => {
-                bail!("another API server is in use with the etcd at {url}: only one can be")
+                bail!("another API server is in use with the etcd at {shown}: only one can be")
             }
             Err(error) if Instant::now() >= deadline => {
-                return Err(error).with_context(|| format!("--etcd-servers={url}: reach it"));
+                return Err(error).with_context(|| format!("--etcd-servers={shown}: reach it"));
             }
             Ok(Answer::Taken) | Err(_) => std::thread::sleep(RETRY),
         }
     }
-}
-
-fn not_ours(url: &str, why: impl std::fmt::Display) -> anyhow::Error {
-    anyhow::anyhow!("--etcd-servers={url}: {why}, and a log on etcd is not built yet")
 }
 
 enum Answer {

@@ -6,6 +6,7 @@ use crate::authentication::AuthenticationArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::cluster::ClusterArgs;
 use crate::encryption::EncryptionArgs;
+use crate::etcd_options::EtcdArgs;
 use crate::kubelets::KubeletArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
@@ -38,10 +39,13 @@ pub struct Args {
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address of `holdfast etcd`, for envtest: the log is then in the folder of TLS certificates, or in memory. A log on
-    /// etcd itself is not built yet.
+    /// Addresses of etcd's members, http://HOST:PORT: the objects are there, for all servers that are given the same, and
+    /// the data folder has this server's copy of their events. The address of `holdfast etcd`, for envtest, has the log in
+    /// the folder of TLS certificates, or in memory.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 
     /// Address of the secure port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
@@ -261,6 +265,7 @@ impl Args {
     /// All that is wrong with the options that their own forms do not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
+        faults.extend(self.etcd.faults(&self.etcd_servers));
         faults.extend(self.serving.bounds().err().into_iter().flatten());
         faults.extend(self.read_memory.and_then(read_memory::fault));
         let (ranges, ports) = (self.service_cluster_ip_range, self.service_node_port_range);

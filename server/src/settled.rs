@@ -186,7 +186,6 @@ impl Options for ApiServer {
             duration,
             "Any: the server is ready when the log has been read, and listens only then",
         ),
-        row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
         gone("storage-versions", Form::Value, any, "Any: the log has a format of its own"),
         row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
@@ -442,8 +441,12 @@ mod tests {
         for options in [
             &["--service-account-lookup"][..],
             &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
-            &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
-            &["--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
+            &["--storage-backend=etcd3", "--insecure-port=0", "--address=127.0.0.1"],
+            &[
+                "--cloud-provider=aws",
+                "--cloud-config=/etc/cloud.conf",
+                "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0",
+            ],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");

@@ -5,7 +5,7 @@ use crate::clouds::Named;
 use crate::components::{self, Components};
 use crate::pki::Pki;
 use crate::{flags, pki, tls};
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use holdfast_component::files::{Readers, Writing, keep_others_out};
 use holdfast_component::logging;
 use holdfast_core::authz::chain::Mode;
@@ -104,7 +104,6 @@ pub fn prepare(
 ) -> Result<(Server, Admin)> {
     let cloud = args.cloud()?;
     let Args { mut server, components, port, kubeconfig } = args;
-    ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // It is a cluster to work with: network plug-ins and the like run in it.
     server.allow_privileged.get_or_insert(true);

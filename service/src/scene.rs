@@ -123,7 +123,8 @@ impl Scene {
     pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
         let options = &request.options;
         let version = match options.resource_version.as_deref() {
-            None | Some("" | "0") => None,
+            None | Some("") => None,
+            Some("0") => Some(Offset::ZERO),
             Some(version) => Some(list::parse_version(version)?),
         };
         let exact = match options.resource_version_match.as_deref().unwrap_or("") {
@@ -136,7 +137,7 @@ impl Scene {
             }
         };
         match version {
-            None if exact => {
+            None | Some(Offset::ZERO) if exact => {
                 let subject = Subject::new("meta.k8s.io", "GetOptions", "");
                 let why = "resourceVersionMatch=Exact is forbidden unless resourceVersion names a version";
                 Err(Refusal::Invalid { subject, causes: Cause::forbidden("resourceVersionMatch", why).into() })

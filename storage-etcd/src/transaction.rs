@@ -1,106 +1,103 @@
-//! What one decision becomes: a transaction that compares all that it counts on, and writes its objects and who did it.
+//! What one decision becomes: transactions of one object each, in an order in which none is a harm without the next.
+//!
+//! etcd gives all keys of a transaction one revision, and clients of Kubernetes take a version for one event: so no
+//! transaction writes two objects, as none of kube-apiserver's does. Each compares all that the decision counts on.
 
-use crate::key::Prefix;
+use crate::client::{Compare, Expected, Operation, Txn};
+use crate::planted::{Bug, planted};
+use bytes::Bytes;
+use holdfast_core::etcd::Keys;
 use holdfast_core::event::Record;
 use holdfast_engine::log::Decision;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How many comparisons, and how many operations, etcd takes in one transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
-/// One transaction of etcd: all of it, or nothing where one comparison fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transaction {
-    /// In the order of their keys.
-    pub compares: Vec<Compare>,
-    pub operations: Vec<Operation>,
-}
-
-/// That the newest write of a key has this revision; zero where there is to be no such key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compare {
-    pub key: String,
-    pub mod_revision: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
-    Put { key: String, value: Vec<u8> },
-    Delete { key: String },
-}
-
 /// Why a decision fits into no transaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unplannable {
-    /// Who resumes a watch at the version of the one would never see the other.
-    #[error("it writes {one} and {other}, two objects of {resource}, and one transaction gives both the same version")]
-    SameResource { resource: String, one: String, other: String },
     #[error("it counts on {one} and on {other} as the version of {key}")]
     Contradiction { key: String, one: u64, other: u64 },
-    /// What keeps claims across servers is yet to come.
-    #[error("it claims {claim}, and no key of etcd holds claims")]
-    Claim { claim: String },
-    #[error("it takes {count} comparisons or operations, and etcd takes {OPERATIONS_MAX}")]
+    #[error("it takes {count} comparisons, and etcd takes {OPERATIONS_MAX}")]
     TooLarge { count: usize },
 }
 
-impl Transaction {
-    /// Of a decision whose records these are, each with the value that is stored for its object (of a deletion it is not
-    /// looked at) and with who wrote it, where that is to be kept beside it.
-    pub fn of(
+/// In which order the records of a decision are written, as their places among them.
+///
+/// The object that the decision is about comes last, and all of its own records one after the other: what it was given
+/// (addresses, ports, room in a quota) is taken before, so that nobody else is given it, and is released later if the
+/// object never comes.
+pub fn order(records: &[Record]) -> Vec<usize> {
+    let is_subject = |nth: &usize| {
+        let (record, subject) = (&records[*nth], &records[0]);
+        (&record.resource, &record.key) == (&subject.resource, &subject.key)
+    };
+    let (subject, besides): (Vec<usize>, Vec<usize>) = (0..records.len()).partition(is_subject);
+    besides.into_iter().chain(subject).collect()
+}
+
+/// What is written with an object.
+pub struct Step<'a> {
+    pub record: &'a Record,
+    /// The revision that it replaces.
+    pub replaces: u64,
+    /// Of a deletion there is none.
+    pub value: Option<Bytes>,
+    /// What the object goes with; zero where it stays.
+    pub lease: u64,
+    /// Who wrote it: a key outside the prefix, and what is put there.
+    pub who: (Bytes, Bytes),
+    /// These keys must still have been written at these revisions: the fence, and what is written with each claim.
+    pub fence: (Bytes, u64),
+    pub claims: Option<(Bytes, u64)>,
+}
+
+impl Step<'_> {
+    /// One transaction of etcd: all of it, or nothing where one comparison fails. Of the decision's objects that were
+    /// written before it knows the revisions.
+    pub fn transaction(
+        self,
         decision: &Decision,
-        records: &[Record],
-        prefix: &Prefix,
-        mut value: impl FnMut(&Record) -> (Vec<u8>, Option<Vec<u8>>),
-    ) -> Result<Transaction, Unplannable> {
-        if let Some((_, claim)) = decision.claims.first() {
-            return Err(Unplannable::Claim { claim: claim.to_string() });
-        }
-        let mut compares = BTreeMap::new();
-        let mut count_on = |key: String, revision: u64| match compares.insert(key.clone(), revision) {
-            Some(other) if other != revision => Err(Unplannable::Contradiction { key, one: other, other: revision }),
-            _ => Ok(()),
-        };
-        let mut written: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut operations = Vec::with_capacity(2 * records.len());
-        for record in records {
-            if let Some(one) = written.insert(&record.resource, &record.key) {
-                let (resource, one, other) = (record.resource.clone(), one.to_owned(), record.key.clone());
-                return Err(Unplannable::SameResource { resource, one, other });
+        keys: &Keys,
+        written: impl Fn(&str, &str) -> bool,
+    ) -> Result<Txn, Unplannable> {
+        let mut compares: BTreeMap<String, u64> = BTreeMap::new();
+        let key = keys.at(&self.record.resource, &self.record.key);
+        compares.insert(key.clone(), self.replaces);
+        for expected in decision.expects.iter().filter(|_| !planted(Bug::ExpectationsNotCompared)) {
+            if written(&expected.resource, &expected.key) {
+                continue;
             }
-            let key = prefix.key(&record.resource, &record.key);
-            count_on(key.clone(), record.replaces)?;
-            let (value, who) = value(record);
-            operations.extend(who.map(|value| Operation::Put { key: Prefix::who(&key), value }));
-            operations.push(match record.is_delete() {
-                true => Operation::Delete { key },
-                false => Operation::Put { key, value },
-            });
+            let other = expected.version.map_or(0, |version| version.0);
+            let counted_on = keys.at(&expected.resource, &expected.key);
+            if let Some(one) = compares.insert(counted_on.clone(), other).filter(|one| *one != other) {
+                return Err(Unplannable::Contradiction { key: counted_on, one, other });
+            }
         }
-        for expected in &decision.expects {
-            let version = expected.version.map_or(0, |version| version.0);
-            count_on(prefix.key(&expected.resource, &expected.key), version)?;
-        }
-        let count = compares.len().max(operations.len());
+        let count = compares.len() + 2;
         if count > OPERATIONS_MAX {
             return Err(Unplannable::TooLarge { count });
         }
-        let compares = compares.into_iter().map(|(key, mod_revision)| Compare { key, mod_revision }).collect();
-        Ok(Transaction { compares, operations })
-    }
-
-    /// Whether a store takes it that knows no transactions but Kubernetes' own: one comparison and one write, of one key.
-    pub fn is_plain(&self) -> bool {
-        let keys: BTreeSet<&str> = self.operations.iter().map(Operation::key).collect();
-        self.operations.len() == 1 && self.compares.len() == 1 && keys.contains(self.compares[0].key.as_str())
-    }
-}
-
-impl Operation {
-    pub fn key(&self) -> &str {
-        match self {
-            Self::Put { key, .. } | Self::Delete { key } => key,
+        let compare = |(key, revision): (String, u64)| Compare { key: key.into(), is: Expected::ModRevision(revision) };
+        if planted(Bug::VersionNotCompared) {
+            compares.remove(&key);
         }
+        let still = |(key, revision): (Bytes, u64)| Compare { key, is: Expected::ModRevision(revision) };
+        let fence = Some(self.fence).filter(|_| !planted(Bug::FenceNotCompared));
+        let claimed = self.claims.as_ref().map(|(key, _)| key.clone());
+        let key = Bytes::from(key);
+        let write = match self.value {
+            Some(value) => Operation::Put { key, value, lease: self.lease },
+            None => Operation::Delete { key },
+        };
+        let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
+        Ok(Txn {
+            compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
+            // Whoever watches knows who it was when the object comes.
+            operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
+            otherwise: None,
+        })
     }
 }
 
@@ -108,83 +105,59 @@ impl Operation {
 mod tests {
     use super::*;
     use holdfast_core::event::{self, Offset};
-    use holdfast_engine::log::Expected;
+    use holdfast_engine::log;
 
-    fn record(resource: &str, key: &str, replaces: u64, operation: event::Operation) -> Record {
+    fn record(resource: &str, key: &str, operation: event::Operation) -> Record {
         let (resource, key) = (resource.to_owned(), key.to_owned());
-        Record { resource, key, replaces, operation: operation as i32, ..Record::default() }
+        Record { resource, key, operation: operation as i32, ..Record::default() }
     }
 
-    fn put(resource: &str, key: &str, replaces: u64) -> Record {
-        record(resource, key, replaces, event::Operation::Put)
+    fn plan(replaces: u64, expects: Vec<log::Expected>) -> Result<Txn, Unplannable> {
+        let record = record("pods", "a/p", event::Operation::Put);
+        let decision = Decision { records: 0..1, expects, claims: Vec::new() };
+        let value = Some(Bytes::from_static(b"pod"));
+        let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
+        let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };
+        step.transaction(&decision, &Keys::new("/registry"), |resource, _| resource == "written")
     }
 
-    fn expected(resource: &str, key: &str, version: Option<u64>) -> Expected {
-        Expected { resource: resource.into(), key: key.into(), version: version.map(Offset) }
-    }
-
-    fn plan(records: &[Record], expects: Vec<Expected>, tells_who: bool) -> Result<Transaction, Unplannable> {
-        let decision = Decision { records: 0..records.len(), expects, claims: Vec::new() };
-        let value = |record: &Record| (record.key.clone().into_bytes(), tells_who.then(|| b"jane".to_vec()));
-        Transaction::of(&decision, records, &Prefix::new("/registry").unwrap(), value)
-    }
-
-    fn compares(transaction: &Transaction) -> Vec<(&str, u64)> {
-        transaction.compares.iter().map(|compare| (compare.key.as_str(), compare.mod_revision)).collect()
+    fn expected(resource: &str, key: &str, version: Option<u64>) -> log::Expected {
+        log::Expected { resource: resource.into(), key: key.into(), version: version.map(Offset) }
     }
 
     #[test]
-    fn a_decision_compares_what_it_counts_on_and_writes_what_it_decides() {
-        let records = [put("services/specs", "a/s", 0), put("ipaddresses", "10.0.0.1", 0)];
-        let transaction = plan(&records, vec![expected("namespaces", "a", Some(7))], true).unwrap();
-        assert_eq!(
-            compares(&transaction),
-            [("/registry/ipaddresses/10.0.0.1", 0), ("/registry/namespaces/a", 7), ("/registry/services/specs/a/s", 0)]
-        );
-        let keys: Vec<&str> = transaction.operations.iter().map(Operation::key).collect();
-        assert_eq!(
-            keys,
-            [
-                "/holdfast/who/registry/services/specs/a/s",
-                "/registry/services/specs/a/s",
-                "/holdfast/who/registry/ipaddresses/10.0.0.1",
-                "/registry/ipaddresses/10.0.0.1"
-            ]
-        );
-        assert!(!transaction.is_plain());
+    fn what_an_object_is_given_is_taken_before_it_comes() {
+        use event::Operation::{Delete, Put};
+        let records = [
+            record("pods", "a/p", Put),
+            record("pods", "a/p", Delete),
+            record("resourcequotas", "a/q", Put),
+            record("pods", "a/other", Put),
+        ];
+        assert_eq!(order(&records), [2, 3, 0, 1]);
+        assert_eq!(order(&records[..1]), [0]);
+        assert!(order(&[]).is_empty());
     }
 
     #[test]
-    fn updates_and_deletions_of_one_key_are_kubernetes_own_transactions() {
-        let updated = plan(&[put("pods", "a/p", 41)], Vec::new(), false).unwrap();
-        assert_eq!(compares(&updated), [("/registry/pods/a/p", 41)]);
-        let key = "/registry/pods/a/p".to_owned();
-        assert_eq!(updated.operations, [Operation::Put { key: key.clone(), value: b"a/p".to_vec() }]);
-        let gone = plan(&[record("pods", "a/p", 41, event::Operation::Delete)], Vec::new(), false).unwrap();
-        assert_eq!(gone.operations, [Operation::Delete { key }]);
-        assert!(updated.is_plain() && gone.is_plain());
-        // What a plain store cannot compare, and where it cannot keep who wrote it.
-        assert!(
-            !plan(&[put("pods", "a/p", 41)], vec![expected("namespaces", "a", Some(7))], false).unwrap().is_plain()
-        );
-        assert!(!plan(&[put("pods", "a/p", 41)], Vec::new(), true).unwrap().is_plain());
+    fn a_transaction_compares_what_the_decision_counts_on_and_writes_one_object_and_who_did_it() {
+        let txn = plan(41, vec![expected("namespaces", "a", Some(7)), expected("written", "x", Some(9))]).unwrap();
+        let compares: Vec<(&[u8], Expected)> = txn.compares.iter().map(|compare| (&*compare.key, compare.is)).collect();
+        let is = Expected::ModRevision;
+        let expected: [(&[u8], Expected); 3] =
+            [(b"/registry/namespaces/a", is(7)), (b"/registry/pods/a/p", is(41)), (b"fence", is(3))];
+        assert_eq!(compares, expected);
+        let keys: Vec<&[u8]> = txn.operations.iter().map(|operation| &**operation.key()).collect();
+        assert_eq!(keys, [&b"who"[..], b"/registry/pods/a/p"]);
     }
 
     #[test]
     fn what_fits_into_no_transaction_is_refused() {
-        let two = plan(&[put("pods", "a/p", 0), put("pods", "a/q", 0)], Vec::new(), false);
-        assert!(matches!(two, Err(Unplannable::SameResource { .. })), "{two:?}");
-        let torn = plan(&[put("pods", "a/p", 5)], vec![expected("pods", "a/p", Some(6))], false);
+        let torn = plan(5, vec![expected("pods", "a/p", Some(6))]);
         assert_eq!(torn, Err(Unplannable::Contradiction { key: "/registry/pods/a/p".into(), one: 5, other: 6 }));
-        let same = plan(&[put("pods", "a/p", 5)], vec![expected("pods", "a/p", Some(5))], false).unwrap();
-        assert_eq!(same.compares.len(), 1);
-        let claims = Decision { records: 0..1, expects: Vec::new(), claims: vec![(0, "ip/10.0.0.1".into())] };
-        let prefix = Prefix::new("/registry").unwrap();
-        let claimed = Transaction::of(&claims, &[put("services/specs", "a/s", 0)], &prefix, |_| (Vec::new(), None));
-        assert_eq!(claimed, Err(Unplannable::Claim { claim: "ip/10.0.0.1".into() }));
-        let many = |count: usize| (1..count).map(|nth| expected("configmaps", &format!("a/{nth}"), Some(9))).collect();
-        assert!(plan(&[put("pods", "a/p", 0)], many(OPERATIONS_MAX), false).is_ok());
-        let large = plan(&[put("pods", "a/p", 0)], many(OPERATIONS_MAX + 1), false);
-        assert_eq!(large, Err(Unplannable::TooLarge { count: OPERATIONS_MAX + 1 }));
+        assert_eq!(plan(5, vec![expected("pods", "a/p", Some(5))]).unwrap().compares.len(), 2);
+        let many = |count: usize| (0..count).map(|nth| expected("configmaps", &format!("a/{nth}"), Some(9))).collect();
+        assert!(plan(0, many(OPERATIONS_MAX - 3)).is_ok());
+        assert_eq!(plan(0, many(OPERATIONS_MAX - 2)), Err(Unplannable::TooLarge { count: OPERATIONS_MAX + 1 }));
     }
 }

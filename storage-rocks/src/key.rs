@@ -34,6 +34,8 @@ pub const META_ID: &[u8] = b"id";
 pub const META_ORIGIN: &[u8] = b"origin";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it were reported.
 pub const META_REPAIRED: &[u8] = b"repaired";
+/// In `meta`: where its events come from, as the log on etcd writes it whose local part this is.
+pub const META_SOURCE: &[u8] = b"source";
 
 /// What a row of `history` says about its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

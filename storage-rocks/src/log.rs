@@ -6,13 +6,13 @@ use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
     self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
-    Mark,
+    META_SOURCE, Mark,
 };
 use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::Identity;
+use holdfast_engine::log::{Identity, NUMBERED_ELSEWHERE};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
@@ -173,8 +173,8 @@ impl RocksLog {
         options
     }
 
-    /// Notes the offset from which on all events are there, and the offset up to which gaps were reported.
-    pub(crate) fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
+    /// Notes from where on everything is there, and up to where gaps have been told of.
+    pub fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         let db = self.db()?;
         let meta = family(&db, META)?;
         let mut batch = WriteBatch::default();
@@ -184,6 +184,18 @@ impl RocksLog {
             }
         }
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
+    }
+
+    /// What was kept last of where its events come from, where they are another log's.
+    pub fn source_kept(&self) -> Result<Option<Vec<u8>>, Fault> {
+        let db = self.db()?;
+        db.get_cf(family(&db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))
+    }
+
+    pub fn keep_source_as(&self, source: &[u8]) -> Result<(), Fault> {
+        let db = self.db()?;
+        db.put_cf_opt(family(&db, META)?, META_SOURCE, source, &self.writing())
+            .map_err(|error| fault("note where its events come from", error))
     }
 
     fn kept_secret(&self) -> Result<Option<[u8; 32]>, Fault> {
@@ -283,8 +295,13 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// The offset up to which gaps were left by `holdfast log repair`.
+/// Up to which offset gaps are accounted for: by `holdfast log repair`, or by who numbered the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
+    let source =
+        db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
+    if source.is_some() {
+        return Ok(NUMBERED_ELSEWHERE);
+    }
     let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }

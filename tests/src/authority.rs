@@ -53,6 +53,14 @@ impl Authority {
         self.sign(params)
     }
 
+    /// One by which a server is also a client of its like, as members of etcd are.
+    pub fn member(&self, names: &[&str]) -> Pair {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names of hosts");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
     fn sign(&self, params: CertificateParams) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();

@@ -242,14 +242,16 @@ async fn what_cannot_be_is_refused_by_name() {
     fails(server(&own, port, other_etcd, &[]), &["is in use by another process"]);
     fails(server(other.path(), port, plane.etcd_port, &[]), &["another API server is in use with the etcd"]);
     fails(server(other.path(), plane.port, other_etcd, &[]), &["listen on", "in use"]);
-    fails(server(other.path(), port, plane.port, &[]), &["a log on etcd is not built yet"]);
+    fails(server(other.path(), port, plane.port, &[]), &["--etcd-servers", "no member answers"]);
     for (option, why) in [
-        ("--etcd-prefix=p", "not built yet"),
+        ("--etcd-servers-overrides=/pods#http://127.0.0.1:1", "not built yet"),
+        ("--etcd-prefix=/a/../b", "it has a part"),
         ("--encryption-provider-config=/nowhere", "No such file"),
         ("--disable-admission-plugins=Nonsense", "plugin \"Nonsense\" is unknown"),
         ("--runtime-config=batch/v1=maybe", "maybe"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
-        ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "a log on etcd is not built yet"),
+        ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "no member answers"),
+        ("--etcd-servers=ftp://127.0.0.1:1", "is no address of etcd"),
     ] {
         let name = option.split('=').next().expect("a name").trim_start_matches("--");
         fails(server(other.path(), port, other_etcd, &[option]), &[name, why]);

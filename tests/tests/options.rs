@@ -202,13 +202,19 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
         assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
     }
     // What cannot be parsed is no reason to tell less of the rest.
-    let options = ["--no-such-option", "--secure-port=x", "--etcd-prefix=/r", "--goaway-chance=1", "--event-ttl=long"];
+    let options = [
+        "--no-such-option",
+        "--secure-port=x",
+        "--etcd-servers-overrides=/r#x",
+        "--goaway-chance=1",
+        "--event-ttl=long",
+    ];
     let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
     assert_eq!(refused.status.code(), Some(1), "as when one alone is wrong");
     for option in [
         "unknown flag: --no-such-option",
         "--secure-port",
-        "--etcd-prefix is not built",
+        "--etcd-servers-overrides is not built",
         "--goaway-chance",
         "--event-ttl",
     ] {

@@ -68,7 +68,7 @@ fn ends_are_told_as_shells_tell_them() {
         (&["--at", "5", "--", "true"], 2, "--from"),
         (&[], 2, "CMD"),
         (&["true"], 2, "true"),
-        (&["--etcd-prefix", "x", "--", "true"], 1, "--etcd-prefix is not built yet"),
+        (&["--etcd-servers-overrides", "x", "--", "true"], 1, "--etcd-servers-overrides is not built yet"),
     ] {
         let output = run(files.path(), arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");

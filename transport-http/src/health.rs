@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. `etcd` is queried by tools that know where other API servers keep their objects.
+/// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects; where it
+/// is really there, a check of that name says how it is, and else it is the log that is asked for.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
@@ -85,6 +86,13 @@ impl Looked {
         Looked { writer: transport.engine().health(WRITER_PATIENCE).await, readable, failed }
     }
 
+    fn other(&self, name: &str) -> Result<(), String> {
+        match self.failed.iter().find(|(failed, _)| failed == name) {
+            Some((_, why)) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+
     fn writer(&self) -> Result<(), String> {
         match &self.writer {
             Health::Dead(why) => Err(why.clone()),
@@ -107,7 +115,9 @@ impl Transport {
         let is_readiness = path == "readyz";
         let ready = READY_CHECKS.iter().filter(move |_| is_readiness);
         let own = CHECKS.iter().chain(ready).chain(HOOKS).chain(self.own_hooks()).copied();
-        own.chain(self.checks.iter().map(|check| check.name())).chain(is_readiness.then_some("shutdown"))
+        let others = self.checks.iter().map(|check| check.name());
+        let others = others.filter(|name| !CHECKS.contains(name) && !READY_CHECKS.contains(name));
+        own.chain(others).chain(is_readiness.then_some("shutdown"))
     }
 
     fn own_hooks(&self) -> &'static [&'static str] {
@@ -118,7 +128,7 @@ impl Transport {
         match name {
             "writer" => log.writer(),
             "log" => log.log(path),
-            "etcd" | "etcd-readiness" => log.writer().and_then(|()| log.log(path)),
+            "etcd" | "etcd-readiness" => log.other(name).and_then(|()| log.writer()).and_then(|()| log.log(path)),
             "shutdown" if self.leaving.load(Ordering::Relaxed) => Err("the server is stopping".into()),
             // Requests are served only after the state was loaded from the log.
             "informer-sync" => Ok(()),
@@ -128,10 +138,7 @@ impl Transport {
                 false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),
                 false => Err("not finished".into()),
             },
-            _ => match log.failed.iter().find(|(failed, _)| failed == name) {
-                Some((_, why)) => Err(why.clone()),
-                None => Ok(()),
-            },
+            _ => log.other(name),
         }
     }
 }

@@ -12,7 +12,7 @@ use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::state::State;
 use holdfast_core::visible;
-use holdfast_engine::log::Identity;
+use holdfast_engine::log::{Identity, NUMBERED_ELSEWHERE};
 use holdfast_engine::{LogRead, load};
 use holdfast_value::{Value, json};
 use serde::de::IgnoredAny;
@@ -209,7 +209,12 @@ impl Fold {
                 self.oldest
             ));
         }
-        for (after, before) in self.gaps.iter().filter(|(after, _)| *after >= self.oldest && *after < self.told_of) {
+        let is_numbered_elsewhere = self.told_of == NUMBERED_ELSEWHERE;
+        if is_numbered_elsewhere {
+            text.push_str("the events have the numbers of etcd's revisions, which leave gaps\n");
+        }
+        let told = |after: Offset| !is_numbered_elsewhere && after >= self.oldest && after < self.told_of;
+        for (after, before) in self.gaps.iter().filter(|(after, _)| told(*after)) {
             let (first, last) = (after.next(), before.0 - 1);
             text.push_str(&format!("events {first} to {last} are missing: `holdfast log repair` left this gap\n"));
         }

@@ -65,6 +65,22 @@ impl Keys {
         key
     }
 
+    /// Of an object, by its kind's place in storage.
+    pub fn at(&self, storage: &str, key: &str) -> String {
+        self.below(storage, key)
+    }
+
+    /// Where an object of a kind that only a definition knows stands: its kind's place in storage, and its own key.
+    pub fn custom<'k>(&self, key: &'k [u8]) -> Option<(&'k str, &'k str)> {
+        let path = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
+        let (group, rest) = path.split_once('/')?;
+        let (plural, names) = rest.split_once('/')?;
+        let is_right = |name: &str| !matches!(name, "" | "." | "..");
+        let is_object =
+            group.contains('.') && is_right(plural) && names.split('/').count() <= 2 && names.split('/').all(is_right);
+        is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
+    }
+
     fn below(&self, storage: &str, key: &str) -> String {
         let mut found = String::with_capacity(self.root.len() + storage.len() + 1 + key.len());
         for part in [&self.root, storage, "/", key] {
@@ -190,6 +206,23 @@ mod tests {
         ] {
             assert_eq!(keys.of_record(record, "::1"), key);
         }
+    }
+
+    #[test]
+    fn objects_of_definitions_are_told_by_their_group() {
+        let keys = Keys::new("/registry");
+        for (key, expected) in [
+            ("/registry/example.com/gadgets/a/b", Some(("example.com/gadgets", "a/b"))),
+            ("/registry/example.com/gadgets/b", Some(("example.com/gadgets", "b"))),
+            ("/registry/example.com/gadgets/a/b/c", None),
+            ("/registry/example.com/gadgets/", None),
+            ("/registry/example.com/gadgets", None),
+            ("/registry/podsx/a/b", None),
+            ("/other/example.com/gadgets/a/b", None),
+        ] {
+            assert_eq!(keys.custom(key.as_bytes()), expected, "{key}");
+        }
+        assert_eq!(keys.at("example.com/gadgets", "a/b"), "/registry/example.com/gadgets/a/b");
     }
 
     #[test]

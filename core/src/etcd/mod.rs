@@ -11,10 +11,12 @@
 mod cbor;
 mod keys;
 mod read;
+mod stored;
 mod write;
 
 pub use keys::{Keys, Place};
 pub use read::{read, read_record};
+pub use stored::{Author, read_event, renumbered, write_event};
 pub use write::{Media, write, write_record};
 
 use crate::refusal::Cut;

@@ -34,11 +34,26 @@ pub fn read(kind: &Kind, key: &str, value: &[u8]) -> Result<Value, Fault> {
         check(schema(), message, &mut document).map_err(|error| fault(error.to_string()))?;
         to_hub(kind, version, &mut document).map_err(|refusal| fault(refusal.message()))?;
     }
+    finished(document).map_err(fault)
+}
+
+/// The object of a kind that only a definition knows, as it is stored.
+pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
+    let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
+    let document = plain(value, true).map_err(fault)?;
+    if ["apiVersion", "kind"].iter().any(|field| document[*field].as_str().unwrap_or_default().is_empty()) {
+        return Err(fault("it does not say of which version and kind it is".into()));
+    }
+    finished(document).map_err(fault)
+}
+
+/// Without what is told by where it stands.
+fn finished(mut document: Value) -> Result<Value, String> {
     let metadata = meta::metadata_mut(meta::fields_mut(&mut document));
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
     match meta::depth(&document) {
-        depth if depth > DEPTH_MAX => Err(fault(format!("it is deeper than {DEPTH_MAX} levels"))),
+        depth if depth > DEPTH_MAX => Err(format!("it is deeper than {DEPTH_MAX} levels")),
         _ => Ok(document),
     }
 }

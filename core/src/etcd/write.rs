@@ -48,6 +48,15 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     value(&document, &kind.versions[version].message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))
 }
 
+/// The same of a kind that only a definition knows, given in the version in which it is stored.
+pub(super) fn write_custom(mut document: Value) -> Vec<u8> {
+    let fields = meta::fields_mut(&mut document);
+    let metadata = meta::metadata_mut(fields);
+    metadata.remove("resourceVersion");
+    metadata.remove("selfLink");
+    encode::document(fields)
+}
+
 /// The same for what servers keep beside objects.
 pub fn write_record(record: &Record, key: &str, document: &Value, media: Media) -> Result<Vec<u8>, Fault> {
     value(document, record.message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))

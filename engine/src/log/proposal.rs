@@ -49,9 +49,10 @@ pub enum Append {
 /// What became of one decision.
 #[derive(Debug)]
 pub enum Receipt {
-    /// It is durable. Its first event has this offset, and the others follow without a gap.
-    At(Offset),
-    /// Something that it counted on is no longer so, and nothing of it is in the log.
+    /// It is durable. Its events have these offsets, in the order of its records; the log may have them in another.
+    At(Vec<Offset>),
+    /// Something that it counted on is no longer so. Nothing of it is in the log, or, where the log takes one object
+    /// after the other, not the last of it.
     Overtaken,
     /// Nothing of it is in the log, for another reason.
     Refused(Fault),

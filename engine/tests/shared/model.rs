@@ -175,7 +175,7 @@ impl Store {
                 Receipt::Refused(unreachable())
             }
             _ => match self.apply(records, &decision) {
-                Some(offset) => Receipt::At(offset),
+                Some(first) => Receipt::At((first.0..).zip(records).map(|(offset, _)| Offset(offset)).collect()),
                 None => {
                     self.seen.overtaken += 1;
                     Receipt::Overtaken

@@ -3,7 +3,7 @@
 use super::make;
 use crate::Service;
 use holdfast_core::namespace::Step;
-use holdfast_core::presence::{self, Identity, Settings};
+use holdfast_core::presence::{self, Identity, Reconciler, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +12,68 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// How often leases of servers that are gone are looked for.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
-/// Keeps the Service `kubernetes` and its endpoints; [`ensure_service`] has run at the start.
-pub async fn keep_service(service: Arc<Service>, settings: Settings) {
+/// Where servers that share a log tell each other that they are there. Calls block.
+pub trait Servers: Send + Sync {
+    /// Says that the server at this address is there for some seconds more; gives back the addresses of all that are.
+    fn announce(&self, address: &str) -> Result<Vec<String>, String>;
+
+    /// Says that it goes.
+    fn withdraw(&self, address: &str) -> Result<(), String>;
+}
+
+/// What is told of a server: how it is reached, and whom it shares the log with.
+#[derive(Clone)]
+pub struct Presence {
+    pub settings: Settings,
+    /// Nothing where this server has the log alone.
+    pub servers: Option<Arc<dyn Servers>>,
+}
+
+impl Presence {
+    /// Once the server has said that it is there. Where that cannot be said, nobody knows which servers there are, and the
+    /// endpoints stay as they are.
+    async fn announced(&self) -> Settings {
+        let mut settings = self.settings.clone();
+        let Some((address, servers)) = self.told() else { return settings };
+        let announced = tokio::task::spawn_blocking(move || servers.announce(&address)).await;
+        match announced.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(servers) => settings.servers = servers,
+            Err(why) => {
+                tracing::warn!(why, "which API servers there are cannot be told: the endpoints stay as they are");
+                settings.reconciler = Reconciler::Nobody;
+            }
+        }
+        settings
+    }
+
+    /// At the end: others need not wait until the server counts as gone.
+    pub async fn withdraw(&self) {
+        let Some((address, servers)) = self.told() else { return };
+        let withdrawn = tokio::task::spawn_blocking(move || servers.withdraw(&address)).await;
+        if let Err(why) = withdrawn.unwrap_or_else(|error| Err(error.to_string())) {
+            tracing::warn!(why, "other API servers will take this one for gone only in some seconds");
+        }
+    }
+
+    fn told(&self) -> Option<(String, Arc<dyn Servers>)> {
+        let is_told = self.settings.reconciler == Reconciler::Lease;
+        let servers = self.servers.clone().filter(|_| is_told)?;
+        Some((self.settings.address?.to_string(), servers))
+    }
+}
+
+/// Keeps the Service `kubernetes` and its endpoints; what is to be put right at a start has been.
+pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;
-        ensure_service(&service, &settings, false).await;
+        ensure_service(&service, &presence, false).await;
     }
 }
 
 /// Makes the Service and its endpoints what they should be, once.
-pub async fn ensure_service(service: &Arc<Service>, settings: &Settings, starts: bool) {
-    let steps = presence::plan(&service.engine().snapshot(), settings, starts);
+pub async fn ensure_service(service: &Arc<Service>, presence: &Presence, starts: bool) {
+    let settings = presence.announced().await;
+    let steps = presence::plan(&service.engine().snapshot(), &settings, starts);
     run(service, steps).await;
 }
 

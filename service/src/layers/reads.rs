@@ -51,9 +51,12 @@ impl Read<'_> {
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
-        let is_newest =
-            matches!(scene, Scene::Present(_)) && matches!(Scene::freshness(request), Ok(Freshness::Newest));
-        if !is_newest || !is_whole || self.service.engine().is_shared() || planted(Bug::StaleRead) {
+        let is_here = match Scene::freshness(request) {
+            Ok(Freshness::Newest) => !self.service.engine().is_shared(),
+            Ok(Freshness::NotOlderThan(Offset::ZERO)) => true,
+            _ => false,
+        };
+        if !is_here || !is_whole || !matches!(scene, Scene::Present(_)) || planted(Bug::StaleRead) {
             return None;
         }
         let state = self.service.engine().snapshot();

@@ -15,14 +15,16 @@ const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 25] = [
+const NEVER: [(&str, &[&str]); 24] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Everybody who touches files may use it.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
-    ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
+    ("holdfast-storage-rocks", &["hyper", "warp", "holdfast-storage-etcd", "holdfast-transport-*"]),
+    // It asks etcd by gRPC, and keeps what it hears in the other.
+    ("holdfast-storage-etcd", &["warp", "holdfast-transport-*", SERVICE, OUTBOUND]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
     // A protocol without I/O, which knows nobody who speaks it.
@@ -97,6 +99,7 @@ const MAY_REACH_HTTP: [&str; 15] = [
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
+    "holdfast-storage-etcd",
     "holdfast-chronicle",
     "holdfast-component",
     "holdfast-bench",

@@ -1,0 +1,182 @@
+//! What a server on etcd does beside reading and writing: it has etcd let go of what was replaced, tells other servers
+//! that it is there, and says in health checks and metrics how etcd is.
+
+use crate::etcd_options::EtcdArgs;
+use futures_util::future::{BoxFuture, FutureExt};
+use holdfast_core::etcd::Keys;
+use holdfast_core::kinds::{records, registry};
+use holdfast_service::Meter;
+use holdfast_service::housekeeping::presence;
+use holdfast_storage_etcd::client::Etcd;
+use holdfast_storage_etcd::compaction::{Compactor, Round};
+use holdfast_storage_etcd::health::{self, Probe, Turn};
+use holdfast_storage_etcd::measured::Measured;
+use holdfast_storage_etcd::servers::Servers;
+use holdfast_transport_http::HealthCheck;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// The etcd of one server.
+pub struct Upkeep {
+    etcd: Arc<Measured>,
+    keys: Keys,
+    options: EtcdArgs,
+    began: Instant,
+}
+
+impl Upkeep {
+    /// Everything that the server asks of etcd goes through [`Self::etcd`].
+    pub fn new(etcd: Arc<dyn Etcd>, keys: Keys, options: EtcdArgs) -> Upkeep {
+        let named = keys.clone();
+        let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
+        Upkeep { etcd, keys, options, began: Instant::now() }
+    }
+
+    pub fn etcd(&self) -> Arc<dyn Etcd> {
+        self.etcd.clone()
+    }
+
+    pub fn checks(&self) -> Vec<Arc<dyn HealthCheck>> {
+        let [health, readiness] = self.options.check_timeouts();
+        let check = |(name, timeout)| {
+            let (etcd, keys) = (self.etcd(), self.keys.clone());
+            Arc::new(Check { name, probe: Arc::new(Probe::new(timeout)), etcd, keys, began: self.began })
+                as Arc<dyn HealthCheck>
+        };
+        [("etcd", health), ("etcd-readiness", readiness)].map(check).into()
+    }
+
+    pub fn meter(&self) -> Meter {
+        let etcd = self.etcd.clone();
+        Arc::new(move || etcd.text())
+    }
+
+    /// Where the servers tell each other that they are there.
+    pub fn servers(&self) -> Arc<dyn presence::Servers> {
+        let servers = Servers::new(self.etcd(), self.keys.clone(), self.options.lease_reuse());
+        Arc::new(Announced { servers, began: self.began })
+    }
+
+    /// Starts what is done again and again.
+    pub fn start(&self, tasks: &mut JoinSet<()>) {
+        if let Some(interval) = self.options.compaction_interval() {
+            let (etcd, compactor) = (self.etcd(), Mutex::new(Compactor::default()));
+            tasks.spawn(each(interval, move || {
+                let mut compactor = compactor.lock().unwrap_or_else(PoisonError::into_inner);
+                match compactor.round(etcd.as_ref()) {
+                    Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has let go of what was replaced"),
+                    Ok(Round::Overtaken | Round::Began) => {}
+                    Err(why) => tracing::warn!(%why, "etcd was not compacted, and will be a round later"),
+                }
+            }));
+        }
+        if let Some(interval) = self.options.size_interval() {
+            let etcd = self.etcd.clone();
+            tasks.spawn(each(interval, move || etcd.measure_sizes()));
+        }
+    }
+}
+
+/// Does work that blocks once in each interval, first after one.
+async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
+    let work = Arc::new(work);
+    loop {
+        tokio::time::sleep(interval).await;
+        let work = work.clone();
+        // What panics does so again in the next round, and is logged each time.
+        let _ = tokio::task::spawn_blocking(move || work()).await;
+    }
+}
+
+/// Group and plural name of what is kept under a key, or below it, as labels.
+fn label(keys: &Keys, key: &[u8]) -> (String, String) {
+    let path = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(keys.root())).unwrap_or_default();
+    let slashes = path.match_indices('/').map(|(at, _)| at);
+    // A place in storage is one part of the path, or two.
+    let place = slashes.take(2).filter_map(|end| registry().by_storage(&path[..end])).last();
+    if let Some(kind) = place {
+        let kind = registry().get(kind);
+        let group = kind.versions.first().map_or_else(String::new, |hub| hub.group.clone());
+        return (group, kind.resource.clone());
+    }
+    let record = records::ALL.into_iter().find(|record| path.starts_with(record.storage));
+    (String::new(), record.map_or_else(String::new, |record| record.resource.to_owned()))
+}
+
+struct Check {
+    name: &'static str,
+    probe: Arc<Probe>,
+    etcd: Arc<dyn Etcd>,
+    keys: Keys,
+    began: Instant,
+}
+
+impl HealthCheck for Check {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        let asked = match self.probe.turn(self.began.elapsed()) {
+            Turn::Known(outcome) => return std::future::ready(outcome).boxed(),
+            Turn::Ask(asked) => asked,
+        };
+        let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
+        // Whoever asked may go; the answer is for those who ask next.
+        let answered = tokio::spawn(async move {
+            let timeout = probe.timeout();
+            let asking = tokio::task::spawn_blocking(move || health::ask(etcd.as_ref(), &keys));
+            let outcome = match tokio::time::timeout(timeout, asking).await {
+                Ok(Ok(outcome)) => outcome.map_err(|why| format!("error getting data from etcd: {why}")),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("error getting data from etcd: there was no answer in {timeout:?}")),
+            };
+            probe.answer(asked, outcome.clone());
+            outcome
+        });
+        async move { answered.await.unwrap_or_else(|error| Err(error.to_string())) }.boxed()
+    }
+}
+
+struct Announced {
+    servers: Servers,
+    began: Instant,
+}
+
+impl presence::Servers for Announced {
+    fn announce(&self, address: &str) -> Result<Vec<String>, String> {
+        let told = self.servers.announce(address, self.began.elapsed()).and_then(|()| self.servers.list());
+        match told {
+            Ok(all) if all.is_empty() => Err("etcd has no addresses of API servers, not even this one's".into()),
+            told => told.map_err(|why| why.to_string()),
+        }
+    }
+
+    fn withdraw(&self, address: &str) -> Result<(), String> {
+        self.servers.withdraw(address).map_err(|why| why.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_counted_by_the_kind_that_is_kept_there() {
+        let keys = Keys::new("/registry");
+        for (key, group, resource) in [
+            ("/registry/pods/a/p", "", "pods"),
+            ("/registry/pods/", "", "pods"),
+            ("/registry/services/specs/a/s", "", "services"),
+            ("/registry/deployments/a/d", "apps", "deployments"),
+            ("/registry/apiregistration.k8s.io/apiservices/v1.a", "apiregistration.k8s.io", "apiservices"),
+            ("/registry/masterleases/10.0.0.1", "", "apiServerIPInfo"),
+            ("/registry/made.up/things/a/t", "", ""),
+            ("/registry/", "", ""),
+            ("compact_rev_key", "", ""),
+        ] {
+            assert_eq!(label(&keys, key.as_bytes()), (group.to_owned(), resource.to_owned()), "{key}");
+        }
+    }
+}

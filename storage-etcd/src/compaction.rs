@@ -1,0 +1,170 @@
+//! Compaction, as kube-apiserver does it: of all servers on one etcd, each round one compacts, to where etcd was a round
+//! before.
+//!
+//! They agree by one key. Its value is the revision that is compacted next, and whoever raises its version first in a
+//! round compacts.
+
+use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Txn};
+use bytes::Bytes;
+
+/// The key. It is beside all prefixes, and so all clusters on one etcd compact for each other.
+pub const COMPACT_REV_KEY: &str = "compact_rev_key";
+
+/// One server's part in it. Nothing of it is kept over a restart.
+#[derive(Debug, Default)]
+pub struct Compactor {
+    /// The version that the key had when it was last seen.
+    time: u64,
+    /// Where etcd was then.
+    revision: u64,
+    compacted: u64,
+}
+
+/// What a round came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// Another server was first.
+    Overtaken,
+    /// It was the first round in the life of the store, and there is nothing to compact.
+    Began,
+    /// What was replaced before this revision is gone.
+    Compacted(u64),
+}
+
+impl Compactor {
+    /// Up to which revision the store is known to be compacted, or will be at once.
+    pub fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    /// To be called once an interval, for the first time after one.
+    pub fn round(&mut self, etcd: &dyn Etcd) -> Result<Round, Fault> {
+        let key = Bytes::from_static(COMPACT_REV_KEY.as_bytes());
+        let mut decided = etcd.transact(vec![Txn {
+            compares: vec![Compare { key: key.clone(), is: Expected::Version(self.time) }],
+            operations: vec![Operation::Put { key: key.clone(), value: self.revision.to_string().into(), lease: 0 }],
+            otherwise: Some(Keys::one(key)),
+        }]);
+        let decided = decided.pop().unwrap_or_else(|| Err(Fault::Unknown("there is no answer".into())))?;
+        let known = self.revision;
+        self.revision = decided.header.revision;
+        if !decided.held {
+            let Some(found) = decided.found.first() else { return Ok(Round::Overtaken) };
+            self.time = found.version;
+            // What is no number was written by somebody else than an API server.
+            let told = std::str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
+            self.compacted = self.compacted.max(told.unwrap_or(0));
+            return Ok(Round::Overtaken);
+        }
+        self.time += 1;
+        if known == 0 {
+            return Ok(Round::Began);
+        }
+        match etcd.compact(known) {
+            // Somebody else has compacted further, who keeps less.
+            Ok(_) | Err(Fault::Compacted(_)) => {
+                self.compacted = self.compacted.max(known);
+                Ok(Round::Compacted(known))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Range;
+    use crate::model::{Call, Client, Fate, Model};
+
+    fn write(client: &Client, value: u64) {
+        let put = Operation::Put { key: Bytes::from_static(b"/a"), value: value.to_string().into(), lease: 0 };
+        client.transact(vec![Txn { operations: vec![put], ..Txn::default() }]).remove(0).expect("a write");
+    }
+
+    fn shown(client: &Client) -> String {
+        let found = client.range(&Range::of(Keys::one(COMPACT_REV_KEY))).expect("a read").found;
+        found.first().map_or_else(String::new, |found| String::from_utf8_lossy(&found.value).into_owned())
+    }
+
+    #[test]
+    fn a_new_store_is_compacted_in_the_second_round_to_where_it_was_in_the_first() {
+        let client = Model::default().plain_client(1);
+        let mut compactor = Compactor::default();
+        write(&client, 1);
+        assert_eq!(compactor.round(&client), Ok(Round::Began));
+        assert_eq!(shown(&client), "0");
+        write(&client, 2);
+        assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
+        assert_eq!(shown(&client), "3");
+        assert_eq!(client.range(&Range::of(Keys::one("/a")).at(2)), Err(Fault::Compacted(3)));
+        assert_eq!(compactor.round(&client), Ok(Round::Compacted(5)));
+        assert_eq!(compactor.compacted(), 5);
+    }
+
+    #[test]
+    fn of_many_servers_one_compacts_each_round() {
+        let client = Model::default().plain_client(1);
+        let mut servers: Vec<Compactor> = (0..3).map(|_| Compactor::default()).collect();
+        let mut compacted = Vec::new();
+        for nth in 0..12 {
+            write(&client, nth);
+            let mut rounds = Vec::new();
+            for server in &mut servers {
+                rounds.push(server.round(&client).expect("a round"));
+            }
+            let first = rounds.iter().filter(|round| **round != Round::Overtaken).count();
+            assert_eq!(first, 1, "round {nth}: {rounds:?}");
+            compacted.extend(rounds.into_iter().filter_map(|round| match round {
+                Round::Compacted(revision) => Some(revision),
+                _ => None,
+            }));
+            servers.rotate_left(1);
+        }
+        assert!(compacted.len() > 4 && compacted.is_sorted_by(|a, b| a < b), "{compacted:?}");
+    }
+
+    #[test]
+    fn who_comes_late_learns_from_the_key_how_far_it_is() {
+        let client = Model::default().plain_client(1);
+        let (mut old, mut new) = (Compactor::default(), Compactor::default());
+        for nth in 0..3 {
+            write(&client, nth);
+            old.round(&client).expect("a round");
+        }
+        assert_eq!(new.round(&client), Ok(Round::Overtaken));
+        assert_eq!(new.compacted(), old.compacted());
+    }
+
+    #[test]
+    fn a_round_that_fails_leaves_all_as_it_was() {
+        let model = Model::default();
+        let client = model.plain_client(1);
+        let mut compactor = Compactor::default();
+        write(&client, 1);
+        compactor.round(&client).expect("a round");
+        let gone = model.client(1, Box::new(|_| Fate::Unreachable));
+        assert!(compactor.round(&gone).is_err());
+        write(&client, 2);
+        assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
+        // What could not be compacted is, a round later.
+        let unlucky =
+            model.client(1, Box::new(|call| if call == Call::Compact { Fate::Unreachable } else { Fate::Answered }));
+        write(&client, 3);
+        assert!(compactor.round(&unlucky).is_err());
+        assert_eq!(compactor.compacted(), 3);
+        write(&client, 4);
+        assert_eq!(compactor.round(&client), Ok(Round::Compacted(7)));
+    }
+
+    #[test]
+    fn a_strange_value_is_nothing() {
+        let client = Model::default().plain_client(1);
+        let put = Operation::Put { key: COMPACT_REV_KEY.into(), value: "no number".into(), lease: 0 };
+        client.transact(vec![Txn { operations: vec![put], ..Txn::default() }]).remove(0).expect("a write");
+        let mut compactor = Compactor::default();
+        assert_eq!(compactor.round(&client), Ok(Round::Overtaken));
+        assert_eq!(compactor.compacted(), 0);
+        assert!(matches!(compactor.round(&client), Ok(Round::Compacted(2))));
+    }
+}

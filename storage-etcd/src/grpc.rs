@@ -1,0 +1,338 @@
+//! etcd at addresses, over gRPC.
+//!
+//! Calls go to one member until it fails, then to the next; watches have a connection of their own, so that a large read
+//! holds up no events.
+
+mod connect;
+mod faults;
+mod watch;
+
+use crate::client::{Compare, Decided, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
+use crate::client::{Range, Ranged, Status, Txn, Watch, What};
+use crate::wire;
+pub use connect::{Address, BadAddress};
+use faults::{fault_of_read, fault_of_write};
+use futures_util::future::join_all;
+use http::uri::PathAndQuery;
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
+
+/// etcd itself gives up after seven seconds and some election timeouts.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// An answer has as many keys as were asked for, and these may be large. The same as kube-apiserver's.
+const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
+
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+const COMPACT: &str = "/etcdserverpb.KV/Compact";
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+
+/// The members at some addresses.
+pub struct Cluster {
+    /// Taken out only when the cluster goes.
+    runtime: Option<Runtime>,
+    members: Arc<Members>,
+}
+
+struct Members {
+    members: Vec<Member>,
+    /// Which of them is asked.
+    asked: AtomicUsize,
+}
+
+struct Member {
+    address: Address,
+    calls: Channel,
+    watches: Channel,
+}
+
+impl Cluster {
+    /// Connects when it is first asked. `https` addresses need a configuration.
+    pub fn new(addresses: Vec<Address>, tls: Option<Arc<rustls::ClientConfig>>) -> std::io::Result<Cluster> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("etcd").enable_all().build()?;
+        let guard = runtime.enter();
+        let member = |address: Address| Member {
+            calls: connect::channel(&address, tls.clone()),
+            watches: connect::channel(&address, tls.clone()),
+            address,
+        };
+        let members = Members { members: addresses.into_iter().map(member).collect(), asked: AtomicUsize::new(0) };
+        drop(guard);
+        Ok(Cluster { runtime: Some(runtime), members: Arc::new(members) })
+    }
+
+    /// Blocks until the work is done, wherever it is called.
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let work = async move {
+            // Whoever asked may have gone.
+            let _ = answer.send(work.await);
+        };
+        self.runtime().spawn(work);
+        answered.recv().unwrap_or_else(|gone| Err(Fault::Unknown(gone.to_string())))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        match &self.runtime {
+            Some(runtime) => runtime,
+            None => unreachable!("the runtime goes with the cluster"),
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Also where it may not block.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Members {
+    /// Members in the order in which they are to be asked.
+    fn in_turn(&self) -> impl Iterator<Item = &Member> {
+        let first = self.asked.load(Ordering::Relaxed);
+        (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])
+    }
+
+    /// The member is not asked first any more.
+    fn leave(&self, member: &Member) {
+        let at = self.asked.load(Ordering::Relaxed);
+        if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
+            let next = (at + 1) % self.members.len();
+            // Another call may have left it already.
+            let _ = self.asked.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks members until one answers. Where it may have been done, no other is asked.
+    async fn call<Q, A>(&self, path: &'static str, asked: Q, fault: fn(&tonic::Status) -> Fault) -> Result<A, Fault>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut last = Fault::Unreachable("it has no addresses".into());
+        for member in self.in_turn() {
+            let called = match timeout(CALL_MAX, unary(&member.calls, path, asked.clone())).await {
+                Ok(called) => called.map_err(|status| fault(&status)),
+                Err(_) => {
+                    let seconds = CALL_MAX.as_secs();
+                    let late = tonic::Status::deadline_exceeded(format!("there was no answer in {seconds} s"));
+                    Err(fault(&late))
+                }
+            };
+            match called {
+                Err(Fault::Unreachable(why)) => {
+                    self.leave(member);
+                    last = Fault::Unreachable(format!("{}: {why}", member.address));
+                }
+                Err(Fault::Unknown(why)) => {
+                    self.leave(member);
+                    return Err(Fault::Unknown(format!("{}: {why}", member.address)));
+                }
+                called => return called,
+            }
+        }
+        Err(last)
+    }
+}
+
+async fn unary<Q, A>(channel: &Channel, path: &'static str, asked: Q) -> Result<A, tonic::Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut calling = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+    calling.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
+    let codec: ProstCodec<Q, A> = ProstCodec::default();
+    let answered = calling.unary(tonic::Request::new(asked), PathAndQuery::from_static(path), codec).await?;
+    Ok(answered.into_inner())
+}
+
+impl Etcd for Cluster {
+    fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
+        let asked = wire::RangeRequest {
+            limit: signed(asked.limit),
+            revision: signed(asked.revision),
+            keys_only: asked.what == What::WithoutValues,
+            count_only: asked.what == What::Count,
+            ..range_of(&asked.keys)
+        };
+        let members = self.members.clone();
+        let answer: wire::RangeResponse = self.wait(async move { members.call(RANGE, asked, fault_of_read).await })?;
+        Ok(Ranged {
+            header: header(answer.header),
+            found: answer.kvs.into_iter().map(key_value).collect(),
+            more: answer.more,
+            count: unsigned(answer.count),
+        })
+    }
+
+    fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {
+        let (members, count) = (self.members.clone(), transactions.len());
+        let call = move |asked: Txn| {
+            let members = members.clone();
+            async move { members.call(TXN, transaction(asked), fault_of_write).await }
+        };
+        let all = async move { Ok(join_all(transactions.into_iter().map(call)).await) };
+        match self.wait(all) {
+            Ok(answers) => answers.into_iter().map(|answer| answer.map(decided)).collect(),
+            Err(fault) => vec![Err(fault); count],
+        }
+    }
+
+    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+        let asked = wire::WatchCreateRequest {
+            key: keys.from.clone(),
+            range_end: keys.to.clone(),
+            start_revision: signed(from_revision),
+            progress_notify: true,
+            prev_kv: true,
+        };
+        let members = self.members.clone();
+        let watch = self.wait(async move {
+            let mut last = Fault::Unreachable("it has no addresses".into());
+            for member in members.in_turn() {
+                match timeout(CALL_MAX, watch::open(&member.watches, asked.clone())).await {
+                    Ok(Ok(watch)) => return Ok(watch),
+                    Ok(Err(fault)) => last = fault,
+                    Err(_) => last = Fault::Unreachable(format!("{}: it opened no watch", member.address)),
+                }
+                members.leave(member);
+            }
+            Err(last)
+        })?;
+        Ok(Box::new(watch))
+    }
+
+    fn compact(&self, revision: u64) -> Result<Header, Fault> {
+        let members = self.members.clone();
+        let asked = wire::CompactionRequest { revision: signed(revision) };
+        let answer: wire::HeaderResponse =
+            self.wait(async move { members.call(COMPACT, asked, fault_of_write).await })?;
+        Ok(header(answer.header))
+    }
+
+    fn grant(&self, seconds: u64) -> Result<Lease, Fault> {
+        let members = self.members.clone();
+        let asked = wire::LeaseGrantRequest { ttl: signed(seconds) };
+        let answer: wire::LeaseGrantResponse =
+            self.wait(async move { members.call(GRANT, asked, fault_of_write).await })?;
+        match answer.error.is_empty() {
+            true => {
+                let (id, seconds) = (unsigned(answer.id), unsigned(answer.ttl));
+                Ok(Lease { header: header(answer.header), id, seconds })
+            }
+            false => Err(Fault::Refused(answer.error)),
+        }
+    }
+
+    fn status(&self) -> Vec<(String, Result<Status, Fault>)> {
+        let members = self.members.clone();
+        let asked = self.wait(async move {
+            let ask = |member| async move {
+                let called = timeout(CALL_MAX, unary(&Member::calls(member), STATUS, wire::StatusRequest {})).await;
+                let late = |_| tonic::Status::deadline_exceeded("there was no answer");
+                let answer = called.map_err(late).and_then(|called| called).map_err(|status| fault_of_read(&status));
+                (member.address.to_string(), answer.map(status))
+            };
+            Ok(join_all(members.members.iter().map(ask)).await)
+        });
+        asked.unwrap_or_default()
+    }
+}
+
+impl Member {
+    fn calls(&self) -> Channel {
+        self.calls.clone()
+    }
+}
+
+fn range_of(keys: &Keys) -> wire::RangeRequest {
+    wire::RangeRequest { key: keys.from.clone(), range_end: keys.to.clone(), ..wire::RangeRequest::default() }
+}
+
+fn transaction(asked: Txn) -> wire::TxnRequest {
+    let operation = |request| wire::RequestOp { request: Some(request) };
+    wire::TxnRequest {
+        compare: asked.compares.into_iter().map(compare).collect(),
+        success: asked.operations.into_iter().map(|asked| operation(write(asked))).collect(),
+        failure: asked.otherwise.iter().map(|keys| operation(wire::Request::Range(range_of(keys)))).collect(),
+    }
+}
+
+fn compare(Compare { key, is }: Compare) -> wire::Compare {
+    let (target, value) = match is {
+        Expected::ModRevision(revision) => (wire::CompareTarget::Mod, wire::TargetUnion::ModRevision(signed(revision))),
+        Expected::Version(version) => (wire::CompareTarget::Version, wire::TargetUnion::Version(signed(version))),
+    };
+    wire::Compare { result: 0, target: target.into(), key, target_union: Some(value) }
+}
+
+fn write(operation: Operation) -> wire::Request {
+    match operation {
+        Operation::Put { key, value, lease } => {
+            wire::Request::Put(wire::PutRequest { key, value, lease: lease.cast_signed() })
+        }
+        Operation::Delete { key } => wire::Request::DeleteRange(wire::DeleteRangeRequest { key }),
+    }
+}
+
+fn decided(answer: wire::TxnResponse) -> Decided {
+    let found = answer.responses.into_iter().filter_map(|response| response.response_range);
+    Decided {
+        header: header(answer.header),
+        held: answer.succeeded,
+        found: found.flat_map(|range| range.kvs).map(key_value).collect(),
+    }
+}
+
+fn status(answer: wire::StatusResponse) -> Status {
+    Status {
+        header: header(answer.header),
+        version: answer.version,
+        db_bytes: unsigned(answer.db_size),
+        db_bytes_in_use: unsigned(answer.db_size_in_use),
+        leader: answer.leader,
+        is_learner: answer.is_learner,
+        errors: answer.errors,
+    }
+}
+
+fn header(header: Option<wire::ResponseHeader>) -> Header {
+    let header = header.unwrap_or_default();
+    let revision = unsigned(header.revision);
+    Header { cluster: header.cluster_id, member: header.member_id, revision, term: header.raft_term }
+}
+
+fn key_value(found: wire::KeyValue) -> KeyValue {
+    KeyValue {
+        key: found.key,
+        value: found.value,
+        mod_revision: unsigned(found.mod_revision),
+        create_revision: unsigned(found.create_revision),
+        version: unsigned(found.version),
+        lease: found.lease.cast_unsigned(),
+    }
+}
+
+/// etcd counts in numbers with a sign, and has no negative ones.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,102 @@
+//! A watch on a stream of its own, read all the time: a watch that is not read makes some releases of etcd lose events.
+
+use super::faults::fault_of_read;
+use super::{ANSWER_BYTES_MAX, header, key_value, unsigned};
+use crate::client::{Event, Fault, Watch, Watched};
+use crate::wire;
+use futures_util::stream;
+use http::uri::PathAndQuery;
+use std::time::Duration;
+use tokio::sync::mpsc::{Sender, channel};
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
+
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// How many answers may wait to be taken.
+const AHEAD: usize = 64;
+const ASKED_MAX: usize = 4;
+
+pub struct Stream {
+    asking: Sender<wire::WatchRequest>,
+    answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
+}
+
+/// Opens it; the member has said that it is there.
+pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result<Stream, Fault> {
+    let (asking, questions) = channel(ASKED_MAX);
+    let create = wire::WatchRequest { request_union: Some(wire::WatchUnion::Create(asked)) };
+    let questions = stream::unfold((Some(create), questions), |(first, mut questions)| async move {
+        let next = match first {
+            Some(first) => first,
+            None => questions.recv().await?,
+        };
+        Some((next, (None, questions)))
+    });
+    let mut request = tonic::Request::new(questions);
+    // A member that is cut off from the others ends the watch, instead of never saying anything again.
+    request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
+    let mut calling = tonic::client::Grpc::new(channel_.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+    calling.ready().await.map_err(|error| Fault::Unreachable(error.to_string()))?;
+    let codec: ProstCodec<wire::WatchRequest, wire::WatchResponse> = ProstCodec::default();
+    let opened = calling.streaming(request, PathAndQuery::from_static(WATCH), codec).await;
+    let mut events = opened.map_err(|status| fault_of_read(&status))?.into_inner();
+    let ended = || Fault::Unreachable("the watch has ended".into());
+    let first = events.message().await.map_err(|status| fault_of_read(&status))?.ok_or_else(ended)?;
+    if !first.created || first.canceled {
+        return Err(refusal(&first));
+    }
+    let (answer, answers) = crossbeam::channel::bounded(AHEAD);
+    tokio::spawn(async move {
+        loop {
+            let next = match events.message().await {
+                Ok(Some(said)) if said.canceled => Err(refusal(&said)),
+                Ok(Some(said)) => Ok(watched(said)),
+                Ok(None) => Err(ended()),
+                Err(status) => Err(fault_of_read(&status)),
+            };
+            let is_last = next.is_err();
+            // Whoever watches is slower than etcd: the rest waits on the line.
+            let sent = tokio::task::block_in_place(|| answer.send(next));
+            if is_last || sent.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(Stream { asking, answers })
+}
+
+impl Watch for Stream {
+    fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
+        use crossbeam::channel::RecvTimeoutError::{Disconnected, Timeout};
+        match self.answers.recv_timeout(patience) {
+            Ok(answer) => answer.map(Some),
+            Err(Timeout) => Ok(None),
+            Err(Disconnected) => Err(Fault::Unreachable("the watch has ended".into())),
+        }
+    }
+
+    fn ask_progress(&mut self) -> Result<(), Fault> {
+        let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
+        // With so many questions on their way an answer comes anyhow.
+        let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
+        Ok(())
+    }
+}
+
+fn refusal(said: &wire::WatchResponse) -> Fault {
+    match (said.compact_revision, said.cancel_reason.as_str()) {
+        (0, "") => Fault::Unreachable("the watch was cancelled".into()),
+        (0, why) if why.contains("no leader") => Fault::Unreachable(why.to_owned()),
+        (0, why) => Fault::Refused(why.to_owned()),
+        (revision, _) => Fault::Compacted(unsigned(revision)),
+    }
+}
+
+fn watched(said: wire::WatchResponse) -> Watched {
+    let event = |event: wire::Event| {
+        let is_delete = event.r#type() == wire::EventType::Delete;
+        Some(Event { is_delete, now: key_value(event.kv?), before: event.prev_kv.map(key_value) })
+    };
+    Watched { header: header(said.header), events: said.events.into_iter().filter_map(event).collect() }
+}

@@ -1,0 +1,117 @@
+//! Whether etcd answers, asked no more often than is needed, however many ask.
+
+use crate::client::{self, Etcd, Fault, Range, What};
+use holdfast_core::etcd::Keys;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A health check. etcd is asked at most twice in each of its time limits; who asks more often gets the last answer.
+#[derive(Debug)]
+pub struct Probe {
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// When etcd was last asked.
+    asked: Option<Duration>,
+    /// The newest answer, and when its question was asked.
+    answered: Option<Duration>,
+    last: Result<(), String>,
+}
+
+/// What is to be done for one who asks.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Ask etcd, and tell [`Probe::answer`] what came of it and that it was asked then.
+    Ask(Duration),
+    /// It was asked just now, or is being asked.
+    Known(Result<(), String>),
+}
+
+impl Probe {
+    /// With `--etcd-healthcheck-timeout` or `--etcd-readycheck-timeout`.
+    pub fn new(timeout: Duration) -> Probe {
+        let last = Err("etcd client connection not yet established".to_owned());
+        Probe { timeout, state: Mutex::new(State { asked: None, answered: None, last }) }
+    }
+
+    /// How long etcd has for an answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// `now` is on any clock that only goes forward.
+    pub fn turn(&self, now: Duration) -> Turn {
+        let mut state = self.lock();
+        if state.asked.is_some_and(|asked| now < asked + self.timeout / 2) {
+            return Turn::Known(state.last.clone());
+        }
+        state.asked = Some(now);
+        Turn::Ask(now)
+    }
+
+    /// What came of a question that was asked then. An answer to an older one than is known says nothing.
+    pub fn answer(&self, asked: Duration, outcome: Result<(), String>) {
+        let mut state = self.lock();
+        if state.answered.is_none_or(|answered| answered <= asked) {
+            state.answered = Some(asked);
+            state.last = outcome;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a key that nobody writes, as kube-apiserver does: the answer needs a leader.
+pub fn ask(etcd: &dyn Etcd, keys: &Keys) -> Result<(), Fault> {
+    let key = format!("{}health", keys.root());
+    etcd.range(&Range::of(client::Keys::one(key)).limit(1).only(What::WithoutValues)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Fate, Model};
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn failed(why: &str) -> Result<(), String> {
+        Err(why.to_owned())
+    }
+
+    #[test]
+    fn etcd_is_asked_twice_in_each_time_limit() {
+        let probe = Probe::new(ms(2000));
+        assert_eq!(probe.turn(ms(0)), Turn::Ask(ms(0)));
+        let unknown = Turn::Known(failed("etcd client connection not yet established"));
+        assert_eq!(probe.turn(ms(1)), unknown, "nobody has answered yet");
+        probe.answer(ms(0), Ok(()));
+        assert_eq!(probe.turn(ms(999)), Turn::Known(Ok(())));
+        assert_eq!(probe.turn(ms(1000)), Turn::Ask(ms(1000)));
+        probe.answer(ms(1000), failed("no leader"));
+        assert_eq!(probe.turn(ms(1001)), Turn::Known(failed("no leader")));
+    }
+
+    #[test]
+    fn a_late_answer_says_nothing_of_a_later_question() {
+        let probe = Probe::new(ms(2000));
+        probe.turn(ms(0));
+        probe.turn(ms(1500));
+        probe.answer(ms(1500), Ok(()));
+        probe.answer(ms(0), failed("no answer in 2s"));
+        assert_eq!(probe.turn(ms(1600)), Turn::Known(Ok(())));
+    }
+
+    #[test]
+    fn a_member_without_a_leader_is_not_healthy() {
+        let (model, prefix) = (Model::default(), Keys::new("/registry"));
+        assert_eq!(ask(&model.plain_client(1), &prefix), Ok(()));
+        assert!(ask(&model.client(1, Box::new(|_| Fate::Unreachable)), &prefix).is_err());
+    }
+}

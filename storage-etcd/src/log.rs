@@ -1,0 +1,485 @@
+//! The log on etcd: decisions are transactions, and what all servers write comes by the watch into the local log.
+
+use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::follow::Follower;
+use crate::local::Local;
+use crate::places::Places;
+use crate::planted::{Bug, planted};
+use crate::shared::{Shared, Storing, fault, other_cluster};
+use crate::transaction::{Step, order};
+use bytes::Bytes;
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::{Decision, Identity, Receipt, Wake};
+use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a write or a read waits for events that etcd has.
+const EVENTS_MAX: Duration = Duration::from_secs(10);
+/// How often it is tried to agree with other servers on what is written once.
+const TRIES_MAX: usize = 10;
+
+/// How many answers that a lease is gone are met with a new lease, in one commit. One revoked lease may have many.
+const LEASES_LOST_MAX: usize = 1024;
+
+/// What a log on etcd is made of.
+pub struct Parts {
+    pub etcd: Arc<dyn Etcd>,
+    pub local: Arc<dyn Local>,
+    /// `--etcd-prefix`.
+    pub prefix: String,
+    pub storing: Storing,
+    /// Whether all members are of releases that may be believed how far a watch is.
+    pub tells_progress: bool,
+}
+
+pub struct EtcdLog {
+    shared: Arc<Shared>,
+    secret: [u8; 32],
+    /// Until somebody reads the tail.
+    follower: Mutex<Option<Follower>>,
+    following: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl EtcdLog {
+    /// Opens the log, and brings the local one to where etcd is.
+    pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
+        let Parts { etcd, local, prefix, storing, tells_progress } = parts;
+        let places = Places::new(&prefix);
+        let mut source = local.source()?;
+        let root = places.keys.root();
+        if source.prefix.is_empty() && local.last()? > Offset::ZERO {
+            return Err(Fault::Unreadable {
+                what: "the data folder has a log of its own, whose events are not in etcd: use another data folder"
+                    .into(),
+            });
+        }
+        if !source.prefix.is_empty() && source.prefix != root {
+            let what = format!(
+                "the data folder has events of the prefix {}, and --etcd-prefix is {root}: use another data folder",
+                source.prefix
+            );
+            return Err(Fault::Unreadable { what });
+        }
+        root.clone_into(&mut source.prefix);
+        let asked = Range::of(Keys::one(places.secret())).only(What::Count);
+        let found = etcd.range(&asked).map_err(fault)?.header.cluster;
+        if source.cluster != 0 && source.cluster != found {
+            return Err(Fault::Unreadable { what: other_cluster(found, source.cluster) });
+        }
+        source.cluster = found;
+        local.keep_source(&source)?;
+        let server = local.identity()?.id.unwrap_or_default();
+        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found), tells_progress));
+        let secret = agreed_secret(&shared, shared.local.secret()?)?;
+        raise_fence(&shared)?;
+        let mut follower = Follower::new(shared.clone(), source);
+        follower.begin()?;
+        Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
+    }
+
+    /// Waits until the local log has all events up to a revision.
+    fn wait_through(&self, revision: u64) -> Result<(), Fault> {
+        let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *follower {
+            Some(follower) => {
+                let deadline = Instant::now() + EVENTS_MAX;
+                while self.shared.through() < revision {
+                    if Instant::now() > deadline {
+                        return Err(Fault::Unreachable { why: "etcd's events do not come".into() });
+                    }
+                    follower.step(Duration::from_millis(20), true)?;
+                }
+                Ok(())
+            }
+            None => {
+                drop(follower);
+                self.shared.wait_through(revision, EVENTS_MAX)
+            }
+        }
+    }
+
+    /// The next transaction of a decision.
+    fn next(&self, going: &Going, records: &[Record]) -> Result<Option<Txn>, Fault> {
+        let shared = &self.shared;
+        let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
+        let record = &records[*nth];
+        let step = Step {
+            record,
+            replaces: going.revision_of(records, record.replaces),
+            value: if record.is_delete() { None } else { Some(shared.value(record)?) },
+            lease: shared.lease(record)?,
+            who: (shared.places.who(&shared.server), who(record)),
+            fence: (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)),
+            claims: going
+                .claims
+                .map(|revision| (shared.places.claims(), going.written.values().copied().max().unwrap_or(revision))),
+        };
+        let is_written = |resource: &str, key: &str| {
+            going.written.keys().any(|nth| records[*nth].resource == resource && records[*nth].key == key)
+        };
+        let txn = step.transaction(&going.decision, &shared.places.keys, is_written);
+        txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
+    }
+
+    /// Has decisions written that have nothing to do with each other, a transaction of each at a time; gives back up to
+    /// which revision there are events.
+    fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
+        let (mut through, mut leases_lost) = (0, 0);
+        loop {
+            let (mut sent, mut txns) = (Vec::new(), Vec::new());
+            for (place, decision) in going.iter_mut().enumerate().filter(|(_, decision)| decision.is_to_go_on()) {
+                match self.next(decision, records) {
+                    Ok(Some(txn)) => {
+                        sent.push(place);
+                        txns.push(txn);
+                    }
+                    Ok(None) => decision.receipt = Some(Receipt::At(Vec::new())),
+                    Err(fault) => decision.receipt = Some(Receipt::Refused(fault)),
+                }
+            }
+            if txns.is_empty() {
+                return through;
+            }
+            let answers = self.shared.etcd.transact(txns.clone());
+            for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
+                let answer = match answer {
+                    Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
+                    // Nothing is written, and the next round has a new lease.
+                    Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
+                        leases_lost += 1;
+                        self.shared.forget_leases(&txn.operations);
+                        continue;
+                    }
+                    answer => answer,
+                };
+                through = through.max(going[place].take(answer, self.shared.cluster));
+            }
+        }
+    }
+
+    /// Decisions that claim what only one object may hold are written one after the other, as long as no other server
+    /// has claimed anything that these were not checked against: `known` is what they were.
+    fn claim(&self, going: &mut [Going], records: &[Record], known: u64) -> u64 {
+        let (mut through, mut claimed) = (0, self.shared.claimed.load(Ordering::Acquire));
+        for decision in going.iter_mut().filter(|decision| decision.receipt.is_none()) {
+            if through == 0 && claimed > known {
+                // Others have, and their events are seen first.
+                return claimed;
+            }
+            decision.claims = Some(claimed);
+            let at = self.drive(std::slice::from_mut(decision), records);
+            through = through.max(at);
+            match &decision.receipt {
+                Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
+                // What it was is to be seen first.
+                _ => return through,
+            }
+        }
+        through
+    }
+
+    /// What comes of a transaction where etcd is full: it deletes, if nothing is put meanwhile.
+    fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
+        let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
+        let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
+        match self.shared.etcd.transact(vec![bare]).pop() {
+            // Somebody was faster, or it was done already: etcd may have said that it is full after it had deleted.
+            Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
+            Some(answer) => answer,
+            None => Err(client::Fault::NoSpace(why)),
+        }
+    }
+
+    /// What came of it, where etcd is full: it says so of what it has written, too.
+    fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
+        let write = txn.operations.last().filter(|_| !planted(Bug::FullTakenForFailure));
+        let Some(write) = write else { return Err(client::Fault::NoSpace(why)) };
+        let expected = txn.compares.iter().find(|compare| compare.key == *write.key());
+        let before = expected.map_or(0, |compare| match compare.is {
+            Expected::ModRevision(revision) | Expected::Version(revision) => revision,
+        });
+        let unknown = |fault: client::Fault| client::Fault::Unknown(fault.to_string());
+        let answer = self.shared.etcd.range(&Range::of(Keys::one(write.key().clone()))).map_err(unknown)?;
+        let found = answer.found.into_iter().next();
+        if found.as_ref().map_or(0, |found| found.mod_revision) == before {
+            return Err(client::Fault::NoSpace(why));
+        }
+        match (write, found) {
+            (Operation::Put { value, .. }, Some(KeyValue { value: found, mod_revision, .. })) if found == *value => {
+                let header = client::Header { revision: mod_revision, ..answer.header };
+                Ok(Decided { header, held: true, found: Vec::new() })
+            }
+            // Somebody has written it since, or deleted it: this one, or another.
+            _ => Err(client::Fault::Unknown(why)),
+        }
+    }
+}
+
+/// A decision on its way.
+struct Going {
+    decision: Decision,
+    /// Places of its records, in which they are written.
+    order: Vec<usize>,
+    /// The revisions of those that are.
+    written: BTreeMap<usize, u64>,
+    /// The revision at which something was claimed last, where it claims something.
+    claims: Option<u64>,
+    receipt: Option<Receipt>,
+}
+
+impl Going {
+    fn of(decision: Decision, records: &[Record]) -> Going {
+        let first = decision.records.start;
+        let order = order(&records[decision.records.clone()]).into_iter().map(|nth| first + nth).collect();
+        Going { decision, order, written: BTreeMap::new(), claims: None, receipt: None }
+    }
+
+    /// Whether its next transaction may be sent: what claims something waits until it is told of the claims before.
+    fn is_to_go_on(&self) -> bool {
+        self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
+    }
+
+    /// What a record replaces may be another one of the decision, which has got another number.
+    fn revision_of(&self, records: &[Record], replaces: u64) -> u64 {
+        let own = self.written.iter().find(|(nth, _)| records[**nth].offset == replaces);
+        own.map_or(replaces, |(_, revision)| *revision)
+    }
+
+    /// Takes an answer in; gives back up to which revision events are to come.
+    fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64) -> u64 {
+        let receipt = match answer {
+            Ok(decided) if decided.header.cluster != cluster => {
+                Receipt::Refused(Fault::Unreachable { why: other_cluster(decided.header.cluster, cluster) })
+            }
+            Ok(decided) if decided.held => {
+                let nth = self.order[self.written.len()];
+                self.written.insert(nth, decided.header.revision);
+                if self.written.len() == self.order.len() {
+                    self.receipt = Some(Receipt::At(self.written.values().map(|at| Offset(*at)).collect()));
+                }
+                return decided.header.revision;
+            }
+            Ok(decided) => {
+                self.receipt = Some(Receipt::Overtaken);
+                return decided.header.revision;
+            }
+            Err(client::Fault::Unknown(why)) if planted(Bug::UnknownTakenForFailure) => {
+                Receipt::Refused(Fault::Unreachable { why })
+            }
+            Err(client::Fault::Unknown(_)) if planted(Bug::UnknownTakenForDone) => {
+                Receipt::At(self.order.iter().map(|_| Offset(1)).collect())
+            }
+            Err(client::Fault::Unknown(why)) => {
+                tracing::warn!("{}", client::Fault::Unknown(why));
+                Receipt::Unknown
+            }
+            Err(other) => Receipt::Refused(fault(other)),
+        };
+        self.receipt = Some(receipt);
+        0
+    }
+}
+
+/// Who wrote a record's object, and when.
+fn who(record: &Record) -> Bytes {
+    let Record { time_ms, resource, key, actor, .. } = record;
+    let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
+    Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }.encode_record().into()
+}
+
+/// Writes the server's fence anew: of its transactions that are under way none is done from here on.
+fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
+    let put = Operation::Put { key: shared.places.fence(&shared.server), value: Bytes::new(), lease: 0 };
+    let txn = Txn { operations: vec![put], ..Txn::default() };
+    let answers = shared.etcd.transact(vec![txn]);
+    let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
+    let header = decided.map_err(fault)?.header;
+    shared.check(&header)?;
+    shared.fence.store(header.revision, Ordering::Release);
+    Ok(header.revision)
+}
+
+/// Where etcd is, asked so that no write is missed that was answered before.
+fn newest(shared: &Shared) -> Result<u64, Fault> {
+    let nothing = Range::of(Keys::one(shared.places.secret())).only(What::Count);
+    let header = shared.etcd.range(&nothing).map_err(fault)?.header;
+    shared.check(&header)?;
+    Ok(header.revision)
+}
+
+/// The cluster's secret: what the first of its servers has made.
+fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
+    let key = shared.places.secret();
+    for _ in 0..TRIES_MAX {
+        let found = shared.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found;
+        if let Some(found) = found.first() {
+            let damaged = |_| Fault::Unreadable { what: format!("{} holds no secret", String::from_utf8_lossy(&key)) };
+            return <[u8; 32]>::try_from(&*found.value).map_err(damaged);
+        }
+        let txn = Txn {
+            compares: vec![Compare { key: key.clone(), is: Expected::ModRevision(0) }],
+            operations: vec![Operation::Put { key: key.clone(), value: own.to_vec().into(), lease: 0 }],
+            otherwise: None,
+        };
+        // Whatever comes of it is read.
+        for answer in shared.etcd.transact(vec![txn]) {
+            if let Err(other @ (client::Fault::NoSpace(_) | client::Fault::Refused(_))) = answer {
+                return Err(fault(other));
+            }
+        }
+    }
+    Err(Fault::Unreachable { why: "the cluster's secret can be neither read nor written".into() })
+}
+
+impl LogRead for EtcdLog {
+    /// The last event that etcd has now, once it is in the local log.
+    fn last(&self) -> Result<Offset, Fault> {
+        let is_followed = self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_followed {
+            self.wait_through(newest(&self.shared)?)?;
+        }
+        self.shared.local.last()
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        self.shared.local.read(offset)
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        self.shared.local.current(visit)
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        self.shared.local.scan(resource, after, limit)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        self.shared.local.changes(asked, limit)
+    }
+
+    fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
+        self.shared.local.next_time(after)
+    }
+
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.shared.local.each(after, visit)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        self.shared.local.versions(resource, key)
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        self.shared.local.version_at(resource, key, at)
+    }
+
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.shared.local.as_of(asked, visit)
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        self.shared.local.oldest()
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        self.shared.local.size()
+    }
+
+    fn identity(&self) -> Result<Identity, Fault> {
+        self.shared.local.identity()
+    }
+
+    fn repaired(&self) -> Result<Offset, Fault> {
+        self.shared.local.repaired()
+    }
+}
+
+impl Log for EtcdLog {
+    fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        let records = proposal.records;
+        let decisions = proposal.decisions();
+        let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
+        // They were checked against all that is before them.
+        let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
+        let through = self.drive(&mut going, records).max(self.claim(&mut going, records, known));
+        let shown = self.wait_through(through);
+        let receipt = |going: Going| match going.receipt {
+            // It is read back when events come again.
+            Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
+            Some(receipt) => receipt,
+            // It was not sent, behind one that others were faster than.
+            None => Receipt::Overtaken,
+        };
+        Ok(Append::Numbered(going.into_iter().map(receipt).collect()))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
+        self.shared.local.tail(after)
+    }
+
+    /// From here on the events are followed on a thread of their own.
+    fn wake_by(&self, wake: Wake) {
+        self.shared.wake_by(wake);
+        let Some(follower) = self.follower.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let thread = std::thread::Builder::new().name("etcd-events".into()).spawn(move || follower.run());
+        match thread {
+            Ok(thread) => *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Err(error) => self.shared.in_trouble(format!("no thread follows etcd's events: {error}")),
+        }
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        Ok(self.secret)
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        self.shared.local.forget(through)
+    }
+
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        self.shared.local.compact(always)
+    }
+
+    fn lacks_room(&self, bytes: u64) -> Option<String> {
+        self.shared.local.lacks_room(bytes)
+    }
+
+    fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
+        self.shared.local.take_reserve(bytes)
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        self.shared.local.is_short_of_room()
+    }
+
+    fn make_room(&self) -> Result<(), Fault> {
+        self.shared.local.make_room()
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        let fenced = match planted(Bug::FenceNotRaised) {
+            true => newest(&self.shared)?,
+            false => raise_fence(&self.shared)?,
+        };
+        self.wait_through(fenced)
+    }
+}
+
+impl Drop for EtcdLog {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.following.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // It ends after the next look.
+            let _ = thread.join();
+        }
+    }
+}

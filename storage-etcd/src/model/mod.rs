@@ -1,0 +1,493 @@
+//! A model of etcd for simulations: revisions, transactions, compaction, watches, leases; answers that are lost, calls
+//! that are done late, members that lag, backups that are restored.
+//!
+//! Nothing happens by itself and nothing is random: [`Chance`] decides the fate of each call, time passes by
+//! [`Model::advance`], and members catch up by [`Model::catch_up`].
+
+mod store;
+#[cfg(test)]
+mod tests;
+
+use crate::client::{Decided, Etcd, Event, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use store::Store;
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fate {
+    #[default]
+    Answered,
+    /// It never came to etcd, and the caller knows.
+    Unreachable,
+    /// It is done, and the answer is lost.
+    DoneUnanswered,
+    /// The answer is lost, and it is done after as many other calls, which may change what comes of it.
+    DoneLater(u32),
+    /// It was lost on its way, and nobody knows.
+    LostUnanswered,
+    /// It writes although the quota is used up, and is answered as if it had not.
+    DoneThoughFull,
+}
+
+/// What is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Range,
+    Transact,
+    Watch,
+    /// The next events of a watch. Unless it is answered, the watch is over.
+    Next,
+    Compact,
+    Grant,
+}
+
+/// Decides the fate of each call by a client.
+pub type Chance = Box<dyn FnMut(Call) -> Fate + Send>;
+
+/// What releases of etcd with known bugs do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bugs {
+    /// A member that lags answers linearizable reads with what it has (etcd#20418).
+    pub stale_reads: bool,
+    /// A watch that is opened right behind the compacted revision misses the first event (etcd#19179).
+    pub loses_first_event: bool,
+    /// Events come twice.
+    pub repeats_events: bool,
+    /// A watch is told of progress that it has not made (etcd#15220).
+    pub early_progress: bool,
+}
+
+/// A cluster. Its clients are at one of its members.
+#[derive(Clone)]
+pub struct Model(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something was written, or a member has caught up.
+    moved: Condvar,
+}
+
+struct State {
+    store: Store,
+    cluster: u64,
+    term: u64,
+    now: u64,
+    version: String,
+    bugs: Bugs,
+    /// How far members are that lag behind, and for how many looks at them.
+    lagging: BTreeMap<u64, (u64, u32)>,
+    /// Nobody waits: what has not come yet does not come while the caller waits for it.
+    is_alone: bool,
+    late: Vec<(u32, Txn)>,
+}
+
+/// A client of the model, at one member.
+pub struct Client {
+    shared: Arc<Shared>,
+    member: u64,
+    chance: Mutex<Chance>,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        let state = State {
+            store: Store::new(),
+            cluster: 1,
+            term: 1,
+            now: 0,
+            version: "3.6.16".into(),
+            bugs: Bugs::default(),
+            lagging: BTreeMap::new(),
+            is_alone: false,
+            late: Vec::new(),
+        };
+        Model(Arc::new(Shared { state: Mutex::new(state), moved: Condvar::new() }))
+    }
+}
+
+impl Model {
+    /// Its calls have the fates that `chance` gives them.
+    pub fn client(&self, member: u64, chance: Chance) -> Client {
+        Client { shared: self.0.clone(), member, chance: Mutex::new(chance) }
+    }
+
+    /// A client whose calls are answered.
+    pub fn plain_client(&self, member: u64) -> Client {
+        self.client(member, Box::new(|_| Fate::Answered))
+    }
+
+    pub fn set_bugs(&self, bugs: Bugs) {
+        self.0.lock().bugs = bugs;
+    }
+
+    /// What members say that they are: `3.6.16` unless it is set.
+    pub fn set_version(&self, version: &str) {
+        version.clone_into(&mut self.0.lock().version);
+    }
+
+    pub fn set_full(&self, is_full: bool) {
+        self.0.lock().store.is_full = is_full;
+    }
+
+    /// Lets so many seconds pass.
+    pub fn advance(&self, seconds: u64) {
+        let mut state = self.0.lock();
+        state.now += seconds;
+        let now = state.now;
+        state.store.expire(now);
+        self.0.moved.notify_all();
+    }
+
+    /// All callers are on one thread, so that it helps nobody to wait.
+    pub fn be_alone(&self) {
+        self.0.lock().is_alone = true;
+    }
+
+    /// A member stays where it is until it was looked at so often: its watches get no events, and its reads fail,
+    /// unless it has the bug.
+    pub fn lag(&self, member: u64, looks: u32) {
+        let mut state = self.0.lock();
+        let revision = state.store.revision;
+        state.lagging.entry(member).or_insert((revision, looks));
+    }
+
+    pub fn catch_up(&self, member: u64) {
+        self.0.lock().lagging.remove(&member);
+        self.0.moved.notify_all();
+    }
+
+    /// Another member leads.
+    pub fn change_leader(&self) {
+        self.0.lock().term += 1;
+    }
+
+    /// What is late is done now.
+    pub fn settle(&self) {
+        let mut state = self.0.lock();
+        for (_, late) in std::mem::take(&mut state.late) {
+            // Nobody is told what came of it.
+            let _ = state.store.transact(&late);
+        }
+        self.0.moved.notify_all();
+    }
+
+    /// A new cluster with what this one has now, as from a backup. Late calls do not reach it.
+    pub fn backup(&self) -> Model {
+        let state = self.0.lock();
+        let backup = Model::default();
+        {
+            let mut restored = backup.0.lock();
+            restored.cluster = state.cluster + 1;
+            restored.now = state.now;
+            restored.is_alone = state.is_alone;
+            restored.store = state.store.clone();
+        }
+        backup
+    }
+
+    /// This cluster has what another one holds, and its own id, as when the disks of its members are put back.
+    pub fn restore_same(&self, backup: &Model) {
+        let store = backup.0.lock().store.clone();
+        let mut state = self.0.lock();
+        state.store = store;
+        state.late.clear();
+        state.lagging.clear();
+        self.0.moved.notify_all();
+    }
+
+    /// This cluster has what a backup holds, as after `etcdutl snapshot restore` in its place.
+    pub fn restore(&self, backup: &Model) {
+        let (store, cluster) = {
+            let from = backup.0.lock();
+            (from.store.clone(), from.cluster)
+        };
+        let mut state = self.0.lock();
+        state.store = store;
+        state.cluster = cluster;
+        state.late.clear();
+        state.lagging.clear();
+        self.0.moved.notify_all();
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.0.lock().store.revision
+    }
+
+    /// Every event since the last compaction, for oracles.
+    pub fn events(&self) -> Vec<Event> {
+        let state = self.0.lock();
+        state.store.events(&Keys::between(&b"\0"[..], &b"\xff"[..]), 0, state.store.revision)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn header(&self, member: u64) -> Header {
+        Header { cluster: self.cluster, member, revision: self.applied(member), term: self.term }
+    }
+
+    /// How far a member is.
+    fn applied(&self, member: u64) -> u64 {
+        self.lagging.get(&member).map_or(self.store.revision, |(revision, _)| *revision)
+    }
+
+    /// A member that lags was looked at once more.
+    fn look(&mut self, member: u64) {
+        if let Some((_, looks)) = self.lagging.get_mut(&member) {
+            *looks = looks.saturating_sub(1);
+            if *looks == 0 {
+                self.lagging.remove(&member);
+            }
+        }
+    }
+
+    /// One more call has come: what was late comes closer.
+    fn pass(&mut self) {
+        let mut due = Vec::new();
+        for (calls, late) in std::mem::take(&mut self.late) {
+            match calls.checked_sub(1) {
+                Some(calls) => self.late.push((calls, late)),
+                None => due.push(late),
+            }
+        }
+        for late in due {
+            let _ = self.store.transact(&late);
+        }
+    }
+}
+
+fn lost() -> Fault {
+    Fault::Unknown("etcdserver: request timed out".into())
+}
+
+fn unreachable() -> Fault {
+    Fault::Unreachable("etcdserver: no leader".into())
+}
+
+impl Client {
+    fn fate(&self, call: Call) -> Fate {
+        (self.chance.lock().unwrap_or_else(PoisonError::into_inner))(call)
+    }
+
+    fn transact_one(&self, asked: Txn) -> Result<Decided, Fault> {
+        let fate = self.fate(Call::Transact);
+        let mut state = self.shared.lock();
+        state.pass();
+        let outcome = match fate {
+            Fate::Unreachable => return Err(unreachable()),
+            Fate::LostUnanswered => return Err(lost()),
+            Fate::DoneLater(calls) => {
+                state.late.push((calls, asked));
+                return Err(lost());
+            }
+            Fate::DoneThoughFull => {
+                let was_full = std::mem::replace(&mut state.store.is_full, false);
+                let done = state.store.transact(&asked);
+                state.store.is_full = was_full;
+                done.and_then(|_| Err(Fault::NoSpace("etcdserver: mvcc: database space exceeded".into())))
+            }
+            Fate::Answered | Fate::DoneUnanswered => state.store.transact(&asked),
+        };
+        self.shared.moved.notify_all();
+        let held = outcome?;
+        if fate == Fate::DoneUnanswered {
+            return Err(lost());
+        }
+        let found = match (&asked.otherwise, held) {
+            (Some(keys), false) => state.store.range(&Range::of(keys.clone()), state.store.revision).keys,
+            _ => Vec::new(),
+        };
+        // A write is answered by a member that has applied it.
+        let revision = state.store.revision;
+        Ok(Decided { header: Header { revision, ..state.header(self.member) }, held, found })
+    }
+}
+
+impl Etcd for Client {
+    fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
+        let fate = self.fate(Call::Range);
+        let mut state = self.shared.lock();
+        state.pass();
+        if fate != Fate::Answered {
+            // A read that nobody answers is as good as none.
+            return Err(unreachable());
+        }
+        let is_stale = state.lagging.contains_key(&self.member);
+        if is_stale && !state.bugs.stale_reads && asked.revision == 0 {
+            state.look(self.member);
+            return Err(unreachable());
+        }
+        let header = state.header(self.member);
+        let revision = if asked.revision == 0 { header.revision } else { asked.revision };
+        if revision > header.revision {
+            return Err(Fault::Refused("etcdserver: mvcc: required revision is a future revision".into()));
+        }
+        if revision < state.store.compacted {
+            return Err(Fault::Compacted(state.store.compacted));
+        }
+        let found = state.store.range(asked, revision);
+        let more = asked.limit > 0 && found.count > asked.limit;
+        Ok(Ranged { header, found: found.keys, more, count: found.count })
+    }
+
+    fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {
+        transactions.into_iter().map(|asked| self.transact_one(asked)).collect()
+    }
+
+    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+        let fate = self.fate(Call::Watch);
+        let mut state = self.shared.lock();
+        state.pass();
+        if fate != Fate::Answered {
+            return Err(unreachable());
+        }
+        let mut next = if from_revision == 0 { state.applied(self.member) + 1 } else { from_revision };
+        if next <= state.store.compacted {
+            return Err(Fault::Compacted(state.store.compacted));
+        }
+        if state.bugs.loses_first_event && next == state.store.compacted + 1 {
+            next += 1;
+        }
+        let fates: Vec<Fate> = std::iter::repeat_with(|| self.fate(Call::Next)).take(FATES_AHEAD).collect();
+        Ok(Box::new(Watching {
+            shared: self.shared.clone(),
+            member: self.member,
+            cluster: state.cluster,
+            keys: keys.clone(),
+            next,
+            fates: fates.into_iter(),
+            has_repeated: false,
+            wants_progress: false,
+            has_ended: false,
+        }))
+    }
+
+    fn compact(&self, revision: u64) -> Result<Header, Fault> {
+        let fate = self.fate(Call::Compact);
+        let mut state = self.shared.lock();
+        state.pass();
+        match fate {
+            Fate::Unreachable => return Err(unreachable()),
+            Fate::LostUnanswered | Fate::DoneLater(_) => return Err(lost()),
+            Fate::Answered | Fate::DoneUnanswered | Fate::DoneThoughFull => state.store.compact(revision)?,
+        }
+        if fate == Fate::DoneUnanswered { Err(lost()) } else { Ok(state.header(self.member)) }
+    }
+
+    fn grant(&self, seconds: u64) -> Result<Lease, Fault> {
+        let fate = self.fate(Call::Grant);
+        let mut state = self.shared.lock();
+        state.pass();
+        match fate {
+            Fate::Unreachable => return Err(unreachable()),
+            Fate::LostUnanswered | Fate::DoneLater(_) => return Err(lost()),
+            Fate::Answered | Fate::DoneUnanswered | Fate::DoneThoughFull => {}
+        }
+        let ends = state.now + seconds;
+        let id = state.store.grant(ends)?;
+        if fate == Fate::DoneUnanswered {
+            Err(lost())
+        } else {
+            Ok(Lease { header: state.header(self.member), id, seconds })
+        }
+    }
+
+    fn status(&self) -> Vec<(String, Result<Status, Fault>)> {
+        let state = self.shared.lock();
+        let status = Status {
+            header: state.header(self.member),
+            version: state.version.clone(),
+            leader: 1,
+            errors: if state.store.is_full { vec!["alarm:NOSPACE".into()] } else { Vec::new() },
+            ..Status::default()
+        };
+        vec![(format!("member {}", self.member), Ok(status))]
+    }
+}
+
+/// How many fates a watch takes along when it is opened; later ones are answered.
+const FATES_AHEAD: usize = 256;
+
+struct Watching {
+    shared: Arc<Shared>,
+    member: u64,
+    cluster: u64,
+    keys: Keys,
+    /// The first revision that was not delivered.
+    next: u64,
+    fates: std::vec::IntoIter<Fate>,
+    has_repeated: bool,
+    wants_progress: bool,
+    has_ended: bool,
+}
+
+impl Watch for Watching {
+    fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
+        if self.fates.next().unwrap_or_default() != Fate::Answered {
+            self.has_ended = true;
+        }
+        let deadline = Instant::now() + patience;
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        loop {
+            if self.has_ended || state.cluster != self.cluster {
+                self.has_ended = true;
+                return Err(Fault::Unreachable("the watch was cut".into()));
+            }
+            if let Some(watched) = self.watched(&state)? {
+                return Ok(Some(watched));
+            }
+            state.look(self.member);
+            if state.is_alone {
+                return Ok(None);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = shared.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn ask_progress(&mut self) -> Result<(), Fault> {
+        if self.has_ended {
+            return Err(Fault::Unreachable("the watch was cut".into()));
+        }
+        self.wants_progress = true;
+        Ok(())
+    }
+}
+
+impl Watching {
+    /// What is there for it: events up to where its member is, or how far that is.
+    fn watched(&mut self, state: &State) -> Result<Option<Watched>, Fault> {
+        if self.next <= state.store.compacted {
+            self.has_ended = true;
+            return Err(Fault::Compacted(state.store.compacted));
+        }
+        let header = state.header(self.member);
+        if state.bugs.early_progress && std::mem::take(&mut self.wants_progress) {
+            return Ok(Some(Watched {
+                header: Header { revision: state.store.revision, ..header },
+                events: Vec::new(),
+            }));
+        }
+        let events = state.store.events(&self.keys, self.next, header.revision);
+        if !events.is_empty() {
+            let last = events.last().map_or(self.next, |event| event.now.mod_revision);
+            self.has_repeated = state.bugs.repeats_events && !self.has_repeated;
+            self.next = if self.has_repeated { last } else { last + 1 };
+            return Ok(Some(Watched { header, events }));
+        }
+        self.next = self.next.max(header.revision + 1);
+        let told = std::mem::take(&mut self.wants_progress);
+        Ok(told.then_some(Watched { header, events: Vec::new() }))
+    }
+}

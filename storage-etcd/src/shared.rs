@@ -1,0 +1,263 @@
+//! What all parts of a log on etcd have in common.
+
+use crate::client::{self, Etcd, Header};
+use crate::leases::Leases;
+use crate::local::Local;
+use crate::places::{Found, Places};
+use bytes::Bytes;
+use holdfast_core::etcd::{Media, read_event, write_event};
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_core::kinds::registry;
+use holdfast_engine::Fault;
+use holdfast_engine::log::Wake;
+use jiff::Timestamp;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How objects are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Storing {
+    pub media: Media,
+    /// In the versions in which servers of this minor release store them.
+    pub release: u32,
+    /// How long news (Events) are kept after their last change; nothing for ever.
+    pub news_ttl: Option<Duration>,
+    /// How long one lease is taken for more of them.
+    pub lease_reuse: Duration,
+}
+
+pub struct Shared {
+    pub etcd: Arc<dyn Etcd>,
+    pub local: Arc<dyn Local>,
+    pub places: Places,
+    pub storing: Storing,
+    /// Its own name among the servers.
+    pub server: String,
+    /// The id of etcd's cluster.
+    pub cluster: u64,
+    /// The revision at which the fence was written last.
+    pub fence: AtomicU64,
+    /// The same of what is written with each claim.
+    pub claimed: AtomicU64,
+    /// Whether etcd may be believed how far a watch is.
+    pub tells_progress: bool,
+    leases: Mutex<Leases>,
+    began: Instant,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    wake: Mutex<Option<Wake>>,
+    pub closing: AtomicBool,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The local log has all events up to this revision.
+    through: u64,
+    /// Somebody waits for this one.
+    wanted: u64,
+    /// Why it does not go on, if it does not.
+    trouble: Option<String>,
+}
+
+impl Shared {
+    pub fn new(
+        etcd: Arc<dyn Etcd>,
+        local: Arc<dyn Local>,
+        places: Places,
+        storing: Storing,
+        (server, cluster): (String, u64),
+        tells_progress: bool,
+    ) -> Shared {
+        Shared {
+            tells_progress,
+            leases: Mutex::new(Leases::new(storing.lease_reuse)),
+            began: Instant::now(),
+            etcd,
+            local,
+            places,
+            storing,
+            server,
+            cluster,
+            fence: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+            progress: Mutex::default(),
+            moved: Condvar::new(),
+            wake: Mutex::default(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn through(&self) -> u64 {
+        self.progress().through
+    }
+
+    /// Whether somebody waits for events beyond the last one.
+    pub fn is_wanted(&self) -> bool {
+        let progress = self.progress();
+        progress.wanted > progress.through
+    }
+
+    /// The local log has come this far.
+    pub fn come_to(&self, revision: u64) {
+        let mut progress = self.progress();
+        progress.through = progress.through.max(revision);
+        progress.trouble = None;
+        drop(progress);
+        self.moved.notify_all();
+    }
+
+    pub fn in_trouble(&self, why: String) {
+        self.progress().trouble = Some(why);
+    }
+
+    pub fn wake_by(&self, wake: Wake) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
+    }
+
+    /// There is something in the tail.
+    pub fn wake(&self) {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Waits until the local log has all events up to a revision, which somebody else puts there.
+    pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
+        let deadline = Instant::now() + patience;
+        let mut progress = self.progress();
+        progress.wanted = progress.wanted.max(revision);
+        while progress.through < revision {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.closing.load(Ordering::Relaxed) {
+                let why = progress.trouble.clone().unwrap_or_else(|| "its events do not come".into());
+                return Err(Fault::Unreachable { why });
+            }
+            progress = self.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// Refuses answers of another cluster than the one whose events are in the local log.
+    pub fn check(&self, header: &Header) -> Result<(), Fault> {
+        if header.cluster == self.cluster {
+            return Ok(());
+        }
+        Err(Fault::Unreachable { why: other_cluster(header.cluster, self.cluster) })
+    }
+
+    /// The value that etcd keeps of a record's object.
+    pub fn value(&self, record: &Record) -> Result<Bytes, Fault> {
+        let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
+        let key = self.places.keys.at(&record.resource, &record.key);
+        let written = write_event(kind, &key, &record.object, self.storing.media, self.storing.release);
+        written.map(Bytes::from).map_err(|fault| Fault::Unreadable { what: fault.to_string() })
+    }
+
+    /// The lease that a record's object goes with; zero where it stays.
+    pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
+        let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
+        let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.expires);
+        let Some(ttl) = self.storing.news_ttl.filter(|_| is_news) else { return Ok(0) };
+        self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
+    }
+
+    /// etcd knows no such lease any more.
+    pub fn forget_leases(&self, operations: &[client::Operation]) {
+        for operation in operations {
+            if let client::Operation::Put { lease, .. } = operation {
+                self.leases().forget(*lease);
+            }
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The event that a key's write is; nothing for keys that the log keeps nothing of. What cannot be read is told of,
+    /// and left out.
+    pub fn put(&self, now: &client::KeyValue, before: u64, who: Option<&Record>, seen: Seen) -> Option<Record> {
+        let (kind, resource, key) = self.object(&now.key)?;
+        let stored = String::from_utf8_lossy(&now.key);
+        match read_event(kind, &stored, &now.value, Offset(now.mod_revision)) {
+            Ok((object, author)) => {
+                let (actor, time_ms) = match who {
+                    Some(who) => (who.actor.clone(), who.time_ms),
+                    None => {
+                        let told = author.time.parse::<Timestamp>().ok().map(|time| time.as_millisecond());
+                        let time_ms = match seen {
+                            Seen::Now(now_ms) => now_ms,
+                            Seen::Later(now_ms) => told.unwrap_or(now_ms).min(now_ms),
+                        };
+                        (Actor { manager: author.manager, ..Actor::default() }, time_ms)
+                    }
+                };
+                Some(Record {
+                    offset: now.mod_revision,
+                    time_ms,
+                    resource: resource.to_owned(),
+                    key: key.to_owned(),
+                    replaces: before,
+                    operation: Operation::Put as i32,
+                    actor,
+                    object,
+                })
+            }
+            Err(fault) => {
+                tracing::error!(revision = now.mod_revision, "{fault}; it is left out");
+                None
+            }
+        }
+    }
+
+    /// Of which object a key is, if it is of one.
+    pub fn object<'k>(&self, key: &'k [u8]) -> Option<(Option<&'static holdfast_core::kinds::Kind>, &'k str, &'k str)> {
+        match self.places.find(registry(), key) {
+            Ok(Found::Object { kind, resource, key }) => Some((kind, resource, key)),
+            Ok(Found::Who | Found::Other) => None,
+            Err(fault) => {
+                tracing::error!("{fault}; it is left out");
+                None
+            }
+        }
+    }
+}
+
+pub fn other_cluster(found: u64, known: u64) -> String {
+    format!(
+        "the etcd cluster has the id {found:x}, and the events in the data folder are of the cluster {known:x}: connect \
+         to that one, or use another data folder"
+    )
+}
+
+/// When an event was seen, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub enum Seen {
+    /// As it came.
+    Now(i64),
+    /// Afterwards: the object says when it was changed.
+    Later(i64),
+}
+
+pub fn now_ms() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+/// What etcd's fault is to whoever uses the log.
+pub fn fault(fault: client::Fault) -> Fault {
+    match fault {
+        client::Fault::Unreachable(why) => Fault::Unreachable { why },
+        client::Fault::Unknown(why) => Fault::Unknown { why },
+        client::Fault::NoSpace(_) => Fault::Full { operation: FULL },
+        other => Fault::Unreadable { what: other.to_string() },
+    }
+}
+
+pub const FULL: &str = "etcd: mvcc: database space exceeded: compact etcd, defragment each member, then run `etcdctl \
+                        alarm disarm`";

@@ -1,0 +1,27 @@
+//! Every deliberate bug of the log on etcd is found, and without one the same seeds find nothing.
+
+mod world;
+
+use holdfast_storage_etcd::planted::{Bug, plant};
+
+/// How many runs a bug may hide in.
+const SEEDS: u64 = 100;
+
+#[test]
+fn every_planted_bug_of_the_log_on_etcd_is_found() {
+    let mut unseen = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        let found = (1..=SEEDS).find_map(|seed| {
+            let run = std::panic::catch_unwind(|| world::run(seed));
+            let why = run.map_or_else(|_| Some("a panic".to_owned()), Result::err)?;
+            Some((seed, why))
+        });
+        plant(None);
+        match found {
+            None => unseen.push(bug),
+            Some((seed, why)) => println!("{bug:?} is found at seed {seed}: {why}"),
+        }
+    }
+    assert!(unseen.is_empty(), "nothing finds {unseen:?}");
+}

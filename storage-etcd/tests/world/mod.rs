@@ -1,0 +1,433 @@
+//! Two servers on the model of etcd, under one seed: what they write, answers that get lost, members that lag, restarts,
+//! compactions, a backup that is restored. What the servers were told is judged by what the model says that happened.
+
+use bytes::Bytes;
+use holdfast_core::etcd::Media;
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_engine::log::{Decision, Expected, Receipt};
+use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
+use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
+use holdfast_storage_etcd::model::{Bugs, Call, Fate, Model};
+use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const STEPS: usize = 60;
+const NAMES: usize = 5;
+/// What a recovery may be tried before it counts as one that never comes.
+const RECOVERIES_MAX: usize = 200;
+const WHO: &str = "/registry.holdfast/who/";
+const PREFIX: &str = "/registry/configmaps/a/";
+
+/// One run: nothing, or what is wrong.
+pub fn run(seed: u64) -> Result<(), String> {
+    let mut world = World::new(seed)?;
+    for _ in 0..STEPS {
+        world.step()?;
+    }
+    world.end()
+}
+
+struct World {
+    model: Model,
+    random: StdRng,
+    servers: Vec<Server>,
+    values: u64,
+    /// What became of each value that was proposed.
+    told: BTreeMap<u64, Told>,
+    /// Every event of objects, collected before etcd lets go of any.
+    truth: BTreeMap<u64, Happened>,
+    /// Faults come only while there are some to come.
+    is_calm: Arc<AtomicBool>,
+}
+
+/// What one revision wrote.
+#[derive(Default)]
+struct Happened {
+    events: Vec<Event>,
+    /// What is kept of who wrote it.
+    who: String,
+}
+
+/// One value, as it was asked for and answered.
+#[derive(Debug, Clone)]
+struct Told {
+    name: String,
+    replaces: u64,
+    counts_on: Option<(String, u64)>,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    At(u64),
+    No,
+    /// As the server's log says once it has recovered.
+    ReadBack(Option<u64>),
+}
+
+struct Server {
+    folder: tempfile::TempDir,
+    log: Option<EtcdLog>,
+}
+
+fn told(fault: impl std::fmt::Display) -> String {
+    fault.to_string()
+}
+
+impl World {
+    fn new(seed: u64) -> Result<World, String> {
+        let model = Model::default();
+        model.be_alone();
+        let mut random = StdRng::seed_from_u64(seed);
+        let repeats_events = random.random_ratio(1, 3);
+        model.set_bugs(Bugs { repeats_events, ..Bugs::default() });
+        let folder = || tempfile::tempdir().map_err(told);
+        let servers = vec![Server { folder: folder()?, log: None }, Server { folder: folder()?, log: None }];
+        let is_calm = Arc::new(AtomicBool::new(true));
+        let (told, truth) = (BTreeMap::new(), BTreeMap::new());
+        let mut world = World { model, random, servers, values: 0, told, truth, is_calm };
+        for at in 0..world.servers.len() {
+            world.open(at)?;
+        }
+        Ok(world)
+    }
+
+    fn open(&mut self, at: usize) -> Result<(), String> {
+        self.is_calm.store(true, Ordering::SeqCst);
+        self.model.catch_up(at as u64);
+        let random = Mutex::new(StdRng::seed_from_u64(self.random.random()));
+        let is_calm = self.is_calm.clone();
+        let chance = move |call| match is_calm.load(Ordering::SeqCst) {
+            true => Fate::Answered,
+            false => fate(call, &mut random.lock().expect("nobody panics here")),
+        };
+        let local = RocksLog::open_with(self.servers[at].folder.path(), Durability::Unsynced, Reserve::Bytes(0));
+        let storing =
+            Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) };
+        let parts = Parts {
+            etcd: Arc::new(self.model.client(at as u64, Box::new(chance))),
+            local: Arc::new(local.map_err(told)?),
+            prefix: "/registry".into(),
+            storing,
+            tells_progress: true,
+        };
+        self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);
+        Ok(())
+    }
+
+    fn log(&self, at: usize) -> &EtcdLog {
+        self.servers[at].log.as_ref().expect("a server that runs")
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let at = self.random.random_range(0..self.servers.len());
+        match self.random.random_range(0..20) {
+            0 => {
+                self.servers[at].log = None;
+                if self.random.random_ratio(1, 2) {
+                    // Others go on, and etcd forgets what it has missed.
+                    self.commit(1 - at)?;
+                    self.commit(1 - at)?;
+                    self.note_truth();
+                    let revision = self.model.revision();
+                    // What was compacted already is no harm.
+                    let _ = self.model.plain_client(9).compact(revision);
+                }
+                self.open(at)
+            }
+            1 => {
+                self.model.lag(at as u64, self.random.random_range(1..20));
+                self.commit(at)
+            }
+            2 => {
+                self.model.set_full(true);
+                let outcome = self.commit(at);
+                self.model.set_full(false);
+                outcome
+            }
+            3 => {
+                self.model.change_leader();
+                self.commit(at)
+            }
+            _ => self.commit(at),
+        }
+    }
+
+    /// Some decisions, each of which is judged by what this server knows.
+    fn commit(&mut self, at: usize) -> Result<(), String> {
+        let current = self.current(at)?;
+        let first = self.values + 1;
+        let mut decisions: Vec<Decision> = Vec::new();
+        let mut records: Vec<Record> = Vec::new();
+        for _ in 0..self.random.random_range(1..4) {
+            let name = format!("c{}", self.random.random_range(0..NAMES));
+            if records.iter().any(|record| record.key == format!("a/{name}")) {
+                continue;
+            }
+            self.values += 1;
+            let known = current.get(&name).copied().unwrap_or(0);
+            let is_delete = known > 0 && self.random.random_ratio(1, 4);
+            let other = format!("c{}", self.random.random_range(0..NAMES));
+            let counts_on = (other != name && self.random.random_ratio(1, 2))
+                .then(|| (other.clone(), current.get(&other).copied().unwrap_or(0)));
+            let expects = counts_on.iter().map(|(name, version)| Expected {
+                resource: "configmaps".into(),
+                key: format!("a/{name}").into(),
+                version: Some(*version).filter(|version| *version > 0).map(Offset),
+            });
+            let place = records.len();
+            decisions.push(Decision { records: place..place + 1, expects: expects.collect(), claims: Vec::new() });
+            records.push(record(self.values, &name, known, is_delete));
+            self.told.insert(self.values, Told { name, replaces: known, counts_on, outcome: Outcome::No });
+        }
+        self.is_calm.store(false, Ordering::SeqCst);
+        let copies = || decisions.clone();
+        let answer = self.log(at).commit(&Proposal::new(&records, &copies));
+        let receipts = match answer {
+            Ok(Append::Numbered(receipts)) => receipts,
+            Ok(other) => return Err(format!("etcd numbers events, and the log says {other:?}")),
+            Err(fault) => return Err(format!("a commit fails: {fault}")),
+        };
+        let mut unknown = Vec::new();
+        for (value, receipt) in (first..).zip(receipts) {
+            let outcome = match receipt {
+                Receipt::At(offsets) => Outcome::At(offsets[0].0),
+                Receipt::Overtaken | Receipt::Refused(_) => Outcome::No,
+                Receipt::Unknown => {
+                    unknown.push(value);
+                    continue;
+                }
+            };
+            self.told.get_mut(&value).expect("a value that was proposed").outcome = outcome;
+        }
+        if !unknown.is_empty() {
+            self.recover(at)?;
+        }
+        for value in unknown {
+            let found = self.event_with(at, value)?;
+            self.told.get_mut(&value).expect("a value that was proposed").outcome = Outcome::ReadBack(found);
+        }
+        self.note_truth();
+        Ok(())
+    }
+
+    fn recover(&mut self, at: usize) -> Result<(), String> {
+        // A fence is a write, which takes room in etcd.
+        self.model.set_full(false);
+        for _ in 0..RECOVERIES_MAX {
+            if self.log(at).recover().is_ok() {
+                return Ok(());
+            }
+        }
+        // Not for ever.
+        self.is_calm.store(true, Ordering::SeqCst);
+        self.log(at).recover().map_err(|fault| format!("it never recovers: {fault}"))
+    }
+
+    /// What the server has, by name: the version.
+    fn current(&self, at: usize) -> Result<BTreeMap<String, u64>, String> {
+        let mut found = BTreeMap::new();
+        let mut visit = |record: Record| -> Result<(), Fault> {
+            found.insert(record.key.trim_start_matches("a/").to_owned(), record.offset);
+            Ok(())
+        };
+        self.log(at).current(&mut visit).map_err(told)?;
+        Ok(found)
+    }
+
+    fn event_with(&self, at: usize, value: u64) -> Result<Option<u64>, String> {
+        let Told { name, replaces, .. } = &self.told[&value];
+        let events = self.log(at).tail(Offset(*replaces)).map_err(told)?;
+        let is_it = |record: &&Record| record.key == format!("a/{name}") && is_of(record, value);
+        Ok(events.iter().find(is_it).map(|record| record.offset))
+    }
+
+    /// Takes down what has happened since the last time.
+    fn note_truth(&mut self) {
+        for event in self.model.events() {
+            let revision = event.now.mod_revision;
+            if event.now.key.starts_with(WHO.as_bytes()) {
+                self.truth.entry(revision).or_default().who = text(&event.now.value);
+            }
+            if !event.now.key.starts_with(PREFIX.as_bytes()) {
+                continue;
+            }
+            let events = &mut self.truth.entry(revision).or_default().events;
+            if !events.iter().any(|known| known.now.key == event.now.key) {
+                events.push(event);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.is_calm.store(true, Ordering::SeqCst);
+        self.model.settle();
+        self.note_truth();
+        for at in 0..self.servers.len() {
+            self.model.catch_up(at as u64);
+            self.recover(at)?;
+        }
+        self.judge_answers()?;
+        for at in 0..self.servers.len() {
+            self.judge_log(at)?;
+        }
+        self.judge_restore()
+    }
+
+    /// What is in etcd is what was told.
+    fn judge_answers(&self) -> Result<(), String> {
+        for (revision, Happened { events, who }) in &self.truth {
+            if events.len() > 1 {
+                return Err(format!("revision {revision} has {} objects of one resource", events.len()));
+            }
+            // An etcd that is full takes a deletion only where nothing is put beside it.
+            if events.len() == 1 && who.is_empty() && !events[0].is_delete {
+                return Err(format!("nobody knows who wrote revision {revision}"));
+            }
+        }
+        for (value, Told { name, replaces, counts_on, outcome }) in &self.told {
+            let is_it = |(at, happened): &(&u64, &Happened)| {
+                let key = format!("{PREFIX}{name}");
+                let is_bare = || happened.events.first().is_some_and(|event| event.is_delete && event.now.key == key);
+                happened.who.contains(&marker(*value))
+                    || *outcome == Outcome::At(**at) && happened.who.is_empty() && is_bare()
+            };
+            let done = self.truth.iter().find(is_it);
+            let told = match outcome {
+                Outcome::At(revision) => Some(*revision),
+                Outcome::ReadBack(found) => *found,
+                Outcome::No => None,
+            };
+            let happened = done.map(|(revision, _)| *revision);
+            if told != happened {
+                return Err(format!("value {value} of {name}: told {outcome:?}, and etcd has it at {happened:?}"));
+            }
+            let Some((revision, Happened { events, .. })) = done else { continue };
+            let Some(event) = events.first() else {
+                return Err(format!("revision {revision} says who wrote it, and has no object"));
+            };
+            let before = event.before.as_ref().map_or(0, |before| before.mod_revision);
+            if before != *replaces {
+                return Err(format!("value {value} of {name} replaces {before}, and counted on {replaces}"));
+            }
+            if let Some((other, version)) = counts_on {
+                let stood = self.version_before(other, *revision);
+                if stood != *version {
+                    return Err(format!("value {value} counted on {other} at {version}, which was at {stood}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The version that an object had right before a revision; zero for none.
+    fn version_before(&self, name: &str, revision: u64) -> u64 {
+        let key = format!("{PREFIX}{name}");
+        let of = |happened: &Happened| happened.events.iter().find(|event| event.now.key == key.as_bytes()).cloned();
+        let last = self.truth.range(..revision).rev().find_map(|(_, happened)| of(happened));
+        last.filter(|event| !event.is_delete).map_or(0, |event| event.now.mod_revision)
+    }
+
+    /// The server has all events that it says it has, and what is there now.
+    fn judge_log(&self, at: usize) -> Result<(), String> {
+        let log = self.log(at);
+        let found = self.model.plain_client(9).range(&Range::of(Keys::between(PREFIX, "/registry/configmaps/a0")));
+        let expected: BTreeMap<String, u64> = found
+            .map_err(told)?
+            .found
+            .iter()
+            .map(|found| (String::from_utf8_lossy(&found.key[PREFIX.len()..]).into_owned(), found.mod_revision))
+            .collect();
+        let current = self.current(at)?;
+        if current != expected {
+            return Err(format!("server {at} has {current:?}, and etcd {expected:?}"));
+        }
+        let oldest = log.oldest().map_err(told)?.0;
+        let events = log.tail(Offset(oldest)).map_err(told)?;
+        let shown: Vec<(u64, String, bool)> =
+            events.iter().map(|record| (record.offset, record.key.clone(), record.is_delete())).collect();
+        let happened: Vec<(u64, String, bool)> = self
+            .truth
+            .range(oldest + 1..)
+            .flat_map(|(revision, happened)| happened.events.iter().map(move |event| (revision, event)))
+            .map(|(revision, event)| {
+                let key = String::from_utf8_lossy(&event.now.key["/registry/configmaps/".len()..]).into_owned();
+                (*revision, key, event.is_delete)
+            })
+            .collect();
+        if shown != happened {
+            return Err(format!("server {at} from {oldest} on shows\n{shown:?}\nand etcd\n{happened:?}"));
+        }
+        Ok(())
+    }
+
+    /// An older etcd in the place of this one is not taken for it.
+    fn judge_restore(&mut self) -> Result<(), String> {
+        // The same cluster by its id, as from a snapshot of a disk.
+        let older = Model::default();
+        older.be_alone();
+        self.model.restore_same(&older);
+        self.servers[0].log = None;
+        match self.open(0) {
+            Err(why) if why.contains("restored from a backup") => Ok(()),
+            Err(why) => Err(format!("an etcd that was restored is refused otherwise: {why}")),
+            Ok(()) => Err("an etcd that was restored is taken for the one that was there".into()),
+        }
+    }
+}
+
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn marker(value: u64) -> String {
+    format!("value-{value}.")
+}
+
+/// Who wrote it travels with each event, deletions too.
+fn is_of(record: &Record, value: u64) -> bool {
+    record.actor.request_id == marker(value)
+}
+
+fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
+    let object = format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\
+         \"uid\":\"u\",\"resourceVersion\":\"{value}\"}},\"data\":{{\"v\":\"{}\"}}}}\n",
+        marker(value)
+    );
+    let operation = if is_delete { Operation::Delete } else { Operation::Put };
+    Record {
+        // Of the writer's own numbers nothing stays.
+        offset: 1_000_000 + value,
+        time_ms: 1_795_000_000_000,
+        resource: "configmaps".into(),
+        key: format!("a/{name}"),
+        replaces,
+        operation: operation as i32,
+        actor: Actor { request_id: marker(value), ..Actor::default() },
+        object: object.into(),
+    }
+}
+
+/// What becomes of a call while faults come.
+fn fate(call: Call, random: &mut StdRng) -> Fate {
+    let is_rare = |random: &mut StdRng, one_of| random.random_ratio(1, one_of);
+    match call {
+        Call::Transact if is_rare(random, 12) => match random.random_range(0..5) {
+            0 => Fate::Unreachable,
+            1 => Fate::DoneUnanswered,
+            2 => Fate::LostUnanswered,
+            3 => Fate::DoneThoughFull,
+            _ => Fate::DoneLater(random.random_range(1..12)),
+        },
+        Call::Range | Call::Watch if is_rare(random, 15) => Fate::Unreachable,
+        Call::Next if is_rare(random, 25) => Fate::Unreachable,
+        _ => Fate::Answered,
+    }
+}

@@ -1,0 +1,222 @@
+//! Real etcd servers on the loopback: one or several members of a cluster, killed, paused and started again, and
+//! proxies that cut or slow what goes to them.
+
+mod member;
+mod proxy;
+
+pub use member::Member;
+pub use proxy::Proxy;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long a cluster may take to elect a leader and answer.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// The newest release that every test run has.
+pub const NEWEST: &str = "3.6";
+
+/// What a cluster that speaks TLS shows, and whom it trusts: clients must show a certificate of the same authority.
+#[derive(Clone)]
+pub struct Files {
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A cluster. Dropping it kills its members, and shows the ends of their logs when the test is failing.
+pub struct Cluster {
+    version: String,
+    files: Option<Files>,
+    members: Vec<Member>,
+    // Dropped after the members that write into it.
+    _folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// One member of the newest release.
+    pub fn single() -> Cluster {
+        Cluster::start(NEWEST, 1, &[])
+    }
+
+    /// Starts as many members of a release, each with more options, and waits until all of them answer.
+    pub fn start(version: &str, count: usize, options: &[&str]) -> Cluster {
+        Cluster::start_with(version, count, options, None)
+    }
+
+    /// One member that speaks TLS.
+    pub fn secured(files: Files) -> Cluster {
+        Cluster::start_with(NEWEST, 1, &[], Some(files))
+    }
+
+    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>) -> Cluster {
+        let folder = tempfile::Builder::new().prefix("holdfast-etcd-").tempdir().expect("a temporary folder");
+        let places: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
+        let peers: Vec<String> =
+            places.iter().enumerate().map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
+        let start = |(at, place): (usize, &(u16, u16))| {
+            let program = program(version, "etcd");
+            Member::start(program, folder.path(), at, *place, &peers.join(","), options, files.as_ref())
+        };
+        let members = places.iter().enumerate().map(start).collect();
+        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, _folder: folder };
+        for at in 0..count {
+            cluster.await_ready(at);
+        }
+        cluster
+    }
+
+    pub fn members(&mut self) -> &mut [Member] {
+        &mut self.members
+    }
+
+    pub fn member(&mut self, at: usize) -> &mut Member {
+        &mut self.members[at]
+    }
+
+    /// Waits until a member answers a linearizable read, as it does when it knows a leader.
+    pub fn await_ready(&mut self, at: usize) {
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let url = self.members[at].url();
+            let output = self.run_ctl(&url, &["endpoint", "health"]);
+            if output.status.success() {
+                return;
+            }
+            self.members[at].assert_running();
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(Instant::now() < deadline, "member {at} is not ready within {READY_MAX:?}: {why}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What `--etcd-servers` takes: the URLs of all members.
+    pub fn urls(&self) -> String {
+        self.members.iter().map(Member::url).collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs etcdctl against all members and returns what it writes.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.ctl_at(&self.urls(), arguments)
+    }
+
+    /// The same against these URLs, a proxy's for one.
+    pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
+        crate::server::succeeds(self.run_ctl(urls, arguments))
+    }
+
+    /// The events below a prefix from a revision up to now.
+    pub fn events(&self, prefix: &str, from_revision: u64) -> Vec<Event> {
+        // The watch never ends by itself; it has shown all once it shows this.
+        let end = format!("{prefix}~end");
+        self.ctl(&["put", &end, "end"]);
+        let mut command = self.etcdctl(&self.urls());
+        command.args(["watch", "--prefix", "--prev-kv", "-w", "json"]);
+        command.arg(format!("--rev={from_revision}")).arg(prefix).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("run etcdctl");
+        let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let mut events = Vec::new();
+        'shown: for line in lines.map_while(Result::ok) {
+            let answer: Value = serde_json::from_str(&line).expect("JSON");
+            for event in answer["Events"].as_array().into_iter().flatten() {
+                let event = Event::read(event);
+                if event.key == end {
+                    break 'shown;
+                }
+                events.push(event);
+            }
+        }
+        // An error means that it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+        self.ctl(&["del", &end]);
+        events
+    }
+
+    fn run_ctl(&self, urls: &str, arguments: &[&str]) -> Output {
+        self.etcdctl(urls).arg("--command-timeout=10s").args(arguments).output().expect("run etcdctl")
+    }
+
+    fn etcdctl(&self, urls: &str) -> Command {
+        // One of a later release speaks to all servers before it.
+        let version = if self.version == "3.4" { "3.4" } else { NEWEST };
+        let mut command = Command::new(program(version, "etcdctl"));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
+        if let Some(Files { authority, certificate, key }) = &self.files {
+            command.arg("--cacert").arg(authority).arg("--cert").arg(certificate).arg("--key").arg(key);
+        }
+        command
+    }
+}
+
+/// What etcd tells of one write of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub key: String,
+    pub revision: u64,
+    pub is_delete: bool,
+    /// Of a key that was not there before.
+    pub is_create: bool,
+    /// Of a deletion what was there before.
+    pub value: Vec<u8>,
+}
+
+impl Event {
+    fn read(event: &Value) -> Event {
+        let is_delete = event["type"] == 1 || event["type"] == "DELETE";
+        let text = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default()).expect("base64");
+        let number = |field: &str| event["kv"][field].as_u64().unwrap_or_default();
+        Event {
+            key: String::from_utf8(text(&event["kv"]["key"])).expect("UTF-8"),
+            revision: number("mod_revision"),
+            is_delete,
+            is_create: !is_delete && number("create_revision") == number("mod_revision"),
+            value: text(&event[if is_delete { "prev_kv" } else { "kv" }]["value"]),
+        }
+    }
+}
+
+/// Whether this release is here: 3.4 is Debian's, and the others are fetched for the long tests alone.
+pub fn has(version: &str) -> bool {
+    folder().join(version).join("etcd").exists()
+}
+
+/// A program of a release: `etcd`, `etcdctl` of 3.4 and the newest, `etcdutl` of the newest.
+pub fn program(version: &str, name: &str) -> PathBuf {
+    let path = folder().join(version).join(name);
+    assert!(
+        path.exists(),
+        "{} is not there: run scripts/fetch-etcd.sh {} {version}",
+        path.display(),
+        folder().display()
+    );
+    path
+}
+
+/// Where the releases are, fetched if the newest is not there yet.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let clients =
+            std::env::var_os("HOLDFAST_CLIENTS").map_or_else(|| crate::server::target().join("clients"), PathBuf::from);
+        let folder = clients.join("etcd");
+        if !folder.join(NEWEST).join("etcd").exists() {
+            let fetch = crate::folder().join("../scripts/fetch-etcd.sh");
+            let status = Command::new(fetch).arg(&folder).status().expect("run fetch-etcd.sh");
+            assert!(status.success(), "etcd could not be fetched");
+        }
+        folder
+    })
+}
+
+/// A port that nobody listens on. Another process may take it before it is used; then the member does not start.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

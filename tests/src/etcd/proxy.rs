@@ -1,0 +1,184 @@
+//! What stands between a client and a server, and lets bytes through, late, or not at all.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Between clients and one server on the loopback, until it is dropped.
+pub struct Proxy {
+    port: u16,
+    way: Arc<Way>,
+}
+
+#[derive(Default)]
+struct Way {
+    target: u16,
+    /// No bytes pass, and connections stay open, as with a cable that is pulled.
+    is_silent: AtomicBool,
+    /// Connections are closed, and new ones too.
+    is_closed: AtomicBool,
+    has_ended: AtomicBool,
+    delay_ms: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+/// How often a side that does not let anything through looks whether it is to.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+impl Proxy {
+    pub fn to(target: u16) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        let way = Arc::new(Way { target, ..Way::default() });
+        let accepting = way.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.has_ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                accepting.connect(client);
+            }
+        });
+        Proxy { port, way }
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Lets nothing through, and tells nobody.
+    pub fn silence(&self) {
+        self.way.is_silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Closes all connections, and new ones as they come.
+    pub fn close(&self) {
+        self.way.is_closed.store(true, Ordering::SeqCst);
+        self.way.close_all();
+    }
+
+    /// Each piece of data, in either direction, comes that much later.
+    pub fn delay(&self, delay: Duration) {
+        self.way.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Lets all through again, at once.
+    pub fn heal(&self) {
+        self.delay(Duration::ZERO);
+        self.way.is_closed.store(false, Ordering::SeqCst);
+        self.way.is_silent.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.way.has_ended.store(true, Ordering::SeqCst);
+        self.way.close_all();
+        // The one who accepts looks up when somebody comes.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Way {
+    fn connect(self: &Arc<Way>, client: TcpStream) {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        // Where nobody listens, the client's connection is closed, which it understands.
+        let Ok(server) = TcpStream::connect(("127.0.0.1", self.target)) else { return };
+        let copies = [&client, &server, &client, &server].map(|stream| stream.try_clone().expect("a second handle"));
+        let [one, other, kept_client, kept_server] = copies;
+        {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            // What has ended meanwhile is not kept.
+            open.retain(|stream| stream.peer_addr().is_ok());
+            open.extend([kept_client, kept_server]);
+        }
+        for (from, to) in [(client, other), (server, one)] {
+            let way = self.clone();
+            std::thread::spawn(move || way.pass(from, to));
+        }
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut piece = [0; 1 << 16];
+        loop {
+            let length = match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
+            while self.is_silent.load(Ordering::SeqCst) && !self.has_ended.load(Ordering::SeqCst) {
+                std::thread::sleep(LOOKS_EVERY);
+            }
+            if to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    }
+
+    fn close_all(&self) {
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn echo() -> u16 {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let mut copy = stream.try_clone().unwrap();
+                    std::io::copy(&mut stream, &mut copy)
+                });
+            }
+        });
+        port
+    }
+
+    fn connect(proxy: &Proxy) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        stream
+    }
+
+    fn says(stream: &mut TcpStream, text: &[u8]) -> std::io::Result<Vec<u8>> {
+        stream.write_all(text)?;
+        let mut answer = vec![0; text.len()];
+        stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+
+    #[test]
+    fn a_proxy_lets_through_falls_silent_closes_and_heals() {
+        let proxy = Proxy::to(echo());
+        let mut stream = connect(&proxy);
+        assert_eq!(says(&mut stream, b"one").unwrap(), b"one");
+        proxy.silence();
+        let silence = says(&mut stream, b"two").unwrap_err();
+        assert!(matches!(silence.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{silence}");
+        proxy.heal();
+        stream.set_read_timeout(None).unwrap();
+        let mut late = [0; 3];
+        stream.read_exact(&mut late).unwrap();
+        assert_eq!(&late, b"two", "what came while it was silent comes after it");
+        proxy.close();
+        assert!(says(&mut stream, b"three").is_err(), "the connection is closed");
+        assert!(says(&mut connect(&proxy), b"four").is_err(), "and new ones are");
+        proxy.heal();
+        assert_eq!(says(&mut connect(&proxy), b"five").unwrap(), b"five");
+    }
+}

@@ -1,0 +1,442 @@
+//! Whether what clients were told of one object could have been told by one store that does one thing after the other:
+//! each operation at one moment between its call and its answer, and one that nobody answered at any moment after its
+//! call, or never.
+//!
+//! Objects have nothing to do with each other here, so each is judged alone. The search is that of Wing and Gong, with
+//! what it has seen kept (Lowe): what is left to try depends only on which operations are done and what they came to.
+
+use std::collections::HashSet;
+use std::fmt;
+
+/// One operation on one object. Times are on one clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    pub client: usize,
+    pub called: u64,
+    /// Nothing where there was no answer: it may have been done, or may be done yet.
+    pub answered: Option<u64>,
+    pub asked: Asked,
+    pub told: Told,
+}
+
+/// What was asked. Values are told apart by number, so no two writes have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Get,
+    Create(u64),
+    /// On top of a version, or of whatever is there.
+    Update {
+        replaces: Option<u64>,
+        value: u64,
+    },
+    Delete {
+        replaces: Option<u64>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// What a get found, or what a write made.
+    Is {
+        version: u64,
+        value: u64,
+    },
+    Deleted,
+    NotFound,
+    AlreadyExists,
+    Conflict,
+    Nothing,
+}
+
+/// What is there, as far as the operations done so far tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct State {
+    object: Option<Object>,
+    /// The highest version that anybody was told of. Later ones are higher.
+    told: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Object {
+    value: u64,
+    /// Nothing until somebody is told which it is.
+    version: Option<u64>,
+}
+
+/// Operations that no order explains.
+#[derive(Debug)]
+pub struct Violation {
+    /// The longest order that was found, and what cannot come next.
+    pub explained: Vec<Operation>,
+    pub stuck: Vec<Operation>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { explained, stuck } = self;
+        writeln!(f, "no order explains these answers. After")?;
+        let last = explained.len().saturating_sub(SHOWN);
+        explained[last..].iter().try_for_each(|operation| writeln!(f, "  {operation:?}"))?;
+        writeln!(f, "none of these can be next:")?;
+        stuck.iter().take(SHOWN).try_for_each(|operation| writeln!(f, "  {operation:?}"))
+    }
+}
+
+const SHOWN: usize = 12;
+
+/// Judges what was asked of one object, which was not there at first.
+pub fn judge(operations: &[Operation]) -> Result<(), Violation> {
+    let mut operations: Vec<&Operation> = operations.iter().filter(|operation| can_matter(operation)).collect();
+    operations.sort_by_key(|operation| operation.called);
+    let mut search = Search { operations: &operations, seen: HashSet::new() };
+    search.run()
+}
+
+/// A read that nobody answered explains nothing.
+fn can_matter(operation: &Operation) -> bool {
+    operation.answered.is_some() || operation.asked != Asked::Get
+}
+
+struct Search<'o> {
+    operations: &'o [&'o Operation],
+    seen: HashSet<(Done, State)>,
+}
+
+/// Which operations are done, a bit each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Done(Vec<u64>);
+
+impl Done {
+    fn has(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    fn with(&self, at: usize) -> Done {
+        let mut more = self.clone();
+        more.0[at / 64] |= 1 << (at % 64);
+        more
+    }
+}
+
+/// One way that is tried: what is done, and what may be next.
+struct Step {
+    done: Done,
+    state: State,
+    next: Vec<usize>,
+    /// The operation that led here.
+    by: Option<usize>,
+}
+
+impl Search<'_> {
+    fn run(&mut self) -> Result<(), Violation> {
+        let none = Done(vec![0; self.operations.len().div_ceil(64)]);
+        let Some(first) = self.step(none, State::default(), None) else { return Ok(()) };
+        let mut way = vec![first];
+        let mut best = (Vec::new(), way[0].next.clone());
+        while let Some(step) = way.last_mut() {
+            let Some(at) = step.next.pop() else {
+                way.pop();
+                continue;
+            };
+            let Some(state) = step.state.after(self.operations[at]) else { continue };
+            let done = step.done.with(at);
+            if !self.seen.insert((done.clone(), state)) {
+                continue;
+            }
+            let Some(next) = self.step(done, state, Some(at)) else { return Ok(()) };
+            let candidates = next.next.clone();
+            way.push(next);
+            if way.len() > best.0.len() + 1 {
+                best = (way.iter().filter_map(|step| step.by).collect(), candidates);
+            }
+        }
+        let told = |at: &Vec<usize>| at.iter().map(|at| self.operations[*at].clone()).collect();
+        Err(Violation { explained: told(&best.0), stuck: told(&best.1) })
+    }
+
+    /// What may be next once all this is done; nothing where all that was answered is explained.
+    fn step(&self, done: Done, state: State, by: Option<usize>) -> Option<Step> {
+        let mut next = Vec::new();
+        let mut answered_first = u64::MAX;
+        let mut is_left = false;
+        for (at, operation) in self.operations.iter().enumerate() {
+            if operation.called > answered_first {
+                break;
+            }
+            if done.has(at) {
+                continue;
+            }
+            if let Some(answered) = operation.answered {
+                is_left = true;
+                answered_first = answered_first.min(answered);
+            }
+            next.push(at);
+        }
+        next.retain(|at| self.operations[*at].called <= answered_first);
+        // Tried from the end: what was answered first is the likeliest to be next.
+        next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
+        is_left.then_some(Step { done, state, next, by })
+    }
+}
+
+impl State {
+    /// What is there after an operation, if it can be told what it was told now.
+    fn after(self, operation: &Operation) -> Option<State> {
+        let Operation { asked, told, .. } = operation;
+        match (asked, told) {
+            (Asked::Get, Told::Is { version, value }) => self.shows(*version, *value),
+            (Asked::Get, Told::NotFound) => self.object.is_none().then_some(self),
+            (Asked::Create(_), Told::AlreadyExists) => self.object.is_some().then_some(self),
+            (Asked::Create(value), Told::Is { version, value: made }) => (self.object.is_none() && value == made)
+                .then_some(self.put(*value))
+                .and_then(|next| next.shows(*version, *value)),
+            (Asked::Create(value), Told::Nothing) => self.object.is_none().then_some(self.put(*value)),
+            (Asked::Update { replaces, value }, Told::Is { version, value: made }) => {
+                let next = self.replaced(*replaces)?.put(*value);
+                (value == made).then_some(next).and_then(|next| next.shows(*version, *value))
+            }
+            (Asked::Update { replaces, value }, Told::Nothing) => Some(self.replaced(*replaces)?.put(*value)),
+            (Asked::Delete { replaces }, Told::Deleted | Told::Nothing) => {
+                Some(State { object: None, ..self.replaced(*replaces)? })
+            }
+            (Asked::Update { .. } | Asked::Delete { .. }, Told::NotFound) => self.object.is_none().then_some(self),
+            (Asked::Update { replaces, .. } | Asked::Delete { replaces }, Told::Conflict) => {
+                // Without a version to replace there is nothing to be in conflict with. One that is gone is no longer
+                // what it was, either, and whoever loses to a deletion may be told so.
+                let replaces = (*replaces)?;
+                (self.object.and_then(|object| object.version) != Some(replaces)).then_some(self)
+            }
+            _ => None,
+        }
+    }
+
+    /// Where an object is there that has this version, or may have.
+    fn replaced(self, replaces: Option<u64>) -> Option<State> {
+        let object = self.object?;
+        match replaces {
+            Some(replaces) => self.shows(replaces, object.value),
+            None => Some(self),
+        }
+    }
+
+    fn put(self, value: u64) -> State {
+        State { object: Some(Object { value, version: None }), ..self }
+    }
+
+    /// Where the object may be told of as this. Then this is its version from now on.
+    fn shows(self, version: u64, value: u64) -> Option<State> {
+        let object = self.object.filter(|object| object.value == value)?;
+        match object.version {
+            Some(known) => (known == version).then_some(self),
+            None if version > self.told => {
+                Some(State { object: Some(Object { value, version: Some(version) }), told: version })
+            }
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn operation(called: u64, answered: Option<u64>, asked: Asked, told: Told) -> Operation {
+        Operation { client: 0, called, answered, asked, told }
+    }
+
+    fn is(version: u64, value: u64) -> Told {
+        Told::Is { version, value }
+    }
+
+    fn update(replaces: u64, value: u64) -> Asked {
+        Asked::Update { replaces: Some(replaces), value }
+    }
+
+    const GET: Asked = Asked::Get;
+    const CREATE: Asked = Asked::Create(1);
+    const DELETE: Asked = Asked::Delete { replaces: None };
+
+    #[track_caller]
+    fn check(is_right: bool, operations: &[(u64, Option<u64>, Asked, Told)]) {
+        let operations: Vec<Operation> = operations
+            .iter()
+            .map(|(called, answered, asked, told)| operation(*called, *answered, *asked, *told))
+            .collect();
+        let judged = judge(&operations);
+        assert_eq!(judged.is_ok(), is_right, "{judged:?}");
+    }
+
+    #[test]
+    fn answers_in_order_are_right() {
+        check(true, &[]);
+        check(
+            true,
+            &[
+                (1, Some(2), GET, Told::NotFound),
+                (3, Some(4), CREATE, is(7, 1)),
+                (5, Some(6), CREATE, Told::AlreadyExists),
+                (7, Some(8), update(7, 2), is(9, 2)),
+                (9, Some(10), update(7, 3), Told::Conflict),
+                (11, Some(12), GET, is(9, 2)),
+                (13, Some(14), DELETE, Told::Deleted),
+                (15, Some(16), update(9, 4), Told::NotFound),
+                (17, Some(18), Asked::Create(5), is(12, 5)),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_overlaps_may_be_in_any_order() {
+        // The get may come before the create, or after it.
+        for told in [Told::NotFound, is(7, 1)] {
+            check(true, &[(1, Some(10), CREATE, is(7, 1)), (2, Some(3), GET, told)]);
+        }
+        check(true, &[(1, Some(10), CREATE, is(7, 1)), (2, Some(3), GET, is(7, 1)), (4, Some(5), GET, is(7, 1))]);
+    }
+
+    #[test]
+    fn a_write_without_an_answer_is_done_at_any_time_or_never() {
+        let unknown = (5, None, update(7, 2), Told::Nothing);
+        let created = (1, Some(2), CREATE, is(7, 1));
+        check(true, &[created, unknown, (6, Some(7), GET, is(7, 1)), (8, Some(9), GET, is(8, 2))]);
+        check(true, &[created, unknown, (6, Some(7), GET, is(7, 1)), (8, Some(9), update(7, 3), is(8, 3))]);
+        check(true, &[created, unknown, (6, Some(7), update(7, 3), Told::Conflict)]);
+        check(true, &[created, (5, None, GET, Told::Nothing), (6, Some(7), DELETE, Told::Deleted)]);
+    }
+
+    // Each of these is what a server with one bug would answer.
+
+    #[test]
+    fn a_stale_read_is_found() {
+        check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), GET, Told::NotFound)]);
+        check(
+            false,
+            &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), is(8, 2)), (5, Some(6), GET, is(7, 1))],
+        );
+    }
+
+    #[test]
+    fn an_acknowledged_write_that_is_lost_is_found() {
+        let created = (1, Some(2), CREATE, is(7, 1));
+        check(false, &[created, (3, Some(4), update(7, 2), is(8, 2)), (5, Some(6), update(7, 3), is(9, 3))]);
+        check(false, &[created, (3, Some(4), Asked::Create(2), is(8, 2))]);
+        check(false, &[created, (3, Some(4), DELETE, Told::Deleted), (5, Some(6), GET, is(7, 1))]);
+    }
+
+    #[test]
+    fn an_unknown_outcome_that_is_told_as_a_failure_is_found() {
+        // The conflict was its own write.
+        check(
+            false,
+            &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), Told::Conflict), (5, Some(6), GET, is(8, 2))],
+        );
+        check(false, &[(1, Some(2), CREATE, Told::AlreadyExists), (3, Some(4), GET, is(7, 1))]);
+    }
+
+    #[test]
+    fn a_write_that_is_done_twice_is_found() {
+        check(
+            false,
+            &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), DELETE, Told::Deleted), (5, Some(6), GET, is(9, 1))],
+        );
+        check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), GET, is(8, 1))]);
+    }
+
+    #[test]
+    fn a_version_that_falls_is_found() {
+        check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), is(6, 2))]);
+    }
+
+    #[test]
+    fn an_answer_that_depends_on_an_unknown_write_binds_it() {
+        // Once the unknown update was seen, what it replaced is not seen again.
+        check(
+            false,
+            &[
+                (1, Some(2), CREATE, is(7, 1)),
+                (3, None, update(7, 2), Told::Nothing),
+                (4, Some(5), GET, is(8, 2)),
+                (6, Some(7), GET, is(7, 1)),
+            ],
+        );
+    }
+
+    /// A store without copies, and clients whose calls and answers take their time. Some answers get lost.
+    fn recorded(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (mut object, mut version, mut time) = (None::<(u64, u64)>, 1, 0);
+        let mut free_at = vec![0; clients];
+        let mut operations: Vec<Operation> = Vec::new();
+        for nth in 0..count as u64 {
+            time += random.random_range(1..4u64);
+            let client = random.random_range(0..clients);
+            let called = free_at[client] + 1;
+            // Done now; called before that, answered after.
+            let done = time.max(called);
+            time = done;
+            let answered = done + random.random_range(0..6);
+            free_at[client] = answered;
+            let is_lost = random.random_ratio(1, 12);
+            let known = object.map(|(version, _)| if random.random_ratio(1, 4) { version - 1 } else { version });
+            let asked = match random.random_range(0..10) {
+                0..4 => GET,
+                4 | 5 => Asked::Create(nth),
+                6..9 => Asked::Update { replaces: known, value: nth },
+                _ => DELETE,
+            };
+            let is_never_done = is_lost && random.random_ratio(1, 2);
+            let was = object;
+            let mut write = |value| {
+                if !is_never_done {
+                    version += 1;
+                    object = Some((version, value));
+                }
+                is(version, value)
+            };
+            let told = match (asked, was) {
+                (GET, Some((version, value))) => is(version, value),
+                (GET, None) => Told::NotFound,
+                (Asked::Create(_), Some(_)) => Told::AlreadyExists,
+                (Asked::Create(value), None) => write(value),
+                (_, None) => Told::NotFound,
+                (Asked::Update { replaces: Some(replaces), .. }, Some((version, _))) if replaces != version => {
+                    Told::Conflict
+                }
+                (Asked::Update { value, .. }, Some(_)) => write(value),
+                (Asked::Delete { .. }, Some(_)) => {
+                    if !is_never_done {
+                        version += 1;
+                        object = None;
+                    }
+                    Told::Deleted
+                }
+            };
+            let (answered, told) = if is_lost { (None, Told::Nothing) } else { (Some(answered), told) };
+            operations.push(Operation { client, called, answered, asked, told });
+        }
+        operations
+    }
+
+    #[test]
+    fn what_one_store_answers_is_right_and_what_it_does_not_is_found() {
+        let mut found = 0;
+        for seed in 0..200 {
+            let operations = recorded(seed, 5, 120);
+            if let Err(violation) = judge(&operations) {
+                panic!("seed {seed}: {violation}");
+            }
+            // The last acknowledged write is taken back: whoever sees it afterwards sees what never was.
+            let mut lost = operations.clone();
+            let mut random = StdRng::seed_from_u64(seed);
+            let gets: Vec<usize> = (0..lost.len())
+                .filter(|at| matches!(lost[*at].told, Told::Is { .. }) && lost[*at].asked == GET)
+                .collect();
+            let at = gets[random.random_range(0..gets.len())];
+            lost[at].told = is(1_000_000, 1_000_000);
+            found += usize::from(judge(&lost).is_err());
+        }
+        assert_eq!(found, 200);
+    }
+}

@@ -1,0 +1,268 @@
+//! Whether watches showed what they promise: of all that was written, what they select, in order, once, whole, from where
+//! they began.
+//!
+//! The truth is what the store itself tells of its events. The guarantees are etcd's for its own watches, in the terms of
+//! the API of Kubernetes.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// What a watch shows, and what the store tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub is: Is,
+    /// `namespace/name`.
+    pub key: String,
+    pub version: u64,
+    /// Of the object, or of the last one before it was deleted.
+    pub value: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Is {
+    Added,
+    Modified,
+    Deleted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    Event(Event),
+    Bookmark(u64),
+}
+
+/// One watch, which may have ended at any time.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// In messages.
+    pub name: String,
+    /// It is to show all events after this version.
+    pub from: u64,
+    /// The keys that begin with this are selected.
+    pub prefix: String,
+    pub shown: Vec<Shown>,
+}
+
+/// What a watch promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Guarantee {
+    /// Events are of selected objects.
+    Filter,
+    /// Versions do not fall.
+    Ordered,
+    /// No event comes twice.
+    Unique,
+    /// Of what was written at once all is shown, before anything later is.
+    Atomic,
+    /// No event is left out between two that are shown.
+    Reliable,
+    /// The first event is the first after the version where the watch begins.
+    Resumable,
+    /// A bookmark comes after all events up to its version, and before all later ones.
+    Bookmarkable,
+    /// A deletion shows what was deleted.
+    Previous,
+    /// What was not there before is added, and what was is modified.
+    IsCreate,
+    /// What is shown was written.
+    Known,
+}
+
+/// A promise that was not kept, and what shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub guarantee: Guarantee,
+    pub told: String,
+}
+
+/// Judges watches by all events that the store tells, in its order.
+pub fn judge(truth: &[Event], watches: &[Watch]) -> Vec<Violation> {
+    let by_place: BTreeMap<(u64, &str), &Event> =
+        truth.iter().map(|event| ((event.version, event.key.as_str()), event)).collect();
+    watches.iter().flat_map(|watch| Judge { watch, by_place: &by_place, violations: Vec::new() }.run()).collect()
+}
+
+struct Judge<'t> {
+    watch: &'t Watch,
+    by_place: &'t BTreeMap<(u64, &'t str), &'t Event>,
+    violations: Vec<Violation>,
+}
+
+impl Judge<'_> {
+    fn run(mut self) -> Vec<Violation> {
+        let mut seen: BTreeMap<(u64, &str), ()> = BTreeMap::new();
+        let (mut last, mut bookmark) = (self.watch.from, self.watch.from);
+        let mut has_begun = false;
+        for shown in &self.watch.shown {
+            match shown {
+                Shown::Bookmark(version) => {
+                    if *version < last {
+                        self.breaks(Guarantee::Bookmarkable, format!("a bookmark of {version} after {last}"));
+                    }
+                    for missing in self.missing(&seen, last, *version) {
+                        self.breaks(Guarantee::Bookmarkable, format!("a bookmark of {version} without {missing}"));
+                    }
+                    bookmark = bookmark.max(*version);
+                    last = last.max(*version);
+                    has_begun = true;
+                }
+                Shown::Event(event) => {
+                    self.judge_alone(event);
+                    if event.version < last {
+                        self.breaks(Guarantee::Ordered, format!("{event:?} after version {last}"));
+                    }
+                    if event.version <= bookmark {
+                        let guarantee = if has_begun { Guarantee::Bookmarkable } else { Guarantee::Resumable };
+                        self.breaks(guarantee, format!("{event:?} at or before {bookmark}"));
+                    }
+                    match seen.entry((event.version, &event.key)) {
+                        Entry::Occupied(_) => self.breaks(Guarantee::Unique, format!("{event:?} twice")),
+                        Entry::Vacant(entry) => drop(entry.insert(())),
+                    }
+                    // What is older than this had to come before it.
+                    if event.version > last {
+                        for missing in self.missing(&seen, last.max(bookmark + 1), event.version - 1) {
+                            let guarantee = match missing.0 == last {
+                                true if has_begun => Guarantee::Atomic,
+                                _ if has_begun => Guarantee::Reliable,
+                                _ => Guarantee::Resumable,
+                            };
+                            self.breaks(guarantee, format!("{event:?} without {missing:?}", missing = missing.1));
+                        }
+                    }
+                    last = last.max(event.version);
+                    has_begun = true;
+                }
+            }
+        }
+        self.violations
+    }
+
+    /// Selected events from one version up to another that were not shown, each with its version. Those at the version
+    /// where the watch begins are not to be.
+    fn missing(&self, seen: &BTreeMap<(u64, &str), ()>, from: u64, to: u64) -> Vec<Missing> {
+        let from = from.max(self.watch.from + 1);
+        if from > to {
+            return Vec::new();
+        }
+        let between = self.by_place.range((from, "")..(to + 1, ""));
+        let selected = between.filter(|((_, key), _)| key.starts_with(&self.watch.prefix));
+        let missed = selected.filter(|((version, key), _)| !seen.contains_key(&(*version, *key)));
+        missed.map(|((version, _), event)| Missing(*version, format!("{event:?}"))).collect()
+    }
+
+    fn judge_alone(&mut self, event: &Event) {
+        if !event.key.starts_with(&self.watch.prefix) {
+            self.breaks(Guarantee::Filter, format!("{event:?} is not below {:?}", self.watch.prefix));
+        }
+        let Some(written) = self.by_place.get(&(event.version, event.key.as_str())) else {
+            return self.breaks(Guarantee::Known, format!("{event:?} was never written"));
+        };
+        if written.is != event.is {
+            self.breaks(Guarantee::IsCreate, format!("{event:?} is {:?}", written.is));
+        } else if written.value != event.value {
+            let guarantee = if event.is == Is::Deleted { Guarantee::Previous } else { Guarantee::Known };
+            self.breaks(guarantee, format!("{event:?} has the value {}", written.value));
+        }
+    }
+
+    fn breaks(&mut self, guarantee: Guarantee, told: String) {
+        self.violations.push(Violation { guarantee, told: format!("{}: {told}", self.watch.name) });
+    }
+}
+
+/// The version of an event that is missing, and the event.
+struct Missing(u64, String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(is: Is, key: &str, version: u64, value: u64) -> Event {
+        Event { is, key: key.to_owned(), version, value }
+    }
+
+    /// Versions 2 to 8; at 5 two objects are written at once.
+    fn truth() -> Vec<Event> {
+        vec![
+            event(Is::Added, "a/x", 2, 1),
+            event(Is::Added, "b/y", 3, 2),
+            event(Is::Modified, "a/x", 4, 3),
+            event(Is::Modified, "a/x", 5, 4),
+            event(Is::Added, "a/z", 5, 5),
+            event(Is::Deleted, "a/x", 6, 4),
+            event(Is::Added, "a/x", 7, 6),
+            event(Is::Modified, "a/z", 8, 7),
+        ]
+    }
+
+    /// As it should be, with a bookmark in the middle.
+    fn watch(from: u64) -> Watch {
+        let mut shown: Vec<Shown> = truth()
+            .into_iter()
+            .filter(|event| event.key.starts_with("a/") && event.version > from)
+            .map(Shown::Event)
+            .collect();
+        let at = shown.iter().position(|shown| matches!(shown, Shown::Event(event) if event.version > 6));
+        shown.insert(at.expect("a later event"), Shown::Bookmark(6));
+        Watch { name: "watch".into(), from, prefix: "a/".into(), shown }
+    }
+
+    fn broken(change: impl FnOnce(&mut Vec<Shown>)) -> Vec<Guarantee> {
+        let mut changed = watch(2);
+        change(&mut changed.shown);
+        let mut found: Vec<Guarantee> =
+            judge(&truth(), &[changed]).into_iter().map(|violation| violation.guarantee).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    fn change(shown: &mut [Shown], version: u64, key: &str, change: impl FnOnce(&mut Event)) {
+        let found = shown.iter_mut().find_map(|shown| match shown {
+            Shown::Event(event) if event.version == version && event.key == key => Some(event),
+            _ => None,
+        });
+        change(found.expect("an event"));
+    }
+
+    #[test]
+    fn watches_that_keep_their_promises_are_right_wherever_they_begin_and_end() {
+        for from in 0..6 {
+            for length in 0..=watch(from).shown.len() {
+                let mut short = watch(from);
+                short.shown.truncate(length);
+                assert_eq!(judge(&truth(), &[short]), [], "from {from}, {length} events");
+            }
+        }
+    }
+
+    // From 2 on it shows: 4 a/x, 5 a/x, 5 a/z, 6 a/x, bookmark 6, 7 a/x, 8 a/z.
+
+    #[test]
+    fn each_broken_promise_is_found_by_its_name() {
+        let foreign = || Shown::Event(event(Is::Added, "b/y", 3, 2));
+        assert_eq!(broken(|shown| shown.insert(0, foreign())), [Guarantee::Filter]);
+        assert!(broken(|shown| shown.swap(0, 1)).contains(&Guarantee::Ordered));
+        assert_eq!(broken(|shown| shown.insert(1, shown[0].clone())), [Guarantee::Unique]);
+        assert_eq!(broken(|shown| drop(shown.remove(2))), [Guarantee::Atomic], "one of two that were written at once");
+        assert_eq!(broken(|shown| drop(shown.drain(1..4))), [Guarantee::Bookmarkable], "lost before a bookmark");
+        assert_eq!(broken(|shown| drop(shown.remove(5))), [Guarantee::Reliable]);
+        assert_eq!(broken(|shown| drop(shown.remove(0))), [Guarantee::Resumable]);
+        let older = || Shown::Event(event(Is::Added, "a/x", 2, 1));
+        assert!(broken(|shown| shown.insert(0, older())).contains(&Guarantee::Resumable));
+        assert_eq!(broken(|shown| shown.swap(4, 5)), [Guarantee::Bookmarkable], "an event before an older bookmark");
+        assert!(broken(|shown| shown.swap(3, 4)).contains(&Guarantee::Bookmarkable), "and one after it");
+        assert_eq!(broken(|shown| change(shown, 6, "a/x", |event| event.value = 3)), [Guarantee::Previous]);
+        assert_eq!(broken(|shown| change(shown, 7, "a/x", |event| event.is = Is::Modified)), [Guarantee::IsCreate]);
+        assert_eq!(broken(|shown| change(shown, 7, "a/x", |event| event.value = 9)), [Guarantee::Known]);
+        let invented = || Shown::Event(event(Is::Modified, "a/q", 8, 9));
+        assert_eq!(broken(|shown| shown.push(invented())), [Guarantee::Known]);
+    }
+}

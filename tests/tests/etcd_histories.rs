@@ -1,0 +1,364 @@
+//! Three servers on three members of etcd, clients at all of them, and servers and members that are killed and paused
+//! meanwhile: what clients were told is what one store without copies could have told, watches keep their promises, and
+//! nothing that was acknowledged is lost.
+//!
+//! `ROUNDS=200` plays more of them, and `SEED=N` begins with another one.
+
+use futures_util::{StreamExt, pin_mut};
+use holdfast_tests::etcd::{Cluster, NEWEST};
+use holdfast_tests::histories::linearizable::{self, Asked, Operation, Told};
+use holdfast_tests::histories::watches::{self, Event, Is, Shown, Watch};
+use holdfast_tests::{Folder, Server};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, PostParams, WatchEvent, WatchParams};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const SERVERS: usize = 3;
+const CLIENTS: usize = 6;
+const KEYS: usize = 3;
+/// How long clients are at it in one round.
+const ROUND: Duration = Duration::from_secs(3);
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long servers may take to be as before once nobody disturbs them.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
+
+fn number(name: &str, usually: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usually)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_are_told_is_what_one_store_could_have_told() {
+    let mut world = World::start();
+    let seed = number("SEED", 1);
+    for round in seed..seed + number("ROUNDS", 10) {
+        world.play(round).await;
+    }
+}
+
+/// All that runs.
+struct World {
+    etcd: Cluster,
+    /// One at each place, unless it was killed.
+    servers: Vec<Option<Server>>,
+    folders: Vec<Folder>,
+    values: Arc<AtomicU64>,
+}
+
+/// What one round brought.
+#[derive(Default)]
+struct History {
+    /// By the name of the object.
+    operations: Mutex<BTreeMap<String, Vec<Operation>>>,
+    watches: Mutex<Vec<Watch>>,
+}
+
+impl World {
+    fn start() -> World {
+        let etcd = Cluster::start(NEWEST, 3, &[]);
+        let folders: Vec<Folder> = (0..SERVERS).map(|_| Folder::new()).collect();
+        let mut world = World { etcd, servers: Vec::new(), folders, values: Arc::default() };
+        for at in 0..SERVERS {
+            let server = world.spawn(at);
+            world.servers.push(Some(server));
+        }
+        world
+    }
+
+    /// A server that asks one of the members first, and another one than the others do.
+    fn spawn(&self, at: usize) -> Server {
+        let urls = self.etcd.urls();
+        let mut urls: Vec<&str> = urls.split(',').collect();
+        urls.rotate_left(at);
+        Server::start(self.folders[at].path(), &[&format!("--etcd-servers={}", urls.join(","))])
+    }
+
+    async fn api(&self, at: usize) -> Option<Api<ConfigMap>> {
+        let server = self.servers[at].as_ref()?;
+        Some(Api::namespaced(server.client().await, "default"))
+    }
+
+    async fn play(&mut self, round: u64) {
+        let mut random = StdRng::seed_from_u64(round);
+        let prefix = format!("r{round}-");
+        let history = Arc::new(History::default());
+        let (began, over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+        let start = self.newest_version().await;
+        let mut clients = Vec::new();
+        for client in 0..CLIENTS {
+            let api = self.api(client % SERVERS).await.expect("a server that runs");
+            let (history, values, over) = (history.clone(), self.values.clone(), over.clone());
+            let (prefix, seed) = (prefix.clone(), random.random());
+            clients.push(tokio::spawn(ask(api, client, prefix, seed, began, history, values, over)));
+        }
+        for at in 0..SERVERS {
+            let api = self.api(at).await.expect("a server that runs");
+            let (history, over, prefix) = (history.clone(), over.clone(), prefix.clone());
+            clients.push(tokio::spawn(watch(api, format!("round {round}, server {at}"), prefix, start, history, over)));
+        }
+        self.disturb(&mut random, began + ROUND).await;
+        over.store(true, Ordering::SeqCst);
+        for client in clients {
+            client.await.expect("a client");
+        }
+        self.recover().await;
+        self.read_all(&prefix, began, &history).await;
+        self.judge(round, start, &prefix, &history);
+    }
+
+    /// Kills and pauses until then, and leaves all running but those servers that were killed.
+    async fn disturb(&mut self, random: &mut StdRng, until: Instant) {
+        while Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(random.random_range(100..500))).await;
+            let at = random.random_range(0..SERVERS);
+            let while_it_lasts = Duration::from_millis(random.random_range(50..1200));
+            match random.random_range(0..4) {
+                0 => {
+                    self.etcd.member(at).kill();
+                    tokio::time::sleep(while_it_lasts).await;
+                    self.etcd.member(at).restart();
+                }
+                1 => {
+                    self.etcd.member(at).pause();
+                    tokio::time::sleep(while_it_lasts).await;
+                    self.etcd.member(at).resume();
+                }
+                2 => {
+                    if let Some(server) = &self.servers[at] {
+                        server.signal("STOP");
+                        tokio::time::sleep(while_it_lasts).await;
+                        server.signal("CONT");
+                    }
+                }
+                _ => {
+                    // One that is left to serve the round's clients.
+                    if self.servers.iter().flatten().count() > 1
+                        && let Some(server) = self.servers[at].take()
+                    {
+                        server.kill();
+                    }
+                }
+            }
+        }
+    }
+
+    async fn recover(&mut self) {
+        for at in 0..SERVERS {
+            self.etcd.await_ready(at);
+        }
+        for at in 0..SERVERS {
+            if self.servers[at].is_none() {
+                self.servers[at] = Some(self.spawn(at));
+            }
+            let api = self.api(at).await.expect("a server that runs");
+            holdfast_tests::eventually(RECOVERY_MAX, async || api.get_opt("no-such-object").await.map(drop)).await;
+        }
+    }
+
+    /// Each server tells in the end what is there.
+    async fn read_all(&self, prefix: &str, began: Instant, history: &History) {
+        for at in 0..SERVERS {
+            let api = self.api(at).await.expect("a server that runs");
+            for key in 0..KEYS {
+                let name = format!("{prefix}{key}");
+                let called = began.elapsed().as_nanos() as u64;
+                let told = told(api.get(&name).await).expect("an answer");
+                let answered = Some(began.elapsed().as_nanos() as u64);
+                note(history, &name, Operation { client: CLIENTS + at, called, answered, asked: Asked::Get, told });
+            }
+        }
+    }
+
+    fn judge(&self, round: u64, start: u64, prefix: &str, history: &History) {
+        let operations = history.operations.lock().expect("a history");
+        let count: usize = operations.values().map(Vec::len).sum();
+        let unknown = operations.values().flatten().filter(|operation| operation.answered.is_none()).count();
+        for (name, operations) in operations.iter() {
+            if let Err(violation) = linearizable::judge(operations) {
+                panic!("round {round}, {name}: {violation}");
+            }
+        }
+        let truth = self.truth(start, prefix);
+        let watches = history.watches.lock().expect("a history");
+        let shown: usize = watches.iter().map(|watch| watch.shown.len()).sum();
+        let violations = watches::judge(&truth, &watches);
+        assert!(violations.is_empty(), "round {round}: {violations:#?}");
+        println!(
+            "round {round}: {count} operations, {unknown} without an answer, {} events, {shown} shown by {} watches",
+            truth.len(),
+            watches.len()
+        );
+        assert!(count > 3 * KEYS && !truth.is_empty(), "nothing happened in round {round}");
+    }
+
+    async fn newest_version(&self) -> u64 {
+        let api = self.api(0).await.expect("a server that runs");
+        let list = api.list(&Default::default()).await.expect("a list");
+        list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
+    }
+
+    /// What etcd itself tells of its events.
+    fn truth(&self, start: u64, prefix: &str) -> Vec<Event> {
+        let below = format!("/registry/configmaps/default/{prefix}");
+        let mut truth = Vec::new();
+        for event in self.etcd.events(&below, start + 1) {
+            let key = event.key.strip_prefix("/registry/configmaps/").expect("a key below the prefix").to_owned();
+            let is = match (event.is_delete, event.is_create) {
+                (true, _) => Is::Deleted,
+                (false, true) => Is::Added,
+                (false, false) => Is::Modified,
+            };
+            truth.push(Event { is, key, version: event.revision, value: value_in(&event.value) });
+        }
+        truth
+    }
+}
+
+/// Values are written as `value-N.`, so that they are found in whatever form objects are stored.
+fn text_of(value: u64) -> String {
+    format!("value-{value}.")
+}
+
+fn value_in(stored: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(stored);
+    let (_, rest) = text.split_once("value-").expect("a value");
+    rest.split_once('.').and_then(|(number, _)| number.parse().ok()).expect("a number")
+}
+
+fn value_of(map: &ConfigMap) -> u64 {
+    let text = map.data.as_ref().and_then(|data| data.get("v")).expect("a value");
+    value_in(text.as_bytes())
+}
+
+fn version_of(map: &ConfigMap) -> u64 {
+    map.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).expect("a version")
+}
+
+fn map(name: &str, value: u64, replaces: Option<u64>) -> ConfigMap {
+    let mut map = ConfigMap { data: Some([("v".to_owned(), text_of(value))].into()), ..ConfigMap::default() };
+    map.metadata.name = Some(name.to_owned());
+    map.metadata.resource_version = replaces.map(|version| version.to_string());
+    map
+}
+
+/// What an answer says; nothing where it says nothing of what came of the request.
+fn told(answer: kube::Result<ConfigMap>) -> Option<Told> {
+    match answer {
+        Ok(map) => Some(Told::Is { version: version_of(&map), value: value_of(&map) }),
+        Err(kube::Error::Api(status)) => match (status.code, status.reason.as_str()) {
+            (404, _) => Some(Told::NotFound),
+            (409, "AlreadyExists") => Some(Told::AlreadyExists),
+            (409, _) => Some(Told::Conflict),
+            _ => None,
+        },
+        Err(_) => None,
+    }
+}
+
+fn note(history: &History, name: &str, operation: Operation) {
+    history.operations.lock().expect("a history").entry(name.to_owned()).or_default().push(operation);
+}
+
+#[expect(clippy::too_many_arguments, reason = "a client is told all of its round at once")]
+async fn ask(
+    api: Api<ConfigMap>,
+    client: usize,
+    prefix: String,
+    seed: u64,
+    began: Instant,
+    history: Arc<History>,
+    values: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    while !over.load(Ordering::SeqCst) {
+        let name = format!("{prefix}{}", random.random_range(0..KEYS));
+        let value = values.fetch_add(1, Ordering::SeqCst);
+        let replaces = seen.get(&name).copied();
+        let asked = match (random.random_range(0..10), replaces) {
+            (0..4, _) | (6..9, None) => Asked::Get,
+            (4 | 5, _) => Asked::Create(value),
+            (6..9, replaces) => Asked::Update { replaces, value },
+            _ => Asked::Delete { replaces: None },
+        };
+        let called = began.elapsed().as_nanos() as u64;
+        let answer = async {
+            match asked {
+                Asked::Get => told(api.get(&name).await),
+                Asked::Create(value) => told(api.create(&PostParams::default(), &map(&name, value, None)).await),
+                Asked::Update { replaces, value } => {
+                    told(api.replace(&name, &PostParams::default(), &map(&name, value, replaces)).await)
+                }
+                Asked::Delete { .. } => match api.delete(&name, &DeleteParams::default()).await {
+                    Ok(_) => Some(Told::Deleted),
+                    Err(error) => told(Err(error)),
+                },
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, answer).await.ok().flatten();
+        let answered = told.is_some().then(|| began.elapsed().as_nanos() as u64);
+        match told {
+            Some(Told::Is { version, .. }) => drop(seen.insert(name.clone(), version)),
+            // It is tried with versions that no longer stand, too.
+            Some(_) if random.random_ratio(1, 2) => drop(seen.remove(&name)),
+            Some(_) => {}
+            // A server that was killed says so at once, again and again.
+            None => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+        note(&history, &name, Operation { client, called, answered, asked, told: told.unwrap_or(Told::Nothing) });
+    }
+}
+
+/// Watches, and goes on where it was whenever the watch ends.
+async fn watch(
+    api: Api<ConfigMap>,
+    name: String,
+    prefix: String,
+    start: u64,
+    history: Arc<History>,
+    over: Arc<AtomicBool>,
+) {
+    let mut from = start;
+    while !over.load(Ordering::SeqCst) {
+        let params = WatchParams::default().timeout(20);
+        let began = tokio::time::timeout(PATIENCE, api.watch(&params, &from.to_string())).await;
+        let mut shown = Vec::new();
+        let resumed = from;
+        if let Ok(Ok(stream)) = began {
+            pin_mut!(stream);
+            while !over.load(Ordering::SeqCst) {
+                let next = match tokio::time::timeout(Duration::from_millis(200), stream.next()).await {
+                    Ok(Some(Ok(next))) => next,
+                    Err(_) => continue,
+                    Ok(_) => break,
+                };
+                let (is, map) = match next {
+                    WatchEvent::Added(map) => (Is::Added, map),
+                    WatchEvent::Modified(map) => (Is::Modified, map),
+                    WatchEvent::Deleted(map) => (Is::Deleted, map),
+                    WatchEvent::Bookmark(bookmark) => {
+                        from = bookmark.metadata.resource_version.parse().expect("a version");
+                        shown.push(Shown::Bookmark(from));
+                        continue;
+                    }
+                    WatchEvent::Error(_) => break,
+                };
+                from = version_of(&map);
+                let own = map.metadata.name.as_deref().unwrap_or_default();
+                if own.starts_with(&prefix) {
+                    let key = format!("default/{own}");
+                    shown.push(Shown::Event(Event { is, key, version: from, value: value_of(&map) }));
+                }
+            }
+        }
+        let prefix = format!("default/{prefix}");
+        history.watches.lock().expect("a history").push(Watch { name: name.clone(), from: resumed, prefix, shown });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,271 @@
+//! The log on a real etcd: what it writes, what it hears of others, and that it is a log.
+
+use holdfast_core::etcd::Media;
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_engine::log::{Decision, Expected, Receipt};
+use holdfast_engine::{Append, Log, LogRead, Proposal};
+use holdfast_storage_etcd::client::{Etcd, Keys, Range};
+use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
+use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_rocks::RocksLog;
+use holdfast_tests::etcd::Cluster;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn open(etcd: &Cluster, folder: &Path) -> EtcdLog {
+    try_open(etcd, folder).expect("open the log")
+}
+
+fn client(etcd: &Cluster) -> Client {
+    let addresses = etcd.urls().split(',').map(|url| Address::parse(url).expect("an address")).collect();
+    Client::new(addresses, None).expect("a client")
+}
+
+fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
+    EtcdLog::open(Parts {
+        etcd: Arc::new(client(etcd)),
+        local: Arc::new(RocksLog::open(folder).expect("a local log")),
+        prefix: "/registry".into(),
+        storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        tells_progress: true,
+    })
+    .map_err(|fault| fault.to_string())
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn config_map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
+    let object = format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\
+         \"name\":\"{name}\",\"namespace\":\"a\",\"resourceVersion\":\"{offset}\",\"uid\":\"u-{name}\"}},\
+         \"data\":{{\"x\":\"{value}\"}}}}\n"
+    );
+    Record {
+        offset,
+        time_ms: 1_795_000_000_000 + offset as i64,
+        resource: "configmaps".into(),
+        key: format!("a/{name}"),
+        replaces,
+        operation: Operation::Put as i32,
+        actor: Actor { user: "jane".into(), manager: "kubectl".into(), verb: "update".into(), ..Actor::default() },
+        object: object.into(),
+    }
+}
+
+fn deleted(record: Record) -> Record {
+    Record { operation: Operation::Delete as i32, ..record }
+}
+
+/// Commits records each of which is a decision.
+fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
+    let each = || (0..records.len()).map(|nth| decision(nth..nth + 1)).collect();
+    numbered(log.commit(&Proposal::new(records, &each)).expect("commit"))
+}
+
+fn decision(records: std::ops::Range<usize>) -> Decision {
+    Decision { records, expects: Vec::new(), claims: Vec::new() }
+}
+
+fn numbered(append: Append) -> Vec<Receipt> {
+    match append {
+        Append::Numbered(receipts) => receipts,
+        other => panic!("etcd numbers events: {other:?}"),
+    }
+}
+
+fn at(receipts: &[Receipt], nth: usize) -> u64 {
+    match &receipts[nth] {
+        Receipt::At(offsets) => offsets[0].0,
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+/// Without what is told by etcd.
+fn bare(record: &Record) -> (String, String, bool, Actor, i64, String) {
+    let object = String::from_utf8_lossy(&record.object).into_owned();
+    let object = object.replace(&format!("\"resourceVersion\":\"{}\"", record.offset), "");
+    (record.resource.clone(), record.key.clone(), record.is_delete(), record.actor.clone(), record.time_ms, object)
+}
+
+fn await_events(log: &dyn Log, after: u64, count: usize) -> Vec<Record> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let found = log.tail(Offset(after)).expect("the tail");
+        if found.len() >= count {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{} of {count} events came", found.len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn decisions_are_transactions_and_every_server_has_their_events() {
+    let (etcd, folders) = (Cluster::single(), [folder(), folder()]);
+    let logs = folders.each_ref().map(|folder| open(&etcd, folder.path()));
+    logs.iter().for_each(|log| log.wake_by(Arc::new(|| {})));
+    assert_eq!(logs[0].secret().unwrap(), logs[1].secret().unwrap());
+    let many: Vec<Record> = (1..=200).map(|nth| config_map(nth, &format!("c{nth}"), "1", 0)).collect();
+    let receipts = commit(&logs[0], &many);
+    for (nth, record) in many.iter().enumerate() {
+        let offset = at(&receipts, nth);
+        for log in &logs {
+            // Whoever asks how far the log is has all that was answered before.
+            assert!(log.last().unwrap() >= Offset(offset));
+            let found = log.read(Offset(offset)).unwrap().expect("the event");
+            assert_eq!(bare(&found), bare(record));
+            assert!(String::from_utf8_lossy(&found.object).contains(&format!("\"resourceVersion\":\"{offset}\"")));
+        }
+    }
+    // Both update the same one: etcd decides.
+    let first = at(&receipts, 0);
+    let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
+    assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
+    assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
+    // The namespace that a decision counts on has another version.
+    let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
+    let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
+    let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
+    assert!(matches!(numbered(refused)[0], Receipt::Overtaken));
+    // kube-apiserver reads it: its own form, under its own key.
+    let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
+    let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
+    assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
+}
+
+#[test]
+fn an_object_is_marked_and_deleted_by_one_decision_and_what_it_counts_on_comes_first() {
+    let (etcd, own) = (Cluster::single(), folder());
+    let log = open(&etcd, own.path());
+    let created = at(&commit(&log, &[config_map(1, "c", "1", 0)]), 0);
+    let records = [
+        config_map(created + 1, "c", "going", created),
+        deleted(config_map(created + 2, "c", "going", created + 1)),
+        config_map(created + 3, "quota", "1", 0),
+    ];
+    let receipts = numbered(log.commit(&Proposal::new(&records, &|| vec![decision(0..3)])).unwrap());
+    let Receipt::At(offsets) = &receipts[0] else { panic!("{receipts:?}") };
+    assert!(offsets[2] < offsets[0] && offsets[0] < offsets[1], "{offsets:?}");
+    let told: Vec<(String, bool)> =
+        log.tail(Offset(created)).unwrap().iter().map(|record| (record.key.clone(), record.is_delete())).collect();
+    assert_eq!(told, [("a/quota".into(), false), ("a/c".into(), false), ("a/c".into(), true)]);
+}
+
+#[test]
+fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
+    let (etcd, own) = (Cluster::single(), folder());
+    let log = open(&etcd, own.path());
+    let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
+    drop(log);
+    // Others go on meanwhile.
+    etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
+    etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
+    etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
+    let log = open(&etcd, own.path());
+    let found = log.tail(Offset(at(&receipts, 1))).unwrap();
+    assert_eq!(found.iter().map(|record| record.key.as_str()).collect::<Vec<_>>(), ["a/theirs", "a/gone"]);
+    assert_eq!((found[0].actor.manager.as_str(), found[1].is_delete()), ("helm", true));
+    drop(log);
+    let (other, fresh) = (folder(), |log: &EtcdLog| {
+        let mut found = Vec::new();
+        log.current(&mut |record| {
+            found.push((record.key, record.offset));
+            Ok(())
+        })
+        .unwrap();
+        found.sort();
+        found
+    });
+    let log = open(&etcd, other.path());
+    assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/kept", "a/theirs"]);
+    assert!(log.oldest().unwrap() > Offset(fresh(&log)[1].1), "what was before is not there, and it says so");
+    // What is compacted is read at one revision: what is gone meanwhile is gone here, too.
+    drop(log);
+    etcd.ctl(&["del", "/registry/configmaps/a/kept"]);
+    etcd.ctl(&[
+        "put",
+        "/registry/configmaps/a/late",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"late","namespace":"a"}}"#,
+    ]);
+    let revision = etcd.ctl(&["get", "/x", "-w", "json"]);
+    let revision = revision.split("\"revision\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    etcd.ctl(&["compact", &revision]);
+    for folder in [&own, &other] {
+        let log = open(&etcd, folder.path());
+        assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/late", "a/theirs"]);
+        assert!(log.oldest().unwrap().0.to_string() >= revision, "{} and {revision}", log.oldest().unwrap());
+    }
+    // Another cluster's events are none of these.
+    let refusal = try_open(&Cluster::single(), own.path()).err().expect("another cluster");
+    assert!(refusal.contains("the etcd cluster has the id"), "{refusal}");
+}
+
+#[test]
+fn events_of_one_revision_come_one_after_the_other() {
+    let (etcd, own) = (Cluster::single(), folder());
+    let log = open(&etcd, own.path());
+    log.wake_by(Arc::new(|| {}));
+    let last = log.last().unwrap().0;
+    let lease = etcd.ctl(&["lease", "grant", "600"]);
+    let lease = lease.split_whitespace().nth(1).unwrap();
+    for nth in 0..5 {
+        let event = format!(
+            r#"{{"apiVersion":"v1","kind":"Event","metadata":{{"name":"e{nth}","namespace":"a"}},"involvedObject":{{}}}}"#
+        );
+        etcd.ctl(&["put", &format!("/registry/events/a/e{nth}"), &event, &format!("--lease={lease}")]);
+    }
+    etcd.ctl(&["lease", "revoke", lease]);
+    let found = await_events(&log, last, 10);
+    assert!(found[..5].iter().all(|record| !record.is_delete()) && found[5..].iter().all(Record::is_delete));
+    assert!(found.windows(2).all(|pair| pair[0].offset < pair[1].offset));
+    let mut gone: Vec<&str> = found[5..].iter().map(|record| record.key.as_str()).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, ["a/e0", "a/e1", "a/e2", "a/e3", "a/e4"]);
+    // Writes go on as before.
+    let written = at(&commit(&log, &[config_map(1, "after", "1", 0)]), 0);
+    assert!(log.last().unwrap() >= Offset(written));
+}
+
+#[test]
+fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
+    let (mut etcd, own) = (Cluster::single(), folder());
+    let log = Arc::new(open(&etcd, own.path()));
+    log.wake_by(Arc::new(|| {}));
+    let mut written = 0;
+    for round in 0..5 {
+        let writer = std::thread::spawn({
+            let log = log.clone();
+            move || {
+                let many: Vec<Record> =
+                    (1..=400).map(|nth| config_map(nth, &format!("r{round}-{nth}"), "1", 0)).collect();
+                log.commit(&Proposal::new(&many, &|| (0..many.len()).map(|nth| decision(nth..nth + 1)).collect()))
+            }
+        });
+        std::thread::sleep(Duration::from_millis(15));
+        etcd.member(0).kill();
+        let outcome = writer.join().expect("the writer");
+        etcd.member(0).restart();
+        etcd.await_ready(0);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(fault) = log.recover() {
+            assert!(Instant::now() < deadline, "{fault}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // All that is in etcd is in the tail, and nothing comes later.
+        let stored = etcd.ctl(&["get", "/registry/configmaps/", "--prefix", "--keys-only"]);
+        let stored: Vec<&str> = stored.lines().filter(|line| !line.is_empty()).collect();
+        let mut current = 0;
+        log.current(&mut |_| {
+            current += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(current, stored.len());
+        let receipts = outcome.map(numbered).unwrap_or_default();
+        written += receipts.iter().filter(|receipt| matches!(receipt, Receipt::At(_))).count();
+        assert!(stored.len() >= written, "{} of {written} acknowledged", stored.len());
+    }
+}
