@@ -115,13 +115,15 @@ struct Carried {
 
 impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
-        let pace = Pace { slots: Slots::new(ACTIONS_MAX), rates: Arc::default(), metrics: metrics.clone() };
+        let rates = Arc::<Rates>::default();
+        let pace = Pace { slots: Slots::new(ACTIONS_MAX, rates.clone()), rates, metrics: metrics.clone() };
         let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
         Runtime { driver, crew, act, clock, metrics, pace, apart: None, forbidden }
     }
 
     /// Writes no faster for a namespace than these allow, together with whoever else has them.
     pub fn rated(mut self, rates: Arc<Rates>) -> Runtime {
+        self.pace.slots = Slots::new(ACTIONS_MAX, rates.clone());
         self.pace.rates = rates;
         self
     }
