@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How many bytes of objects are written in other forms where requests are answered.
-const QUICK_BYTES_MAX: usize = 256 << 10;
+pub const QUICK_BYTES_MAX: usize = 256 << 10;
 
 /// Room for answers that are made whole. Cloning gives the same.
 #[derive(Clone)]
