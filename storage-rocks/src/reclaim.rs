@@ -27,12 +27,14 @@ const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if log.write_ahead_bytes() >= WORTH_BYTES {
+        // Others' files may have taken the room for it.
+        log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
         log.room().tell();
     }
     // What is written again is in the newest level until the old tables are gone, which nobody may compact meanwhile.
     log.let_compact(false)?;
-    if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
+    if !becomes_still(log) {
         return Ok(());
     }
     // What lets go of an event is durable before the event is gone.
@@ -41,13 +43,15 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     log.room().tell();
     for eighths in LEFT_EIGHTHS {
         let mut looked_at = Vec::new();
-        while log.room().is_little() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
+        while log.room().is_short() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
             log.room().tell();
         }
     }
-    let (taken, garbage) = log.with(|db, _| Ok((taken(db)?, garbage_of(db)?)))?;
-    // As much as will be left is written before the old tables go.
-    if garbage >= WORTH_BYTES && log.room().is_there(taken.saturating_sub(garbage)) {
+    // As much as will be left is written before the old tables go. What is kept aside may help: it comes back with them.
+    let most = log.room().most_to_compact();
+    let (oldest, taken, left) = log.with(|db, _| Ok((oldest(db)?, taken(db)?, left_of_old(db, most)?)))?;
+    let is_worth_it = left.is_some_and(|left| taken > left + WORTH_BYTES && log.room().take_to_compact(left));
+    if is_worth_it && log.compacts_first(oldest) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
     }
@@ -78,10 +82,6 @@ fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
         db.flush_cf(family(db, name)?).map_err(|error| fault("write tables", error))?;
     }
     Ok(())
-}
-
-fn garbage_of(db: &DB) -> Result<u64, Fault> {
-    Ok(Progress::read(db)?.garbage)
 }
 
 /// What the tables take that a compaction would write again.
@@ -147,6 +147,12 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     }
     entries.status().map_err(|error| fault("read events", error))?;
     Ok(Some(bytes))
+}
+
+/// How many bytes are left of all events that may have been let go of, as far as the bound.
+fn left_of_old(db: &DB, most: u64) -> Result<Option<u64>, Fault> {
+    let all = Table { start: Vec::new(), end: key::offset(oldest(db)?).to_vec(), bytes: 0 };
+    left(db, &all, most, &mut |_, _| {})
 }
 
 /// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.

@@ -1,11 +1,12 @@
 //! A log that fails: what clients are told, what readers see, and how the writer comes back.
 
-use super::stage::{Stage, config_map, delete, drain, everything, options, poll, selection, set};
+use super::stage::{Stage, config_map, create, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_engine::writer::Rejection;
 use holdfast_engine::{Engine, LogRead, WatchStart, load};
+use holdfast_value::json;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -79,6 +80,27 @@ fn where_there_is_little_room_what_makes_room_goes_through() {
     assert!(matches!(refusal, Refusal::InsufficientStorage(why) if why.contains("disk under the log is full")));
     assert!(stage.writer.trouble().is_none(), "nothing was tried, so nothing is to be recovered from");
     assert_eq!(log.last().unwrap(), Offset(4));
+}
+
+#[test]
+fn before_there_is_little_room_those_are_refused_who_fill_it() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let map = |namespace: &str, name: &str, bytes: usize| {
+        let body = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(bytes)}});
+        create("configmaps", namespace, body)
+    };
+    stage.must(&map("large", "a", 900_000));
+    stage.must(&map("small", "a", 100_000));
+    log.be_soon_short_of_room(500);
+    let refusal = stage.mutate(&map("large", "b", 10)).err().unwrap();
+    let Refusal::InsufficientStorage(why) = refusal else { panic!("{refusal:?}") };
+    assert!(why.starts_with("there is some room: ") && why.contains("namespace large wrote 0 MiB of the last 0 MiB"), "{why}");
+    stage.must(&map("small", "b", 10));
+    stage.must(&delete("configmaps", "large", "a"));
+    log.be_soon_short_of_room(100);
+    assert!(matches!(stage.mutate(&map("small", "c", 10)), Err(Refusal::InsufficientStorage(_))));
+    stage.must(&map("another", "a", 10));
 }
 
 /// What a decision clashed with within a batch that failed has not happened, so nobody may hear of a clash.
