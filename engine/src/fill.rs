@@ -48,7 +48,8 @@ impl Fill {
             return None;
         }
         let of = |written: &Written| written.of.get(namespace).copied().unwrap_or(0);
-        let (wrote, all) = (of(&self.now).saturating_add(of(&self.before)), self.now.all.saturating_add(self.before.all));
+        let (wrote, all) =
+            (of(&self.now).saturating_add(of(&self.before)), self.now.all.saturating_add(self.before.all));
         let is_more = u128::from(wrote) * u128::from(MOST_PART) * 1000 > u128::from(all) * u128::from(left);
         is_more.then_some((wrote, all))
     }

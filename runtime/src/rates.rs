@@ -45,7 +45,12 @@ impl Default for Rates {
 
 impl Rates {
     pub fn new(bytes_a_second: u64) -> Rates {
-        Rates { a_second: bytes_a_second.max(1), began: Instant::now(), accounts: Mutex::default(), last: Mutex::default() }
+        Rates {
+            a_second: bytes_a_second.max(1),
+            began: Instant::now(),
+            accounts: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// Something is done for a namespace now.

@@ -188,9 +188,8 @@ impl RocksLog {
             let found = db.property_int_value_cf(family(db, name)?, "rocksdb.cur-size-all-mem-tables");
             found.map_err(|error| fault("tell its size", error))
         };
-        let all = self.with(|db, _| {
-            FAMILIES.iter().try_fold(0, |all, name| Ok::<u64, Fault>(all + of(db, name)?.unwrap_or(0)))
-        });
+        let all = self
+            .with(|db, _| FAMILIES.iter().try_fold(0, |all, name| Ok::<u64, Fault>(all + of(db, name)?.unwrap_or(0))));
         all.unwrap_or(0)
     }
 

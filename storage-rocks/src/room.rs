@@ -132,7 +132,8 @@ impl Room {
             )
         };
         if self.is_little.load(Ordering::Relaxed) {
-            let why = "only what makes room is written, as deletes, and renewals of leases; old history is let go meanwhile";
+            let why =
+                "only what makes room is written, as deletes, and renewals of leases; old history is let go meanwhile";
             return Some(Lack::Now { why: format!("{}: {why}", told()) });
         }
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })

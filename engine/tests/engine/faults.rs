@@ -95,7 +95,10 @@ fn before_there_is_little_room_those_are_refused_who_fill_it() {
     log.be_soon_short_of_room(500);
     let refusal = stage.mutate(&map("large", "b", 10)).err().unwrap();
     let Refusal::InsufficientStorage(why) = refusal else { panic!("{refusal:?}") };
-    assert!(why.starts_with("there is some room: ") && why.contains("namespace large wrote 0 MiB of the last 0 MiB"), "{why}");
+    assert!(
+        why.starts_with("there is some room: ") && why.contains("namespace large wrote 0 MiB of the last 0 MiB"),
+        "{why}"
+    );
     stage.must(&map("small", "b", 10));
     stage.must(&delete("configmaps", "large", "a"));
     log.be_soon_short_of_room(100);

@@ -92,7 +92,8 @@ fn nobody_waits_for_thousands_of_anothers_pods() {
 #[test]
 fn pods_that_are_much_work_count_as_many() {
     let mut scene = Scene::new();
-    let tolerations: Vec<_> = (0..TURN_PODS * WEIGHT_TERMS).map(|number| json!({"key": format!("k{number}")})).collect();
+    let tolerations: Vec<_> =
+        (0..TURN_PODS * WEIGHT_TERMS).map(|number| json!({"key": format!("k{number}")})).collect();
     for number in 0..3 {
         scene.pod_in("crowd", &format!("large-{number}"), json!({"tolerations": tolerations}), 1);
     }
