@@ -21,7 +21,7 @@ use rocksdb::{
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
 /// The folder's format that this release writes.
@@ -46,8 +46,6 @@ pub struct RocksLog {
     room: Room,
     /// Whether RocksDB compacts tables of events of its own accord.
     compacts: AtomicBool,
-    /// Up to which event what was let go was compacted for want of room.
-    compacted: AtomicU64,
     _lock: FolderLock,
 }
 
@@ -113,7 +111,6 @@ impl RocksLog {
             let_go: LetGo::default(),
             room,
             compacts: AtomicBool::new(true),
-            compacted: AtomicU64::new(0),
             _lock: lock,
         })
     }
@@ -175,11 +172,6 @@ impl RocksLog {
             self.recover()?;
         }
         done
-    }
-
-    /// Whether what was let go up to an event has not been compacted yet; from now on it has.
-    pub(crate) fn compacts_first(&self, oldest: Offset) -> bool {
-        self.compacted.swap(oldest.0, Ordering::Relaxed) != oldest.0
     }
 
     /// What has yet to be written to tables.

@@ -34,7 +34,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     }
     // What is written again is in the newest level until the old tables are gone, which nobody may compact meanwhile.
     log.let_compact(false)?;
-    if !becomes_still(log) {
+    if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
         return Ok(());
     }
     // What lets go of an event is durable before the event is gone.
@@ -49,9 +49,8 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     }
     // As much as will be left is written before the old tables go. What is kept aside may help: it comes back with them.
     let most = log.room().most_to_compact();
-    let (oldest, taken, left) = log.with(|db, _| Ok((oldest(db)?, taken(db)?, left_of_old(db, most)?)))?;
-    let is_worth_it = left.is_some_and(|left| taken > left + WORTH_BYTES && log.room().take_to_compact(left));
-    if is_worth_it && log.compacts_first(oldest) {
+    let (taken, left) = log.with(|db, _| Ok((taken(db)?, left_of_old(db, most)?)))?;
+    if left.is_some_and(|left| taken > left + WORTH_BYTES && log.room().take_to_compact(left)) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
     }
@@ -82,6 +81,10 @@ fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
         db.flush_cf(family(db, name)?).map_err(|error| fault("write tables", error))?;
     }
     Ok(())
+}
+
+fn garbage_of(db: &DB) -> Result<u64, Fault> {
+    Ok(Progress::read(db)?.garbage)
 }
 
 /// What the tables take that a compaction would write again.

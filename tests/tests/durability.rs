@@ -443,9 +443,13 @@ async fn a_full_disk_takes_deletes_however_quickly_they_come() {
     for names in maps.chunks(8) {
         // Room is made meanwhile: who is too quick for it tries again.
         let deletes = names.iter().map(|name| {
-            eventually(Duration::from_secs(60), || async {
-                let answer = admin.send(Method::DELETE, &format!("{MAPS}/{name}"), &[], "").await;
-                if answer.code == 200 { Ok(()) } else { Err(answer.text()) }
+            let (admin, path) = (&admin, format!("{MAPS}/{name}"));
+            eventually(Duration::from_secs(60), move || {
+                let path = path.clone();
+                async move {
+                    let answer = admin.send(Method::DELETE, &path, &[], "").await;
+                    if answer.code == 200 { Ok(()) } else { Err(answer.text()) }
+                }
             })
         });
         join_all(deletes).await;
