@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_many_has_few_while_something_is_done_for_others() {
-        let slots = Slots::new(200, Arc::default());
+        let slots = Slots::new(400, Arc::default());
         let take = |namespace: &'static str, most: usize| -> Vec<Slot> {
             (0..most).map_while(|_| now(&slots, namespace)).collect()
         };
