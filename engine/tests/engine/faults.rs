@@ -90,6 +90,9 @@ fn before_there_is_little_room_those_are_refused_who_fill_it() {
         let body = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(bytes)}});
         create("configmaps", namespace, body)
     };
+    for name in ["large", "small", "another"] {
+        stage.must(&create("namespaces", "", json!({"metadata": {"name": name}})));
+    }
     stage.must(&map("large", "a", 900_000));
     stage.must(&map("small", "a", 100_000));
     log.be_soon_short_of_room(500);
