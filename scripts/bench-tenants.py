@@ -396,6 +396,65 @@ def endless_sets(cluster):
     return lambda _: time.sleep(0.1)
 
 
+@attack("Jobs of 2,147,483,647 pods, 500 at a time, that are bound, run and end", threads=1)
+def endless_jobs(cluster):
+    me, most = cluster.attacker, 2147483647
+    for number in range(5):
+        spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+        spec = {"parallelism": 100, "completions": most, "template": {"spec": spec}}
+        me.create(me.path("jobs", "batch"), {"metadata": {"name": f"j{number}"}, "spec": spec})
+    return lambda _: time.sleep(0.1)
+
+
+@attack("pods of 30,000 tolerations that fit nowhere, five a second", threads=1)
+def long_tolerations(cluster):
+    me, numbers = cluster.attacker, itertools.count()
+    tolerations = [{"key": f"k{number}", "operator": "Exists"} for number in range(30_000)]
+    spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": tolerations, "nodeSelector": {"no": "where"}}
+
+    def create(_):
+        me.create(me.path("pods"), {"metadata": {"name": f"p{next(numbers)}"}, "spec": spec})
+        time.sleep(0.2)
+
+    return create
+
+
+@attack("5 objects of 20,000 owners, changed again and again", threads=1)
+def many_owners(cluster):
+    me, numbers = cluster.attacker, itertools.count()
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"n{number}", "uid": f"u{number}"} for number in range(20_000)]
+    for number in range(5):
+        me.create(me.path("configmaps"), {"metadata": {"name": f"o{number}", "ownerReferences": owners}})
+
+    def change(_):
+        number = next(numbers)
+        patch = {"metadata": {"annotations": {"touched": f"{number}"}}}
+        me.ask("PATCH", f"{me.path('configmaps')}/o{number % 5}", patch, "application/merge-patch+json")
+
+    return change
+
+
+@attack("40 claims that select among 200 volumes by 15,000 terms", threads=1)
+def long_claims(cluster):
+    me, numbers = cluster.attacker, itertools.count()
+    volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}, "storageClassName": "s"}
+    volumes = ({"metadata": {"name": f"v{number}", "labels": {"a": f"{number}"}}, "spec": volume} for number in range(200))
+    prepare(cluster, "/api/v1/persistentvolumes", volumes)
+    terms = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(15_000)]
+    selector = {"matchExpressions": [*terms, {"key": "z", "operator": "Exists"}]}
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for number in range(40):
+        spec = {"storageClassName": "s", "selector": selector, **asked}
+        me.create(me.path("persistentvolumeclaims"), {"metadata": {"name": f"c{number}"}, "spec": spec})
+
+    def change(_):
+        number = next(numbers)
+        patch = {"metadata": {"annotations": {"touched": f"{number}"}}}
+        me.ask("PATCH", f"{me.path('persistentvolumeclaims')}/c{number % 40}", patch, "application/merge-patch+json")
+
+    return change
+
+
 @attack("300 autoscalers of one Deployment of 800 pods", threads=1)
 def many_autoscalers(cluster):
     me = cluster.attacker

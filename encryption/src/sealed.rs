@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Identity, Proposal, Wake};
+use holdfast_engine::log::{Identity, Lack, Proposal, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
         self.log.compact(always)
     }
 
-    fn lacks_room(&self, bytes: u64) -> Option<String> {
+    fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         self.log.lacks_room(bytes)
     }
 

@@ -5,6 +5,7 @@
 
 mod awaited;
 mod engine;
+mod fill;
 pub mod forked;
 pub mod gather;
 pub mod hub;

@@ -20,7 +20,17 @@ use std::sync::Arc;
 /// How many records are read at a time when many are wanted.
 const PIECE: usize = 1024;
 
-/// A durable sequence of records in the order of their offsets, for reading.
+/// What there is too little room for, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// Soon, for all: whoever fills the disk is refused before the others, who have so many thousandths left of the room
+    /// that is for them alone.
+    Soon { left: u64, why: String },
+    /// For all that makes no room.
+    Now { why: String },
+}
+
+/// A durable sequence of records in the order of their offsets, to read.
 ///
 /// Every backend passes the same suite. The trait has only what every backend can do.
 pub trait LogRead: Send + Sync + 'static {
@@ -298,9 +308,9 @@ pub trait Log: LogRead {
         Ok(())
     }
 
-    /// Why there is too little room for a batch of `bytes` that does not itself make room; `None` if there is enough. A
-    /// batch that makes room is written after [`take_reserve`](Self::take_reserve).
-    fn lacks_room(&self, bytes: u64) -> Option<String> {
+    /// Whether there is too little room for a batch of so many bytes that does not make room; nothing if there is enough.
+    /// What makes room is written after [`take_reserve`](Self::take_reserve).
+    fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         let _ = bytes;
         None
     }

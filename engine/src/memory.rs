@@ -1,6 +1,6 @@
 //! A log in memory with faults and a second appender on demand: for tests, and as the naive twin of the real logs.
 
-use crate::log::{Append, Fault, Log, LogRead, Proposal, Size, Wake};
+use crate::log::{Append, Fault, Lack, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +31,9 @@ struct Inner {
     full: bool,
     /// Set when there is room only for writes that make room; the value says whether a reserve is kept for these.
     short: Option<bool>,
-    /// The last event that another process appended.
+    /// How many thousandths are left of the room in which those alone are refused who fill the disk.
+    soon_short: Option<u64>,
+    /// The last event that somebody else appended.
     others: u64,
     /// What another process appends just before the next batch.
     first: Option<First>,
@@ -67,6 +69,11 @@ impl MemoryLog {
     /// Leaves room only for writes that make room, and for these only if a reserve is `kept`.
     pub fn be_short_of_room(&self, kept: bool) {
         self.lock().short = Some(kept);
+    }
+
+    /// Leaves so many thousandths of the room in which those alone are refused who fill the disk.
+    pub fn be_soon_short_of_room(&self, left: u64) {
+        self.lock().soon_short = Some(left);
     }
 
     /// Whether appends work, and no fault is planned for the next one.
@@ -248,8 +255,10 @@ impl Log for MemoryLog {
         Ok(())
     }
 
-    fn lacks_room(&self, _: u64) -> Option<String> {
-        self.lock().short.map(|_| "there is little room".into())
+    fn lacks_room(&self, _: u64) -> Option<Lack> {
+        let inner = self.lock();
+        let now = inner.short.map(|_| Lack::Now { why: "there is little room".into() });
+        now.or(inner.soon_short.map(|left| Lack::Soon { left, why: "there is some room".into() }))
     }
 
     fn take_reserve(&self, _: u64) -> Result<(), Fault> {

@@ -13,9 +13,10 @@
 //! compares versions and claims, and what went stale is decided again by who asked for it.
 
 use crate::awaited::Awaited;
+use crate::fill::Fill;
 use crate::gather::Gathering;
 use crate::hub::Hub;
-use crate::log::{Append, Decision, Expected, Fault, Log, Proposal, Receipt};
+use crate::log::{Append, Decision, Expected, Fault, Lack, Log, Proposal, Receipt};
 use crate::pins::Pins;
 use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
@@ -24,6 +25,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::{apply, replay};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::kinds::KindId;
+use holdfast_core::object::meta::split_key;
 use holdfast_core::object::{Body, Packer};
 use holdfast_core::pipeline::{self, Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
@@ -124,6 +126,8 @@ pub struct Writer {
     unwritten: Vec<Command>,
     /// Empty between two batches: its room is used again.
     batch: Vec<Command>,
+    /// Who wrote how much of late.
+    fill: Fill,
     /// Keeps objects that have not changed for a while in less room.
     packer: Packer,
 }
@@ -174,6 +178,7 @@ impl Writer {
             awaited: Awaited::default(),
             unwritten: Vec::new(),
             batch: Vec::new(),
+            fill: Fill::default(),
             packer: Packer::default(),
         }
     }
@@ -252,8 +257,13 @@ impl Writer {
             return;
         }
         let bytes = commands.iter().map(|command| command.bytes() as u64).sum();
-        if let Some(why) = self.log.lacks_room(bytes) {
-            self.leave_what_makes_room(commands, &why);
+        match self.log.lacks_room(bytes) {
+            None => {}
+            Some(Lack::Soon { left, why }) => self.refuse_who_fills(commands, left, &why),
+            Some(Lack::Now { why }) => self.leave_what_makes_room(commands, &why),
+        }
+        for command in commands.iter() {
+            self.fill.note(command.namespace(), command.bytes() as u64);
         }
         let mut batch = Batch::check(&self.state, commands.drain(..));
         if batch.records.is_empty() {
@@ -279,11 +289,33 @@ impl Writer {
         fresh.iter().for_each(|body| self.packer.note(body));
     }
 
+    fn makes_room(&self, command: &Command) -> bool {
+        pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms)
+    }
+
+    /// Refuses what makes no room for namespaces that wrote too much of what was written of late.
+    fn refuse_who_fills(&self, commands: &mut Vec<Command>, left: u64, why: &str) {
+        for command in std::mem::take(commands) {
+            let namespace = command.namespace();
+            match self.fill.too_much(namespace, left).filter(|_| !self.makes_room(&command)) {
+                None => commands.push(command),
+                Some((wrote, all)) => {
+                    let (wrote, all) = (wrote >> 20, all >> 20);
+                    let stored = self.state.room.stored(namespace) >> 20;
+                    let why = format!(
+                        "{why}: the writes of those who fill it end first, and namespace {namespace} wrote {wrote} MiB of \
+                         the last {all} MiB and stores {stored} MiB; deletes go through, and --namespace-bytes bounds \
+                         what a namespace stores"
+                    );
+                    command.answer(Err(Rejection::Full(why)));
+                }
+            }
+        }
+    }
+
     /// Refuses what makes no room, and has room taken for the rest from what is kept aside.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
-        let goes_through =
-            |command: &Command| pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms);
-        let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(goes_through);
+        let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
         let bytes = kept.iter().map(|command| command.bytes() as u64).sum();
         if !kept.is_empty()
@@ -482,6 +514,11 @@ impl Writer {
 impl Command {
     fn bytes(&self) -> usize {
         self.writes.iter().map(|write| write.draft.len()).sum()
+    }
+
+    /// For which namespace it is; empty for what is in none.
+    fn namespace(&self) -> &str {
+        self.writes.first().and_then(|write| split_key(&write.key).0).unwrap_or_default()
     }
 
     /// As it was handed over: its writes have their indexes again.

@@ -1,6 +1,7 @@
 //! Carrying out the actions of plans.
 
 use crate::Rates;
+use crate::slots::Slots;
 use async_trait::async_trait;
 use holdfast_value::Value;
 use holdfast_world::{Action, Actor, Came, Refusal};
@@ -29,22 +30,27 @@ pub struct Done {
     pub bytes: usize,
 }
 
-/// Carries out actions without waiting for a rate, but charges their bytes to the namespace that they are in. So
-/// writers that do wait for that namespace's rate wait longer.
+/// How many actions of one who is charged are under way; those for one namespace are half of these at most.
+const ACTIONS_MAX: usize = 2048;
+
+/// Whoever acts waits for no rate, and what it writes is charged to the namespace that it is in: others wait for that who
+/// write for the same namespace. Namespaces take turns.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,
+    slots: Arc<Slots>,
 }
 
 impl<A: Act> Charged<A> {
     pub fn new(act: A, rates: Arc<Rates>) -> Charged<A> {
-        Charged { act, rates }
+        Charged { act, slots: Slots::new(ACTIONS_MAX, rates.clone()), rates }
     }
 }
 
 #[async_trait]
 impl<A: Act> Act for Charged<A> {
     async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+        let _slot = self.slots.take(&action.key.namespace).await;
         let done = self.act.act(actor, action).await?;
         self.rates.charge(&action.key.namespace, done.bytes);
         Ok(done)

@@ -1,8 +1,9 @@
 //! Limits how fast controllers write for one namespace. A user's small request may cause a million writes: a
 //! Deployment's replica count and pod size need only a few bytes.
 //!
-//! A namespace for which little was written lately does not wait. After more than [`Rates`] allow, the next write for
-//! the namespace waits until the excess is made up for; writes for other namespaces go on meanwhile.
+//! A namespace for which little was written lately waits for nothing. Where more was written than [`Rates`] allow, the
+//! next write for it waits until that has been made up for; writes for others go on meanwhile. They also know whether
+//! something is done for others at all.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,11 +14,19 @@ pub const BYTES_AT_ONCE: u64 = 64 << 20;
 /// How many bytes a second are then written for it: several thousand pods of ordinary size.
 pub const BYTES_A_SECOND: u64 = 32 << 20;
 
+/// How long something counts as being done for a namespace after an action for it: the steps in which what somebody
+/// wants comes to be follow each other more quickly than that.
+const LATELY: Duration = Duration::from_secs(1);
+/// The cluster's own namespaces, for which something is done at any time, as nodes renew their leases.
+const OWN: &str = "kube-";
+
 /// What was written for each namespace.
 pub struct Rates {
     a_second: u64,
     began: Instant,
     accounts: Mutex<Accounts>,
+    /// The two namespaces for which something was done last, and when.
+    last: Mutex<[(String, Duration); 2]>,
 }
 
 #[derive(Default)]
@@ -36,7 +45,44 @@ impl Default for Rates {
 
 impl Rates {
     pub fn new(bytes_a_second: u64) -> Rates {
-        Rates { a_second: bytes_a_second.max(1), began: Instant::now(), accounts: Mutex::default() }
+        Rates {
+            a_second: bytes_a_second.max(1),
+            began: Instant::now(),
+            accounts: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Something is done for a namespace now.
+    pub(crate) fn acts_for(&self, namespace: &str) {
+        self.acts_for_at(self.began.elapsed(), namespace);
+    }
+
+    /// Whether something was done lately for others than this namespace. For those of the cluster itself there are none,
+    /// and they are nobody's others.
+    pub(crate) fn acts_for_others(&self, namespace: &str) -> bool {
+        self.acts_for_others_at(self.began.elapsed(), namespace)
+    }
+
+    fn acts_for_at(&self, time: Duration, namespace: &str) {
+        if is_own(namespace) {
+            return;
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last[0].0 != namespace {
+            last.swap(0, 1);
+            namespace.clone_into(&mut last[0].0);
+        }
+        last[0].1 = time;
+    }
+
+    fn acts_for_others_at(&self, time: Duration, namespace: &str) -> bool {
+        if is_own(namespace) {
+            return false;
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = |name: &str| !name.is_empty() && name != namespace;
+        last.iter().any(|(name, at)| is_other(name) && time.saturating_sub(*at) < LATELY)
     }
 
     /// Charges bytes, before or after they are written, to a namespace; returns how long the next write must wait.
@@ -79,9 +125,30 @@ impl Rates {
     }
 }
 
+fn is_own(namespace: &str) -> bool {
+    namespace.is_empty() || namespace.starts_with(OWN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_done_for_others_counts_for_a_second() {
+        let rates = Rates::default();
+        let at = Duration::from_millis;
+        assert!(!rates.acts_for_others_at(at(0), "a"));
+        rates.acts_for_at(at(0), "a");
+        rates.acts_for_at(at(0), "kube-node-lease");
+        assert!(!rates.acts_for_others_at(at(1), "a") && rates.acts_for_others_at(at(1), "b"));
+        assert!(!rates.acts_for_others_at(at(1), "kube-system") && !rates.acts_for_others_at(at(1), ""));
+        for time in 1..100 {
+            rates.acts_for_at(at(time), "b");
+        }
+        assert!(rates.acts_for_others_at(at(999), "b") && !rates.acts_for_others_at(at(1000), "b"));
+        rates.acts_for_at(at(1000), "c");
+        assert!(rates.acts_for_others_at(at(1001), "b") && rates.acts_for_others_at(at(1001), "c"));
+    }
 
     #[test]
     fn a_namespace_waits_for_what_was_written_for_it_alone() {

@@ -119,7 +119,8 @@ struct Carried {
 
 impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
-        let pace = Pace { slots: Slots::new(ACTIONS_MAX), rates: Arc::default(), metrics: metrics.clone() };
+        let rates = Arc::<Rates>::default();
+        let pace = Pace { slots: Slots::new(ACTIONS_MAX, rates.clone()), rates, metrics: metrics.clone() };
         let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
         let cloud = Arc::new(NoCloud);
         Runtime { driver, crew, act, cloud, clock, metrics, pace, apart: None, forbidden }
@@ -133,6 +134,7 @@ impl Runtime {
 
     /// Limits writes for a namespace by these rates, which other writers may share.
     pub fn rated(mut self, rates: Arc<Rates>) -> Runtime {
+        self.pace.slots = Slots::new(ACTIONS_MAX, rates.clone());
         self.pace.rates = rates;
         self
     }

@@ -1,13 +1,25 @@
-//! Limits how many actions are under way at once; namespaces take turns.
+//! So many actions are under way at once; namespaces take turns for them.
+//!
+//! Each action that is under way makes the others take longer: they share processors, and the disk. A namespace that has
+//! it all to itself may have many. As long as something is done for others, too, it has few, so that theirs come through
+//! quickly.
 
+use crate::Rates;
 use holdfast_world::Text;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The limit of actions at once. A namespace may have at most as many slots as are left for all others together, so
-/// that some are free when another namespace comes.
-pub(crate) struct Slots(Mutex<State>);
+/// How many actions of a namespace are under way while something is done for others: enough to share fsyncs.
+const FEW: usize = 16;
+
+/// How many actions there may be at once. A namespace has no more of them than are left for all others together, so
+/// that there is one for whoever comes.
+pub(crate) struct Slots {
+    state: Mutex<State>,
+    /// Knows whether something is done for others.
+    rates: Arc<Rates>,
+}
 
 struct State {
     free: usize,
@@ -24,15 +36,17 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    pub(crate) fn new(count: usize) -> Arc<Slots> {
-        Arc::new(Slots(Mutex::new(State { free: count, taken: HashMap::new(), lines: VecDeque::new() })))
+    pub(crate) fn new(count: usize, rates: Arc<Rates>) -> Arc<Slots> {
+        let state = Mutex::new(State { free: count, taken: HashMap::new(), lines: VecDeque::new() });
+        Arc::new(Slots { state, rates })
     }
 
     /// Waits for a slot. If the future is dropped, the slot goes to another action.
     pub(crate) async fn take(self: &Arc<Slots>, namespace: &Text) -> Slot {
+        self.rates.acts_for(namespace);
         let waiting = {
             let mut state = self.state();
-            if !state.waits(namespace) && state.may_take(namespace) {
+            if !state.waits(namespace) && self.may_take(&state, namespace) {
                 return self.slot(&mut state, namespace);
             }
             let (sender, waiting) = oneshot::channel();
@@ -50,7 +64,12 @@ impl Slots {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_take(&self, state: &State, namespace: &Text) -> bool {
+        let taken = state.taken.get(namespace).copied().unwrap_or(0);
+        state.free > 0 && taken <= state.free && (taken < FEW || !self.rates.acts_for_others(namespace))
     }
 
     fn slot(self: &Arc<Slots>, state: &mut State, namespace: &Text) -> Slot {
@@ -68,8 +87,8 @@ impl Slots {
             while passed < state.lines.len() {
                 let Some((namespace, mut line)) = state.lines.pop_front() else { break };
                 passed += 1;
-                if state.may_take(&namespace) {
-                    // An action whose future was dropped is skipped.
+                if self.may_take(&state, &namespace) {
+                    // Whoever waits no longer is passed over.
                     while line.front().is_some_and(oneshot::Sender::is_closed) {
                         line.pop_front();
                     }
@@ -89,10 +108,6 @@ impl Slots {
 }
 
 impl State {
-    fn may_take(&self, namespace: &Text) -> bool {
-        self.free > 0 && self.taken.get(namespace).is_none_or(|taken| *taken <= self.free)
-    }
-
     fn waits(&self, namespace: &Text) -> bool {
         self.lines.iter().any(|(known, _)| known == namespace)
     }
@@ -128,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_namespace_leaves_slots_for_others_and_they_take_turns() {
-        let slots = Slots::new(9);
+        let slots = Slots::new(9, Arc::default());
         let mut of_one: Vec<Slot> = (0..9).map_while(|_| now(&slots, "one")).collect();
         assert_eq!(of_one.len(), 5);
         let others: Vec<Slot> = ["a", "b", "c", "d"].iter().map_while(|name| now(&slots, name)).collect();
@@ -161,10 +176,28 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_no_longer_keeps_no_slot() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, Arc::default());
         let held = now(&slots, "a").expect("free");
         assert!(now(&slots, "a").is_none() && now(&slots, "b").is_none(), "both gave up");
         drop(held);
         assert!(now(&slots, "c").is_some());
+    }
+
+    #[tokio::test]
+    async fn who_has_many_has_few_while_something_is_done_for_others() {
+        let slots = Slots::new(400, Arc::default());
+        let take = |namespace: &'static str, most: usize| -> Vec<Slot> {
+            (0..most).map_while(|_| now(&slots, namespace)).collect()
+        };
+        let alone = take("one", 80);
+        assert_eq!(alone.len(), 80);
+        // The cluster's own is nobody's business but the cluster's.
+        let own = take("kube-node-lease", 40);
+        assert_eq!((own.len(), take("one", 5).len()), (40, 5));
+        let other = take("other", 1);
+        assert_eq!((take("one", 1).len(), take("kube-node-lease", 10).len()), (0, 10));
+        drop((alone, other));
+        assert_eq!(take("one", 80).len(), FEW);
+        assert_eq!(take("other", 80).len(), FEW);
     }
 }

@@ -48,13 +48,17 @@ pub fn meter(log: &Arc<RocksLog>) -> Meter {
 }
 
 fn metrics(standing: Standing) -> String {
-    let Standing { free_bytes, reserve_bytes, mark_bytes, is_little } = standing;
+    let Standing { free_bytes, reserve_bytes, mark_bytes, is_short, .. } = standing;
     let mut text = String::new();
     for (name, help, value) in [
         ("free_bytes", "Room on the disk under the log", free_bytes),
         ("reserve_bytes", "Room that is kept aside for deletes and for the next start", reserve_bytes),
         ("mark_bytes", "Most writes are refused when less room is left", mark_bytes),
-        ("writes_refused", "1 while most writes are refused for want of room", u64::from(is_little)),
+        (
+            "writes_refused",
+            "1 while writes are refused for want of room, of whoever fills it or of most",
+            u64::from(is_short),
+        ),
     ] {
         let name = format!("holdfast_disk_{name}");
         text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
@@ -73,6 +77,7 @@ mod tests {
             reserve_bytes: 64 << 20,
             mark_bytes: 32 << 20,
             is_little,
+            is_short: is_little,
         };
         for (free, is_little, expected) in
             [(64, false, ""), (63, false, "has 63 MiB left; below 32 MiB"), (31, true, "full but for 31 MiB")]

@@ -162,9 +162,15 @@ pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     // May run beside RocksDB's own compactions.
     options.set_exclusive_manual_compaction(false);
     let through = key::offset(oldest(db)?.next());
+    let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
+    let before = failures();
     db.compact_range_cf_opt(family(db, EVENTS)?, None::<&[u8]>, Some(&through[..]), &options);
     for name in [HISTORY, BY_RESOURCE] {
         db.compact_range_cf_opt(family(db, name)?, None::<&[u8]>, None::<&[u8]>, &options);
+    }
+    // It says nothing of a failure itself, and only where there is no room for it does it fail before reads do.
+    if failures() > before {
+        return Err(Fault::Full { operation: "compact" });
     }
     let mut batch = WriteBatch::default();
     let now = Progress::read(db)?;

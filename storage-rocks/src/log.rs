@@ -12,7 +12,7 @@ use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Identity, NUMBERED_ELSEWHERE};
+use holdfast_engine::log::{Identity, Lack};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
@@ -161,6 +161,27 @@ impl RocksLog {
 
     pub(crate) fn write_ahead_bytes(&self) -> u64 {
         write_ahead_bytes(&self.folder.join("log"))
+    }
+
+    /// Does what makes room. Where that finds the disk full, the store takes nothing more until it is opened again: the
+    /// writer would not find out, since it writes only where there is room.
+    fn recovering(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+        let done = work();
+        if done.as_ref().is_err_and(Fault::is_full) {
+            self.recover()?;
+        }
+        done
+    }
+
+    /// What has yet to be written to tables.
+    pub(crate) fn in_memory_bytes(&self) -> u64 {
+        let of = |db: &DB, name| {
+            let found = db.property_int_value_cf(family(db, name)?, "rocksdb.cur-size-all-mem-tables");
+            found.map_err(|error| fault("tell its size", error))
+        };
+        let all = self
+            .with(|db, _| FAMILIES.iter().try_fold(0, |all, name| Ok::<u64, Fault>(all + of(db, name)?.unwrap_or(0))));
+        all.unwrap_or(0)
     }
 
     pub(crate) fn room(&self) -> &Room {
@@ -580,36 +601,40 @@ impl Log for RocksLog {
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        crate::forget::forget(self, through)
+        self.recovering(|| crate::forget::forget(self, through))
     }
 
     fn compact(&self, always: bool) -> Result<(), Fault> {
         crate::forget::compact(&*self.db()?, always)
     }
 
-    fn lacks_room(&self, bytes: u64) -> Option<String> {
+    fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         self.room.lacks(bytes)
     }
 
     fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
-        if self.room.take(bytes) { Ok(()) } else { Err(Fault::Full { operation: "append" }) }
+        if self.room.take(bytes, || self.in_memory_bytes()) { Ok(()) } else { Err(Fault::Full { operation: "append" }) }
     }
 
     fn is_short_of_room(&self) -> bool {
-        let is_little = self.room.is_little();
-        if !is_little {
-            // If this fails, the next look tries again; until then reads are somewhat slower.
+        let is_short = self.room.is_short();
+        if !is_short {
+            // It is tried again with the next look, and reads are somewhat slower until then.
             let _ = self.let_compact(true);
         }
-        is_little
+        is_short
     }
 
     fn make_room(&self) -> Result<(), Fault> {
-        crate::reclaim::make_room(self)
+        self.recovering(|| crate::reclaim::make_room(self))
     }
 
     fn recover(&self) -> Result<(), Fault> {
-        self.room.take_now(self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64);
+        let needed = self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64;
+        // It is a start like any other, for which the last of what is kept aside is there.
+        if !self.room.take_now(needed) {
+            self.room.take_to_open(needed);
+        }
         probe(&self.folder)?;
         // A compaction could run for long, and the store cannot be closed meanwhile.
         self.db()?.cancel_all_background_work(false);

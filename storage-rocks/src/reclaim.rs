@@ -28,6 +28,8 @@ const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if log.write_ahead_bytes() >= WORTH_BYTES {
+        // Others' files may have taken the room for it.
+        log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
         log.room().tell();
     }
@@ -43,13 +45,14 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     log.room().tell();
     for eighths in LEFT_EIGHTHS {
         let mut looked_at = Vec::new();
-        while log.room().is_little() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
+        while log.room().is_short() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
             log.room().tell();
         }
     }
-    let (taken, garbage) = log.with(|db, _| Ok((taken(db)?, garbage_of(db)?)))?;
-    // A compaction writes as much as will be left before the old tables go.
-    if garbage >= WORTH_BYTES && log.room().is_there(taken.saturating_sub(garbage)) {
+    // As much as will be left is written before the old tables go. What is kept aside may help: it comes back with them.
+    let most = log.room().most_to_compact();
+    let (taken, left) = log.with(|db, _| Ok((taken(db)?, left_of_old(db, most)?)))?;
+    if left.is_some_and(|left| taken > left + WORTH_BYTES && log.room().take_to_compact(left)) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
     }
@@ -152,8 +155,13 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables without events left. Returns whether it dropped any: then other tables may no longer overlap, and
-/// can be dropped too.
+/// How many bytes are left of all events that may have been let go of, as far as the bound.
+fn left_of_old(db: &DB, most: u64) -> Result<Option<u64>, Fault> {
+    let all = Table { start: Vec::new(), end: key::offset(oldest(db)?).to_vec(), bytes: 0 };
+    left(db, &all, most, &mut |_, _| {})
+}
+
+/// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {

@@ -1,9 +1,10 @@
 //! Room on the disk under the log: how much there is, and how much is kept in reserve.
 //!
-//! The reserve is a file that occupies room, made when the log is opened. While the disk has little room left, most
-//! writes are refused. The file shrinks step by step for the writes that are accepted all the same: deletes, letting
-//! history go, and opening the log after a crash. It grows again when there is room.
+//! A file holds room that nobody else gets, and is made when the log is opened. When the disk is about to have little room
+//! left, whoever fills it is refused; while it has, most writes are, and the file is made smaller, step by step, for what goes through all the same: deletes, the
+//! letting go of history, and the opening of the log after a crash. It becomes larger again with the room that there is.
 
+use holdfast_engine::log::Lack;
 use holdfast_files::check;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{File, OpenOptions};
@@ -17,7 +18,9 @@ use std::time::Duration;
 const NAME: &str = "reserve";
 /// Below this much free room most writes are refused: data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// On a small disk the limit is the disk's size divided by this.
+/// With such a part of the mark above it, those are refused who fill the disk.
+const SOON_PART: u64 = 2;
+/// On a small disk the mark is this part of it.
 const MARK_PART: u64 = 8;
 /// The reserve takes at most the free room divided by this when it is made.
 const RESERVE_PART: u64 = 4;
@@ -68,6 +71,8 @@ pub struct Standing {
     /// Below this much free room most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
+    /// There is little room, or so near to it that those are refused who fill the disk.
+    pub is_short: bool,
 }
 
 impl Room {
@@ -102,11 +107,12 @@ impl Room {
     pub fn standing(&self) -> Standing {
         let free_bytes = self.look();
         let is_little = self.is_little.load(Ordering::Relaxed);
-        Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little }
+        let is_short = is_little || self.left_for_others(free_bytes).is_some();
+        Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
     }
 
-    /// Why there is too little room for a write of `bytes` that does not make room; `None` if there is enough.
-    pub fn lacks(&self, bytes: u64) -> Option<String> {
+    /// Why there is too little room for a write of so many bytes that does not make room; nothing if there is enough.
+    pub fn lacks(&self, bytes: u64) -> Option<Lack> {
         if self.wanted == 0 {
             return None;
         }
@@ -117,21 +123,35 @@ impl Room {
             return None;
         }
         self.settle(cost.unsigned_abs());
-        self.is_little.load(Ordering::Relaxed).then(|| {
-            let (free, kept) = (mebibytes(self.free.load(Ordering::Relaxed)), mebibytes(*self.reserve()));
-            let mark = mebibytes(self.mark);
+        let free = self.free.load(Ordering::Relaxed);
+        let told = || {
+            let (free, mark, kept) = (mebibytes(free), mebibytes(self.mark), mebibytes(*self.reserve()));
             format!(
                 "the disk under the log is full but for {free} MiB (writes end below {mark} MiB) and {kept} MiB that \
-                 --disk-reserve keeps aside: only what makes room is written, as deletes, and renewals of leases; old \
-                 history is let go meanwhile"
+                 --disk-reserve keeps aside"
             )
-        })
+        };
+        if self.is_little.load(Ordering::Relaxed) {
+            let why =
+                "only what makes room is written, as deletes, and renewals of leases; old history is let go meanwhile";
+            return Some(Lack::Now { why: format!("{}: {why}", told()) });
+        }
+        self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })
     }
 
-    /// Whether the disk has little room now.
-    pub fn is_little(&self) -> bool {
+    /// Whether there is little room now, or soon.
+    pub fn is_short(&self) -> bool {
         self.settle(0);
-        self.is_little.load(Ordering::Relaxed)
+        let free = self.free.load(Ordering::Relaxed);
+        self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
+    }
+
+    /// How many thousandths are left of the room in which those alone are refused who fill the disk; nothing where there is
+    /// more room than that.
+    fn left_for_others(&self, free: u64) -> Option<u64> {
+        let part = self.mark / SOON_PART;
+        let left = free.saturating_sub(self.mark);
+        (left < part).then(|| left * 1000 / part)
     }
 
     /// Looks at the disk: does a write that costs this much leave enough? If there is more room than that, the reserve
@@ -143,10 +163,9 @@ impl Room {
         let mut reserve = self.reserve();
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
-        // Leaving this state needs somewhat more room than entering it, so that it does not change with each write.
-        let enough = self.mark.saturating_add(self.mark / 2).saturating_add(cost);
-        // Room beyond that goes to the reserve first, and writes are accepted again only once the reserve has what the
-        // next start needs.
+        // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
+        let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
+        // What there is beyond that is kept aside first, and what the next start needs before writes go on.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
         let mut is_little = match was_little {
@@ -159,17 +178,17 @@ impl Room {
         }
         drop(reserve);
         self.is_little.store(is_little, Ordering::Relaxed);
-        let unlooked = (self.look().saturating_sub(self.mark) / COPIES).min(LOOK_BYTES);
+        let unlooked = (self.look().saturating_sub(self.mark + self.mark / SOON_PART) / COPIES).min(LOOK_BYTES);
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Makes room for a write of `bytes`, from the reserve if needed. Waits a little for room that is being made; false
-    /// if there is none.
-    pub fn take(&self, bytes: u64) -> bool {
+    /// Sees to it that so many bytes can be written, with room of the file where that is needed, and that what is in memory
+    /// still finds room in tables. Waits a little for room that somebody makes; false where there is none.
+    pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         let mut reserve = self.reserve();
         for _ in 0..WAITS {
-            if self.give(&mut reserve, cost, self.wanted / LAST_PART) {
+            if self.give(&mut reserve, cost.saturating_add(in_memory()), self.wanted / LAST_PART) {
                 return true;
             }
             reserve = self.made.wait_timeout(reserve, WAIT).unwrap_or_else(PoisonError::into_inner).0;
@@ -182,7 +201,18 @@ impl Room {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// Like [`Self::take`] for a known cost, without waiting.
+    /// How much a compaction may write, with room of the file.
+    pub fn most_to_compact(&self) -> u64 {
+        let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
+        self.look().saturating_add(spare).saturating_sub(self.mark / 4)
+    }
+
+    /// Sees to it that a compaction may write so much.
+    pub fn take_to_compact(&self, bytes: u64) -> bool {
+        self.take_now(bytes.saturating_add(self.mark / 4))
+    }
+
+    /// Sees to it at once that there is so much room, with that of the file where that is needed.
     pub fn take_now(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }
@@ -288,7 +318,7 @@ mod tests {
 
         // A write larger than the free room looks at the disk first, and finds too little.
         let huge = standing.free_bytes;
-        let why = room.lacks(huge).expect("too little");
+        let Some(Lack::Now { why }) = room.lacks(huge) else { panic!("too little") };
         assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");
         assert!(!room.take_now(u64::MAX / 4) && size() == 2 << 20, "the last part is for the next start");
         assert!(!room.take_to_open(u64::MAX / 4) && size() == 0);
@@ -298,7 +328,11 @@ mod tests {
         // Another server keeps the reserve that is there, and one without a reserve removes it.
         let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
-        Room::open(folder.path(), Reserve::Bytes(0)).expect("room");
-        assert_eq!(size(), 0);
+        let none = Room::open(folder.path(), Reserve::Bytes(0)).expect("room");
+        assert_eq!((size(), none.left_for_others(0)), (0, None));
+
+        let mark = room.mark;
+        let left = [mark - 1, mark, mark + mark / 4, mark + mark / 2 - 1, mark + mark / 2];
+        assert_eq!(left.map(|free| room.left_for_others(free)), [Some(0), Some(0), Some(500), Some(999), None]);
     }
 }

@@ -384,6 +384,12 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     admin.get("/readyz/disk-room").await.expect(200);
     let maps = fill_with_maps(&admin, "map").await;
 
+    // Whoever has filled it is refused before the others are.
+    let refused = admin.post(MAPS, &config_map("one-more", "x")).await.refused(507, "InternalError");
+    assert!(refused["message"].as_str().is_some_and(|why| why.contains("and namespace default wrote ")), "{refused}");
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
+    admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);
+
     // It is told, reads go on, and so does who renews a lease.
     assert!(admin.get("/readyz?verbose").await.text().contains("[-]disk-room failed"));
     admin.get("/livez").await.expect(200);
@@ -421,6 +427,38 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     .await;
     let metrics = admin.get("/metrics").await.text();
     assert!(metrics.contains("\nholdfast_disk_writes_refused 0\n"), "{metrics}");
+    server.stop();
+}
+
+/// Others' files take the last of a disk, and whoever makes room does so as fast as he can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_takes_deletes_however_quickly_they_come() {
+    let Some(disk) = SmallDisk::mount("256m") else {
+        return eprintln!("skipped: only root can mount a small file system here");
+    };
+    let server = Server::start(&disk.0.join("data"), &[]);
+    let admin = Wire::admin(&server);
+    let maps = fill_with_maps(&admin, "map").await;
+    fill(&disk.0.join("filler"));
+    for names in maps.chunks(8) {
+        // Room is made meanwhile: who is too quick for it tries again.
+        let deletes = names.iter().map(|name| {
+            let (admin, path) = (&admin, format!("{MAPS}/{name}"));
+            eventually(Duration::from_secs(60), move || {
+                let path = path.clone();
+                async move {
+                    let answer = admin.send(Method::DELETE, &path, &[], "").await;
+                    if answer.code == 200 { Ok(()) } else { Err(answer.text()) }
+                }
+            })
+        });
+        join_all(deletes).await;
+    }
+    eventually(Duration::from_secs(60), || async {
+        let answer = admin.post(MAPS, &config_map("after", "x")).await;
+        if answer.code == 201 { Ok(()) } else { Err(answer.text()) }
+    })
+    .await;
     server.stop();
 }
 

@@ -14,8 +14,8 @@ use holdfast_engine::{Charge, Cut, Kept, Length, Loss, ReadMemory, Reader, Reads
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Up to this many bytes of objects are converted on the worker that answers the request.
-const QUICK_BYTES_MAX: usize = 256 << 10;
+/// How many bytes of objects are written in other forms where requests are answered.
+pub const QUICK_BYTES_MAX: usize = 256 << 10;
 
 /// Makes responses and counts their memory. Clones share the same bounds.
 #[derive(Clone)]

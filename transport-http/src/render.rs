@@ -1,5 +1,6 @@
 //! From a reply to an HTTP response.
 
+use crate::held::QUICK_BYTES_MAX;
 use crate::lists::{self, Head};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::route::Route;
@@ -47,7 +48,11 @@ pub async fn reply(
             watch::answer(transport, *watched, shape, reader, socket, place)
         }
         Reply::Draft(draft) => respond::draft(&draft, code, fitting(&draft.kind, shape), now),
-        Reply::Document { document, .. } => respond::document(code, &document, shape, now),
+        Reply::Document { document, .. } => {
+            let mut bytes = 0;
+            let _is_quick = document.values().all(|value| count(value, &mut bytes));
+            transport.answers.make(&reader, bytes, move || respond::document(code, &document, shape, now)).await
+        }
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
         // The caller has answered these.
@@ -68,7 +73,21 @@ async fn list(transport: &Transport, reader: &User, listed: Listed, shape: Shape
     transport.answers.make(reader, made, move || lists::list(&kind, version, page, &head, shape, now)).await
 }
 
-/// The bytes of objects that are converted to another form than the stored one.
+/// Counts about how many bytes a value is written with, no further than to know that it takes long; false then.
+fn count(value: &Value, bytes: &mut usize) -> bool {
+    *bytes += match value {
+        Value::String(text) => text.len() + 3,
+        _ => 5,
+    };
+    *bytes <= QUICK_BYTES_MAX
+        && match value {
+            Value::Array(items) => items.iter().all(|item| count(item, bytes)),
+            Value::Object(fields) => fields.values().all(|field| count(field, bytes)),
+            _ => true,
+        }
+}
+
+/// How many bytes of objects are written in another form than the stored one.
 fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
     let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
     let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;

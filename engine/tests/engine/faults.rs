@@ -1,11 +1,12 @@
 //! A log that fails: what clients are told, what readers see, and how the writer recovers.
 
-use super::stage::{Stage, config_map, delete, drain, everything, options, poll, selection, set};
+use super::stage::{Stage, config_map, create, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_engine::writer::Rejection;
 use holdfast_engine::{Engine, LogRead, WatchStart, load};
+use holdfast_value::json;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -81,7 +82,34 @@ fn where_there_is_little_room_what_makes_room_goes_through() {
     assert_eq!(log.last().unwrap(), Offset(4));
 }
 
-/// A write in a failed batch has not happened, so a decision that conflicted with it must not be told of a conflict.
+#[test]
+fn before_there_is_little_room_those_are_refused_who_fill_it() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let map = |namespace: &str, name: &str, bytes: usize| {
+        let body = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(bytes)}});
+        create("configmaps", namespace, body)
+    };
+    for name in ["large", "small", "another"] {
+        stage.must(&create("namespaces", "", json!({"metadata": {"name": name}})));
+    }
+    stage.must(&map("large", "a", 900_000));
+    stage.must(&map("small", "a", 100_000));
+    log.be_soon_short_of_room(500);
+    let refusal = stage.mutate(&map("large", "b", 10)).err().unwrap();
+    let Refusal::InsufficientStorage(why) = refusal else { panic!("{refusal:?}") };
+    assert!(
+        why.starts_with("there is some room: ") && why.contains("namespace large wrote 0 MiB of the last 0 MiB"),
+        "{why}"
+    );
+    stage.must(&map("small", "b", 10));
+    stage.must(&delete("configmaps", "large", "a"));
+    log.be_soon_short_of_room(100);
+    assert!(matches!(stage.mutate(&map("small", "c", 10)), Err(Refusal::InsufficientStorage(_))));
+    stage.must(&map("another", "a", 10));
+}
+
+/// What a decision clashed with within a batch that failed has not happened, so nobody may hear of a clash.
 #[test]
 fn a_clash_within_a_failed_batch_is_no_clash() {
     for (fault, expected) in [

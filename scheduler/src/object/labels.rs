@@ -7,6 +7,10 @@ use holdfast_value::Value;
 pub struct Labels(Vec<(Text, Text)>);
 
 impl Labels {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
         // The keys of a JSON object are unique and, in `serde_json`, sorted.
         let mut pairs: Vec<_> = entries(value).map(|(key, value)| (pool.text(key), pool.text(text(value)))).collect();

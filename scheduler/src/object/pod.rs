@@ -4,7 +4,7 @@ use super::extended::{self, Container};
 use super::labels::Labels;
 use super::requests;
 use super::resources::Resources;
-use super::terms::{NodeSelector, PodAffinity, PreferredNodeTerm, Spread, Toleration};
+use super::terms::{NodeSelector, NodeTerm, PodAffinity, PreferredNodeTerm, Spread, Toleration};
 use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -284,7 +284,27 @@ impl Template {
         }
     }
 
-    /// The extended resources that it requests and that devices may satisfy.
+    /// How much there is to look at on each node, or for each of its pods.
+    pub fn terms(&self) -> usize {
+        let node = |term: &NodeTerm| 1 + term.labels.len() + term.fields.len();
+        let required = self.node_affinity.iter().flat_map(|selector| &selector.0).map(node);
+        let preferred = self.preferred_nodes.iter().map(|preferred| node(&preferred.term));
+        let PodAffinity { required: near, required_anti, preferred: likes, preferred_anti, .. } = &self.pod_affinity;
+        let pods = [near, required_anti, likes, preferred_anti].map(Vec::len).iter().sum::<usize>();
+        let others = [
+            self.node_selector.len(),
+            self.tolerations.len(),
+            self.spread.len(),
+            self.ports.len(),
+            self.images.len(),
+            self.volumes.len(),
+            self.claims.len(),
+            self.extended.len(),
+        ];
+        required.chain(preferred).sum::<usize>() + pods + others.iter().sum::<usize>()
+    }
+
+    /// The extended resources that it asks for.
     pub fn extended_resources(&self) -> impl Iterator<Item = &Text> {
         extended::resources(&self.extended).into_iter()
     }

@@ -106,6 +106,9 @@ struct Entry {
     number: u64,
     /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
+    /// How many ordinary pods it is as much work as, and as how many it counts while it is active.
+    weight: usize,
+    counted: usize,
     pub attempts: u32,
     first_active: Option<Time>,
     refusals: u32,
@@ -122,9 +125,17 @@ struct Entry {
 /// Sorts pods in the order in which they are taken: by priority, then by turn, then by time.
 type Rank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// How many pods of a namespace are tried before pods of the same priority of other namespaces that came later get a
-/// turn. So no user can occupy the scheduler by making many pods.
-const TURN_PODS: usize = 1000;
+/// So many pods of a namespace are tried before it is the turn of others of their priority that came later: nobody keeps
+/// a cluster's scheduler to himself by making pods. One that says much about where it may lie is more work, and counts as
+/// several: a namespace that has one before it waits with the next.
+const TURN_PODS: usize = 64;
+/// With so much to look at on each node, a pod counts as one more.
+const WEIGHT_TERMS: usize = 16;
+
+/// How many ordinary pods it is as much work as to look for a place for this one.
+fn weight(pod: &Pod) -> usize {
+    1 + pod.template.terms() / WEIGHT_TERMS
+}
 
 impl Entry {
     fn rank(&self, key: &Key) -> Rank {
@@ -271,6 +282,7 @@ impl Queue {
             self.remove(&event.key);
         }
         let Some(entry) = self.entries.get_mut(&event.key) else { return self.add(world, pod, now) };
+        entry.weight = weight(pod);
         let changed_rank = entry.priority != pod.priority;
         let (place, rejectors) = (entry.place, entry.rejectors.clone());
         match place {
@@ -309,6 +321,8 @@ impl Queue {
             since: now,
             number: self.next_number,
             turn: 0,
+            weight: weight(pod),
+            counted: 0,
             attempts: 0,
             first_active: None,
             refusals: 0,
@@ -388,7 +402,8 @@ impl Queue {
             Place::Active => {
                 let crowd = self.crowds.entry(key.namespace.clone()).or_default();
                 entry.turn = *crowd / TURN_PODS;
-                *crowd += 1;
+                entry.counted = entry.weight;
+                *crowd += entry.counted;
                 self.active.insert(entry.rank(key));
             }
             Place::Backoff => self.backoff.insert(entry.errors > 0, since, entry.failures(), entry.rank(key)),
@@ -413,7 +428,7 @@ impl Queue {
             Place::Active => {
                 self.active.remove(&entry.rank(key));
                 if let Some(crowd) = self.crowds.get_mut(&key.namespace) {
-                    *crowd -= 1;
+                    *crowd -= entry.counted;
                     if *crowd == 0 {
                         self.crowds.remove(&key.namespace);
                     }

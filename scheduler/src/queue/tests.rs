@@ -90,6 +90,22 @@ fn nobody_waits_for_thousands_of_anothers_pods() {
 }
 
 #[test]
+fn pods_that_are_much_work_count_as_many() {
+    let mut scene = Scene::new();
+    let tolerations: Vec<_> =
+        (0..TURN_PODS * WEIGHT_TERMS).map(|number| json!({"key": format!("k{number}")})).collect();
+    for number in 0..3 {
+        scene.pod_in("crowd", &format!("large-{number}"), json!({"tolerations": tolerations}), 1);
+    }
+    scene.pod("mine", json!({}), 2);
+    // One that has become less work meanwhile is taken out as what it was counted as.
+    scene.pod_in("crowd", "large-2", json!({"tolerations": []}), 3);
+    let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
+    assert_eq!(order, ["large-0", "mine", "large-1", "large-2"]);
+    assert!(scene.queue.crowds.is_empty());
+}
+
+#[test]
 fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
     for by_flush in [false, true] {
         let mut scene = Scene::new();

@@ -7,8 +7,8 @@ use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
-use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
+use holdfast_core::authz::{Authorizer, Consulted};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::list::{Page, Selection};
@@ -123,10 +123,18 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
         }
         metadata_mut(&mut body).insert("namespace", namespace.into());
     }
-    let body = Value::Object(body);
-    let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);
+    let (body, engine) = (Value::Object(body), service.engine());
     let state = judging(service, found, &body).await?;
-    created(kind, request, service.judged(&state, judge).await?)
+    let judge = |authorizer: &Authorizer<'_>| created(kind, request, review(kind, &body, &request.user, authorizer)?);
+    let consulted = Consulted::default();
+    loop {
+        // Who asks about somebody in 100,000 groups keeps no worker with that.
+        let judged = || service.judged_so_far(&state, &consulted, judge);
+        match engine.by_size(&request.user.name, request.body.content.len(), judged).await {
+            Ok(outcome) => return outcome,
+            Err(open) => engine.consult(&consulted, open).await,
+        }
+    }
 }
 
 /// The health of the control plane's parts: of the log, and of the components that run in this process.
