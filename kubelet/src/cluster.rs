@@ -11,6 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long a token that a container mounts is good; as kubelets do, another one is asked for after four fifths of it.
+const TOKEN_SECONDS: u64 = 3607;
+pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 
 /// The cluster that the nodes are of.
 #[derive(Clone)]
@@ -50,9 +53,10 @@ impl Cluster {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Reads the ConfigMaps, Secrets, Services and tokens that a container mounts or has in its environment. An object that
-    /// is missing, or that the simulated nodes' account may not read, is left out.
-    pub async fn sources(&self, pod: &Value, container: &Value) -> Sources {
+    /// Reads the ConfigMaps, Secrets and Services that a container mounts or has in its environment, and with
+    /// `with_tokens` has new tokens made for it. An object that is missing, or that the simulated nodes' account may not
+    /// read, is left out.
+    pub async fn sources(&self, pod: &Value, container: &Value, with_tokens: bool) -> Sources {
         let mut found = Sources::default();
         for path in sources(pod, container) {
             match self.api.get(&path).await {
@@ -67,12 +71,12 @@ impl Cluster {
             name => name,
         };
         let path = format!("/api/v1/namespaces/{}/serviceaccounts/{account}/token", text(&meta["namespace"]));
-        for audience in audiences(pod, container) {
+        for audience in audiences(pod, container).into_iter().filter(|_| with_tokens) {
             let wanted: Vec<&str> =
                 Some(audience.as_str()).filter(|audience| !audience.is_empty()).into_iter().collect();
             let request = json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-                "spec": {"audiences": wanted, "expirationSeconds": 3607, "boundObjectRef": {
+                "spec": {"audiences": wanted, "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": {
                     "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}},
             });
             match self.api.post(&path, &request).await {

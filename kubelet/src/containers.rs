@@ -3,16 +3,16 @@
 //! A machine is made when the first asks for it and let go a while after the last one has gone; the same one is made
 //! again from the pod. What a command that was executed in it has changed is kept longer, as nothing else knows of it.
 
-use crate::cluster::{Cluster, now_ms};
+use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
-use holdfast_nodes::course::{message, runnable};
-use holdfast_nodes::inside::{self, Sources};
+use holdfast_nodes::course::{message, post_start, runnable};
+use holdfast_nodes::inside::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine, Pid, Stream, Turn};
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -27,6 +27,8 @@ const TURN_REST: Duration = Duration::from_millis(20);
 /// How long a machine stays after the last one has looked at it; with changes, and without.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 const STAYS: Duration = Duration::from_secs(30);
+/// How many containers are gone through for one that shares volumes with them.
+const SHARING_MAX: usize = 16;
 /// How often the pod is looked at, and the objects that its files come from.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
@@ -44,6 +46,8 @@ struct Key {
 pub struct Containers {
     cluster: Cluster,
     held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
+    /// What the containers of a pod share, by its UID, as long as one of them is there.
+    volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
     /// Machines are brought to the present one at a time.
     replays: Arc<Semaphore>,
 }
@@ -52,6 +56,9 @@ pub struct Container {
     pub pod: Value,
     pub spec: Value,
     restarts: i64,
+    volumes: Arc<Volumes>,
+    /// Containers that share volumes with it: they go on as long as it does.
+    company: Mutex<Vec<Look>>,
     state: Mutex<State>,
     /// Counts what happened.
     happened: watch::Sender<u64>,
@@ -68,6 +75,8 @@ pub struct State {
     pub unknown: Option<String>,
     pub ended: Option<i32>,
     pub recent: Recent,
+    /// The command of its `postStart` hook, while it runs.
+    hook: Option<Pid>,
     /// Whether commands were executed in it, and whether they changed files.
     has_executed: bool,
     is_touched: bool,
@@ -99,9 +108,42 @@ pub fn time_ms(value: &Value) -> Option<i64> {
     Time::parse(value.as_str()?).map(Time::millis)
 }
 
+impl Key {
+    fn of(pod: &Value, spec: &Value) -> Key {
+        let name = text(&spec["name"]);
+        Key {
+            uid: text(&pod["metadata"]["uid"]).to_owned(),
+            container: name.to_owned(),
+            restarts: status(pod, name)["restartCount"].as_i64().unwrap_or(0),
+        }
+    }
+}
+
+/// The containers that run and share volumes with this one.
+fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
+    let others = inside::containers(pod).map(|(_, other)| other).filter(|other| {
+        let runs = status(pod, text(&other["name"]))["state"]["running"].is_object();
+        runs && other["name"] != spec["name"] && inside::shared_paths(pod, spec, other).next().is_some()
+    });
+    others.take(SHARING_MAX)
+}
+
+/// The init containers that have ended and may have left something for others, with the times of their begin and end.
+fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
+    let first = inside::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
+    let before = first.take_while(|first| first["name"] != spec["name"]);
+    let ended = before.filter_map(|first| {
+        let ended = &status(pod, text(&first["name"]))["state"]["terminated"];
+        let times = (time_ms(&ended["startedAt"])?, time_ms(&ended["finishedAt"])?);
+        (!inside::volumes(pod).is_empty()).then_some((first, times.0, times.1))
+    });
+    ended.take(SHARING_MAX)
+}
+
 impl Containers {
     pub fn new(cluster: Cluster) -> Containers {
-        Containers { cluster, held: Arc::default(), replays: Arc::new(Semaphore::new(1)) }
+        let replays = Arc::new(Semaphore::new(1));
+        Containers { cluster, held: Arc::default(), volumes: Arc::default(), replays }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Container>>> {
@@ -110,13 +152,23 @@ impl Containers {
 
     /// A container that runs.
     pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
-        let name = text(&spec["name"]);
-        let status = status(pod, name);
-        let key = Key {
-            uid: text(&pod["metadata"]["uid"]).to_owned(),
-            container: name.to_owned(),
-            restarts: status["restartCount"].as_i64().unwrap_or(0),
-        };
+        let mut company = Vec::new();
+        if self.known(&Key::of(pod, spec)).is_none() {
+            // Those that share volumes with it come first, so that what they have written is there.
+            for other in sharing(pod, spec) {
+                if self.known(&Key::of(pod, other)).is_none() {
+                    company.extend(self.look_at(pod, other).await);
+                }
+            }
+        }
+        let look = self.look_at(pod, spec).await?;
+        look.0.company.lock().unwrap_or_else(PoisonError::into_inner).extend(company);
+        Ok(look)
+    }
+
+    async fn look_at(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+        let status = status(pod, text(&spec["name"]));
+        let key = Key::of(pod, spec);
         let begin_ms = time_ms(&status["state"]["running"]["startedAt"]).ok_or("the container does not run")?;
         if let Some(known) = self.known(&key) {
             return Ok(known);
@@ -167,11 +219,41 @@ impl Containers {
     }
 
     async fn make(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: Option<i64>) -> Result<Container, String> {
-        let sources = self.cluster.sources(pod, spec).await;
-        let (pod, spec) = (pod.clone(), spec.clone());
+        let sources = self.cluster.sources(pod, spec, true).await;
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
-        let making = tokio::task::spawn_blocking(move || Container::replayed(pod, spec, sources, begin_ms, end_ms));
+        let volumes = match end_ms {
+            None => self.volumes(pod),
+            // What has ended finds what it found when it began.
+            Some(_) => Err(Arc::new(inside::volumes(pod))),
+        };
+        let mut earlier = Vec::new();
+        if volumes.is_err() {
+            for (first, begin_ms, end_ms) in earlier_ones(pod, spec) {
+                earlier.push((first.clone(), self.cluster.sources(pod, first, false).await, begin_ms, end_ms));
+            }
+        }
+        let (Ok(volumes) | Err(volumes)) = volumes;
+        let (pod, spec) = (pod.clone(), spec.clone());
+        let making = tokio::task::spawn_blocking(move || {
+            for (first, sources, begin_ms, end_ms) in earlier {
+                Container::replayed(pod.clone(), first, sources, volumes.clone(), begin_ms, Some(end_ms));
+            }
+            Container::replayed(pod, spec, sources, volumes, begin_ms, end_ms)
+        });
         making.await.map_err(|error| error.to_string())
+    }
+
+    /// What the containers of a pod share; as an error where it is new, and nobody has written to it yet.
+    fn volumes(&self, pod: &Value) -> Result<Arc<Volumes>, Arc<Volumes>> {
+        let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = text(&pod["metadata"]["uid"]);
+        if let Some(volumes) = known.get(uid).and_then(Weak::upgrade) {
+            return Ok(volumes);
+        }
+        known.retain(|_, volumes| volumes.strong_count() > 0);
+        let volumes = Arc::new(inside::volumes(pod));
+        known.insert(uid.to_owned(), Arc::downgrade(&volumes));
+        Err(volumes)
     }
 
     /// Lets time pass in a container, until nobody looks at it any more.
@@ -179,6 +261,7 @@ impl Containers {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
         let mut sources_at = looked_at + SOURCES_PERIOD;
+        let mut tokens_at = looked_at + TOKENS_PERIOD;
         loop {
             let turn = container.turn();
             let now = tokio::time::Instant::now();
@@ -208,7 +291,11 @@ impl Containers {
                 if refreshes {
                     sources_at = now + SOURCES_PERIOD;
                 }
-                if !self.is_there(&container, refreshes).await {
+                let with_tokens = now >= tokens_at;
+                if with_tokens {
+                    tokens_at = now + TOKENS_PERIOD;
+                }
+                if !self.is_there(&container, refreshes || with_tokens, with_tokens).await {
                     container.end();
                     break;
                 }
@@ -229,7 +316,7 @@ impl Containers {
     }
 
     /// Whether the container still runs; where it is time to, what is mounted in it is brought up to date.
-    async fn is_there(&self, container: &Container, refreshes: bool) -> bool {
+    async fn is_there(&self, container: &Container, refreshes: bool, with_tokens: bool) -> bool {
         let meta = &container.pod["metadata"];
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
@@ -244,11 +331,17 @@ impl Containers {
         if !is_same || !refreshes {
             return is_same;
         }
-        let mut sources = self.cluster.sources(&pod, &container.spec).await;
+        let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        sources.tokens = std::mem::take(&mut state.sources.tokens);
+        // One that could not be had is asked for again when the next one is due; the old one stays until then.
+        for (audience, token) in std::mem::take(&mut state.sources.tokens) {
+            sources.tokens.entry(audience).or_insert(token);
+        }
         let now_ms = now_ms();
-        state.machine.with_files(|files| inside::mount(&pod, &container.spec, &sources, &json!({}), files, now_ms));
+        let volumes = &container.volumes;
+        state.machine.with_files(|files| {
+            inside::mount(&pod, &container.spec, &sources, volumes, &json!({}), files, now_ms);
+        });
         state.sources = sources;
         true
     }
@@ -293,20 +386,29 @@ impl Containers {
 }
 
 impl Container {
-    fn replayed(pod: Value, spec: Value, sources: Sources, begin_ms: i64, end_ms: Option<i64>) -> Container {
-        let setup = inside::setup(&pod, &spec, &sources, &json!({}), begin_ms);
+    fn replayed(
+        pod: Value,
+        spec: Value,
+        sources: Sources,
+        volumes: Arc<Volumes>,
+        begin_ms: i64,
+        end_ms: Option<i64>,
+    ) -> Container {
+        let setup = inside::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
         let words = runnable(&spec, inside::words(&spec, &setup.environment));
         let mut machine = Machine::new(setup, begin_ms);
         let runs = words.is_some();
         let (with_input, is_terminal) = (spec["stdin"] == true, spec["tty"] == true);
         let words = words.unwrap_or_else(|| vec!["sleep".into(), "infinity".into()]);
         machine.start(&words, runs && with_input, runs && is_terminal);
+        let hook = post_start(&spec).and_then(|words| machine.start(&words, false, false));
         let restarts = status(&pod, text(&spec["name"]))["restartCount"].as_i64().unwrap_or(0);
         let mut state = State {
             machine,
             journal: Journal::default(),
             recent: Recent::default(),
             has_executed: false,
+            hook,
             runs,
             unknown: None,
             ended: None,
@@ -321,6 +423,8 @@ impl Container {
             pod,
             spec,
             restarts,
+            volumes,
+            company: Mutex::default(),
             state: Mutex::new(state),
             happened: watch::Sender::new(0),
             wake: Notify::new(),
@@ -425,6 +529,7 @@ impl State {
         if self.unknown.is_none() {
             self.unknown = self.machine.unknown();
         }
+        self.go_on_with_hook();
         if self.ended.is_none() && !has_put_out {
             self.ended = self.machine.exit_code(MAIN);
             if self.ended.is_some() {
@@ -432,6 +537,18 @@ impl State {
             }
         }
         if has_put_out { Turn::More } else { turn }
+    }
+
+    /// Lets the `postStart` hook go on: nobody reads what it puts out.
+    fn go_on_with_hook(&mut self) {
+        let Some(pid) = self.hook else { return };
+        for stream in [Stream::Output, Stream::Errors] {
+            self.machine.read(pid, stream, usize::MAX);
+        }
+        if self.machine.exit_code(pid).is_some() {
+            self.machine.forget(pid);
+            self.hook = None;
+        }
     }
 
     /// From the begin of the container to now.

@@ -3,6 +3,7 @@
 use crate::answers::{Answer, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
 use crate::request::Query;
+use holdfast_nodes::course::REFUSED;
 use holdfast_nodes::{Behaviour, Told, inside};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
 use holdfast_streams::{Limits, upgrade};
@@ -26,8 +27,22 @@ struct Ports {
     name: String,
     uid: String,
     /// Those that it names, each with what its container is told to answer. Where it names none, all answer.
-    named: Vec<(u16, Option<String>)>,
-    usual: Option<String>,
+    named: Vec<(u16, Said)>,
+    usual: Said,
+}
+
+/// What a container's ports are told to answer, and the status of requests of HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    text: Option<String>,
+    code: StatusCode,
+}
+
+impl Said {
+    fn of(behaviour: Behaviour) -> Said {
+        let code = behaviour.answer_code.and_then(|code| StatusCode::from_u16(code).ok());
+        Said { text: behaviour.answer, code: code.unwrap_or(StatusCode::OK) }
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -39,7 +54,7 @@ impl Ports {
         let own = Told::of(pod);
         let mut named = Vec::new();
         for (_, container) in inside::containers(pod) {
-            let answer = Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own).answer;
+            let answer = Said::of(Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own));
             for port in container["ports"].as_array().into_iter().flatten() {
                 named.extend(
                     port["containerPort"]
@@ -50,23 +65,21 @@ impl Ports {
             }
         }
         let meta = &pod["metadata"];
-        let usual = Behaviour::of("", told, &own).answer;
+        let usual = Said::of(Behaviour::of("", told, &own));
         Ports { namespace: text(&meta["namespace"]), name: text(&meta["name"]), uid: text(&meta["uid"]), named, usual }
     }
 
-    fn find(&self, port: u16) -> Result<Option<&str>, String> {
-        if self.named.is_empty() {
-            return Ok(self.usual.as_deref());
-        }
-        match self.named.iter().find(|(named, _)| *named == port) {
-            Some((_, answer)) => Ok(answer.as_deref()),
-            None => Err(format!(
+    fn find(&self, port: u16) -> Result<&Said, String> {
+        let named = self.named.iter().find(|(named, _)| *named == port).map(|(_, said)| said);
+        let said = if self.named.is_empty() { Some(&self.usual) } else { named };
+        said.filter(|said| said.text.as_deref() != Some(REFUSED)).ok_or_else(|| {
+            format!(
                 "error forwarding port {port} to pod {}, uid : failed to execute portforward in network namespace \
                  \"simulated\": failed to connect to localhost:{port} inside namespace \"{}\", IPv4: dial tcp4 \
                  127.0.0.1:{port}: connect: connection refused",
                 self.uid, self.uid
-            )),
-        }
+            )
+        })
     }
 }
 
@@ -121,26 +134,26 @@ pub async fn answer(sessions: &Sessions, told: &Told, pod: &Value, mut request: 
 /// Answers on one connection: requests of HTTP with a text, anything else with itself.
 async fn serve(mut forward: Forward, ports: &Ports) {
     let port = forward.port;
-    let answer = match ports.find(port) {
-        Ok(answer) => answer.map(str::to_owned),
+    let said = match ports.find(port) {
+        Ok(said) => said,
         Err(why) => return forward.fail(&why).await,
     };
     let usual = || {
         let Ports { namespace, name, .. } = ports;
         format!("simulated by Holdfast: no container runs behind port {port} of pod {namespace}/{name}\n")
     };
-    let body = match answer.as_deref() {
+    let body = match said.text.as_deref() {
         Some("echo") => None,
         Some(text) => Some(text.to_owned()),
         None => Some(usual()),
     };
-    let done = exchange(&mut forward, body).await;
+    let done = exchange(&mut forward, said.code, body).await;
     if done.is_ok() {
         _ = forward.data.shutdown().await;
     }
 }
 
-async fn exchange(forward: &mut Forward, body: Option<String>) -> std::io::Result<()> {
+async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>) -> std::io::Result<()> {
     let mut held: Vec<u8> = Vec::new();
     let mut piece = vec![0; 16 << 10];
     loop {
@@ -180,8 +193,10 @@ async fn exchange(forward: &mut Forward, body: Option<String>) -> std::io::Resul
             let shown = if head.starts_with("head ") { "" } else { body };
             let connection = if closes { "close" } else { "keep-alive" };
             let answer = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: \
+                "HTTP/1.1 {} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: \
                  {connection}\r\nServer: holdfast-simulated\r\n\r\n{shown}",
+                code.as_u16(),
+                code.canonical_reason().unwrap_or_default(),
                 body.len()
             );
             forward.data.write_all(answer.as_bytes()).await?;
@@ -224,13 +239,18 @@ mod tests {
     #[test]
     fn ports_that_are_not_named_are_refused() {
         let pod = json!({"metadata": {"namespace": "n", "name": "p", "uid": "u", "annotations": {
-            "simulate.holdfast.dev/answer": "hello", "simulate.holdfast.dev/answer.b": "echo"}},
+            "simulate.holdfast.dev/answer": "hello", "simulate.holdfast.dev/answer.b": "echo",
+            "simulate.holdfast.dev/answer.d": "refused", "simulate.holdfast.dev/answer-code": "503"}},
             "spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80}]},
-                {"name": "b", "ports": [{"containerPort": 81}]}]}});
+                {"name": "b", "ports": [{"containerPort": 81}]}, {"name": "d", "ports": [{"containerPort": 83}]}]}});
         let ports = Ports::of(&pod, &Told::default());
-        assert_eq!((ports.find(80), ports.find(81)), (Ok(Some("hello")), Ok(Some("echo"))));
-        assert!(ports.find(82).is_err_and(|why| why.contains("connection refused")));
+        let said = |ports: &Ports, port| ports.find(port).map(|said| (said.text.clone(), said.code.as_u16()));
+        assert_eq!(said(&ports, 80), Ok((Some("hello".into()), 503)));
+        assert_eq!(said(&ports, 81), Ok((Some("echo".into()), 503)));
+        for refused in [82, 83] {
+            assert!(said(&ports, refused).is_err_and(|why| why.contains("connection refused")));
+        }
         let none = Ports::of(&json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}}), &Told::default());
-        assert_eq!(none.find(82), Ok(None));
+        assert_eq!(said(&none, 82), Ok((None, 200)));
     }
 }

@@ -7,13 +7,13 @@ use crate::remote::Sessions;
 use crate::request::{Asked, Query, Target, verb};
 use crate::{forward, logs, metrics, remote};
 use holdfast_component::authorization::About;
-use holdfast_component::serving::Guard;
+use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::User;
 use holdfast_core::kinds::known;
 use holdfast_nodes::Told;
 use holdfast_tls::bounds::Bounds;
-use holdfast_tls::guests::{Guests, Place};
-use holdfast_tls::peer::{Peer, Presented};
+use holdfast_tls::guests::Place;
+use holdfast_tls::peer::Peer;
 use holdfast_tls::server::LiveTls;
 use holdfast_value::{Value, json as document};
 use http::{Method, Request, StatusCode, header};
@@ -23,14 +23,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::ready;
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 
 /// How many connections there are at once.
 const CONNECTIONS_MAX: usize = 4_000;
@@ -55,48 +50,16 @@ impl Server {
 
     /// Serves whoever connects, for ever.
     pub async fn serve(self, listener: TcpListener) {
-        let guests = Guests::new(self.bounds);
-        loop {
-            let (stream, client) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to simulated nodes could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
-            let Some(place) = guests.admit(client.ip()).map(Arc::new) else { continue };
-            let _ = stream.set_nodelay(true);
-            let (server, own) = (self.clone(), place.clone());
-            let task = tokio::spawn(async move {
-                if let Err(why) = server.connection(stream, &own).await {
-                    tracing::debug!(%client, why, "a connection to simulated nodes ended");
-                }
-            });
-            let task = task.abort_handle();
-            place.gives_way_by(move || task.abort());
-        }
+        let bounds = self.bounds;
+        serving::accept(listener, bounds, move |stream, place| {
+            let server = self.clone();
+            async move { server.connection(stream, &place).await }
+        })
+        .await;
     }
 
     async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
-        let late = |_| "the handshake took too long";
-        // Whoever says nothing takes nobody's turn.
-        let said = tokio::time::timeout(self.bounds.handshake, stream.readable()).await;
-        said.map_err(late)?.map_err(|error| error.to_string())?;
-        poll_fn(|context| place.poll_turn(context)).await;
-        let tls = self.tls.current();
-        let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let mut handshake = pin!(acceptor.accept(stream));
-        let steps = poll_fn(|context| {
-            ready!(place.poll_turn(context));
-            let step = handshake.as_mut().poll(context);
-            place.end_turn();
-            step
-        });
-        let stream = tokio::time::timeout(self.bounds.handshake, steps).await.map_err(late)?;
-        let stream = stream.map_err(|error| error.to_string())?;
-        let presented = Presented::new(tls.verifier.clone(), stream.get_ref().1.peer_certificates(), UnixTime::now());
-        let presented = Arc::new(presented);
+        let (stream, presented) = serving::shake_hands(stream, &self.tls, self.bounds, place).await?;
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())

@@ -49,13 +49,19 @@ pub struct Behaviour {
     /// How long it takes to stop when it is told to.
     pub stop_for: Span,
     pub stop_exit_code: i64,
+    /// Whether its `preStop` hook fails.
+    pub stop_hook_failed: bool,
     pub usage: Usage,
     /// A line of its log, how often it is written, and how many of them there are at most.
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
-    /// What its ports answer; `echo` sends back what comes.
+    /// What its ports answer; `echo` sends back what comes, and `refused` lets nobody connect.
     pub answer: Option<String>,
+    /// The status that requests of HTTP get.
+    pub answer_code: Option<u16>,
+    /// What people are told while it runs.
+    pub told: Vec<crate::course::Telling>,
 }
 
 /// What a container uses.
@@ -87,11 +93,14 @@ impl Default for Behaviour {
             ready_at: Vec::new(),
             stop_for: Span::Millis(0),
             stop_exit_code: 137,
+            stop_hook_failed: false,
             usage: Usage::LITTLE,
             log: None,
             log_every: Span::Millis(1000),
             log_lines: None,
             answer: None,
+            answer_code: None,
+            told: Vec::new(),
         }
     }
 }
@@ -116,6 +125,7 @@ const NAMES: &[&str] = &[
     "log-every",
     "log-lines",
     "answer",
+    "answer-code",
 ];
 
 impl Told {
@@ -199,6 +209,10 @@ impl Behaviour {
             "log-every" => put(&mut self.log_every, Span::parse(value).filter(|span| *span != Span::Millis(0))),
             "log-lines" => put(&mut self.log_lines, value.parse().ok().map(Some)),
             "answer" => put(&mut self.answer, Some(Some(value.to_owned()))),
+            "answer-code" => {
+                let code = value.parse().ok().filter(|code| (200..=599).contains(code));
+                put(&mut self.answer_code, code.map(Some))
+            }
             "stop-exit-code" => put(&mut self.stop_exit_code, code()),
             _ => false,
         }

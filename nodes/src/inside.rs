@@ -2,7 +2,7 @@
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;
-use holdfast_shell::files::Files;
+use holdfast_shell::files::{Files, Volume};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,28 @@ pub struct Sources {
     pub objects: BTreeMap<String, Value>,
     /// Tokens of the pod's account, by their audience.
     pub tokens: BTreeMap<String, String>,
+}
+
+/// The volumes of a pod that its containers may write to, by their names: each is there once for all of them.
+pub type Volumes = BTreeMap<String, Volume>;
+
+/// The volumes of a pod as they begin: empty.
+pub fn volumes(pod: &Value) -> Volumes {
+    let shared = items(&pod["spec"]["volumes"]).filter(|volume| !is_written(volume));
+    shared.map(|volume| (text(&volume["name"]).to_owned(), Volume::default())).collect()
+}
+
+/// Whether the node writes a volume, and nobody else.
+fn is_written(volume: &Value) -> bool {
+    ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
+}
+
+/// Where a container sees volumes that another one may write to.
+pub fn shared_paths<'p>(pod: &'p Value, container: &'p Value, other: &'p Value) -> impl Iterator<Item = &'p str> {
+    mounts(pod, container).filter(|(_, volume)| !is_written(volume)).filter_map(move |(mount, volume)| {
+        let mut others = mounts(pod, other);
+        others.any(|(_, of_other)| of_other["name"] == volume["name"]).then(|| text(&mount["mountPath"]))
+    })
 }
 
 /// The containers of a pod with the list that they stand in.
@@ -338,11 +360,22 @@ fn files_of(
 }
 
 /// Puts what is mounted into the files of a container, again when it has changed. What there is no room for is left out.
-pub fn mount(pod: &Value, container: &Value, sources: &Sources, allocatable: &Value, files: &mut Files, now_ms: i64) {
+pub fn mount(
+    pod: &Value,
+    container: &Value,
+    sources: &Sources,
+    volumes: &Volumes,
+    allocatable: &Value,
+    files: &mut Files,
+    now_ms: i64,
+) {
     for (mount, volume) in mounts(pod, container) {
         let path = text(&mount["mountPath"]);
-        let is_written = parts(volume)
-            .any(|part| ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| part[*kind].is_object()));
+        let is_read_only = mount["readOnly"] == true;
+        if let Some(shared) = volumes.get(text(&volume["name"])) {
+            files.mount_volume(path, shared, text(&mount["subPath"]), is_read_only, now_ms);
+            continue;
+        }
         let content: BTreeMap<String, (Vec<u8>, u32)> =
             parts(volume).flat_map(|part| files_of(pod, container, part, sources, allocatable)).collect();
         let inside = text(&mount["subPath"]);
@@ -352,13 +385,20 @@ pub fn mount(pod: &Value, container: &Value, sources: &Sources, allocatable: &Va
                     _ = files.mount_file(path, content.clone(), *mode, true, now_ms);
                 }
             }
-            None => _ = files.mount(path, &content, is_written || mount["readOnly"] == true, now_ms),
+            None => _ = files.mount(path, &content, is_written(volume) || is_read_only, now_ms),
         }
     }
 }
 
 /// What a container's processes find when it begins.
-pub fn setup(pod: &Value, container: &Value, sources: &Sources, allocatable: &Value, now_ms: i64) -> Setup {
+pub fn setup(
+    pod: &Value,
+    container: &Value,
+    sources: &Sources,
+    volumes: &Volumes,
+    allocatable: &Value,
+    now_ms: i64,
+) -> Setup {
     let mut files = Files::default();
     let host = hostname(pod);
     let address = text(&pod["status"]["podIP"]);
@@ -373,7 +413,7 @@ pub fn setup(pod: &Value, container: &Value, sources: &Sources, allocatable: &Va
     ]);
     _ = files.mount("/etc", &etc, false, now_ms);
     _ = files.mount_file(termination_path(container), Vec::new(), 0o666, false, now_ms);
-    mount(pod, container, sources, allocatable, &mut files, now_ms);
+    mount(pod, container, sources, volumes, allocatable, &mut files, now_ms);
     let folder = container["workingDir"].as_str().filter(|folder| !folder.is_empty()).unwrap_or("/").to_owned();
     _ = files.make_folders(&holdfast_shell::files::absolute("/", &folder), now_ms);
     let security = |field: &str| {
@@ -446,7 +486,7 @@ mod tests {
             ),
         ];
         let sources = Sources { objects: objects.into(), tokens: [(String::new(), "t0ken".to_owned())].into() };
-        let setup = setup(&pod, container, &sources, &json!({"memory": "1Gi"}), 0);
+        let setup = setup(&pod, container, &sources, &volumes(&pod), &json!({"memory": "1Gi"}), 0);
         for (name, value) in [
             ("GREETING", "hello $(NAME)"),
             ("AGAIN", "web!"),

@@ -28,6 +28,8 @@ pub struct Pods {
     addresses: RefCell<Addresses>,
     script: Script,
     courses: Courses,
+    /// Up to when people were told of failures in the containers of a pod, by its UID.
+    told: HashMap<Text, Time>,
     /// When this process began, for templates.
     began: Option<Time>,
 }
@@ -74,6 +76,7 @@ impl Pods {
             addresses: RefCell::default(),
             script: Script::new(About::new("v1", "Pod")),
             courses: Courses::default(),
+            told: HashMap::new(),
             began: None,
         }
     }
@@ -105,6 +108,7 @@ impl Pods {
             if gone {
                 self.addresses.get_mut().forget(&before.status.pod_ip, &before.meta().uid);
                 self.script.forget(&change.key);
+                self.told.remove(before.meta().uid.as_str());
                 let node: Text = before.spec.node_name.as_str().into();
                 if let Some(bound) = self.bound.get_mut(&node) {
                     bound.remove(&change.key);
@@ -157,14 +161,16 @@ impl Pods {
 
     /// What the node's kubelet does.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
+        let uid = &seen.object.meta.uid;
         let place = Place {
             host_ip: &machine.address,
             allocatable: &machine.allocatable,
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
             courses: &self.courses,
+            // What failed before this process began was told by the one before.
+            told_until: self.told.get(uid.as_str()).or(self.began.as_ref()).copied().unwrap_or(stamp.time),
         };
-        let uid = &seen.object.meta.uid;
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
         let Life { status, gone, again, notices } = kubelet::live(pod, &place, stamp.time, &mut address);
         let mut plan = Plan { again, ..Plan::default() };
@@ -249,7 +255,13 @@ impl Pods {
             return reject(&seen, &rejection, stamp);
         }
         match self.machines.get(node) {
-            Some(machine) => self.live(&document, machine, &seen, stamp),
+            Some(machine) => {
+                let plan = self.live(&document, machine, &seen, stamp);
+                if !plan.notes.is_empty() {
+                    self.told.insert(seen.object.meta.uid.as_str().into(), stamp.time);
+                }
+                plan
+            }
             None => Plan::default(),
         }
     }

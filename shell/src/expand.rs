@@ -283,8 +283,14 @@ impl Shell {
                     continue;
                 }
                 let folder = absolute(&self.folder, before);
-                let names = system.files.names(&folder).filter(|name| !name.starts_with('.') || part.starts_with('.'));
-                next.extend(names.filter(|name| matches(part, name)).map(|name| format!("{before}{begin}{name}")));
+                let names = system
+                    .files
+                    .names(&folder)
+                    .into_iter()
+                    .filter(|name| !name.starts_with('.') || part.starts_with('.'));
+                next.extend(
+                    names.filter(|name| matches(part, name.as_str())).map(|name| format!("{before}{begin}{name}")),
+                );
                 if next.len() > WORDS_MAX {
                     return Vec::new();
                 }

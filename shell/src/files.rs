@@ -1,7 +1,9 @@
-//! A made-up file system: folders and files in memory, bounded.
+//! A made-up file system: folders and files in memory, bounded, with volumes that are shared with others mounted in it.
 
+pub use crate::tree::Volume;
+
+use crate::tree::{Room, Tree};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// How many entries, and bytes of files and names, there may be.
@@ -9,8 +11,6 @@ pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The longest path.
 const PATH_BYTES_MAX: usize = 4096;
-/// What an entry counts for besides its path and content.
-const ENTRY_BYTES: usize = 64;
 
 /// Why a file could not be had, in the words of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,7 @@ pub const NOT_EMPTY: Trouble = Trouble("Directory not empty");
 pub const READ_ONLY: Trouble = Trouble("Read-only file system");
 pub const FULL: Trouble = Trouble("No space left on device");
 pub const TOO_LONG: Trouble = Trouble("File name too long");
+pub const BUSY: Trouble = Trouble("Device or resource busy");
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -34,28 +35,51 @@ pub struct Entry {
 }
 
 /// Folders and files by their paths.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Files {
-    entries: BTreeMap<String, Entry>,
+    own: Tree,
+    /// Volumes, each at its path.
+    volumes: Vec<Mounted>,
     /// Folders below which nobody in the container may write.
     read_only: Vec<String>,
-    bytes: usize,
-    /// How often something was written.
-    changes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Mounted {
+    path: String,
+    /// The folder of the volume that is seen there.
+    folder: String,
+    volume: Volume,
+}
+
+impl Mounted {
+    /// Where a path is within the volume.
+    fn inner(&self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix(self.path.as_str())?;
+        let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
+        match rest {
+            "" => Some(self.folder.clone()),
+            rest if rest.starts_with('/') => Some(format!("{folder}{rest}")),
+            _ => None,
+        }
+    }
+
+    /// The path at which something within the volume is seen.
+    fn outer(&self, inner: &str) -> String {
+        let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
+        format!("{}{}", self.path, inner.strip_prefix(folder).unwrap_or_default())
+    }
 }
 
 impl Default for Files {
     /// The folders that most images have.
     fn default() -> Files {
-        let mut files = Files { entries: BTreeMap::new(), read_only: Vec::new(), bytes: 0, changes: 0 };
-        files.entries.insert("/".into(), Entry { content: None, mode: 0o755, changed_ms: 0 });
+        let mut files = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new() };
         for folder in ["/bin", "/dev", "/etc", "/home", "/root", "/run", "/tmp", "/usr/bin", "/var/log", "/var/run"] {
             let _ = files.make_folders(folder, 0);
         }
-        if let Some(entry) = files.entries.get_mut("/tmp") {
-            entry.mode = 0o1777;
-        }
-        files.changes = 0;
+        let _ = files.own.set_mode("/tmp", 0o1777);
+        files.own.changes = 0;
         files
     }
 }
@@ -74,7 +98,7 @@ pub fn absolute(folder: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-fn parent(path: &str) -> &str {
+pub(crate) fn parent(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
         Some(at) => &path[..at],
@@ -88,47 +112,85 @@ pub fn name(path: &str) -> &str {
 impl Files {
     /// How often something was written since it was made.
     pub fn changes(&self) -> u64 {
-        self.changes
+        self.own.changes + self.volumes.iter().map(|mounted| mounted.volume.lock().changes).sum::<u64>()
     }
 
-    /// How many bytes it holds.
+    /// How many bytes it holds, with the volumes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.own.bytes() + self.volumes.iter().map(|mounted| mounted.volume.lock().bytes()).sum::<usize>()
     }
 
-    pub fn entry(&self, path: &str) -> Option<&Entry> {
-        self.entries.get(path)
+    fn room(&self) -> Room {
+        let count = self.own.count() + self.volumes.iter().map(|mounted| mounted.volume.lock().count()).sum::<usize>();
+        Room { entries: ENTRIES_MAX.saturating_sub(count), bytes: BYTES_MAX.saturating_sub(self.bytes()) }
+    }
+
+    /// Looks at a path where it is: in a volume, or in none.
+    fn at<T>(&self, path: &str, look: impl FnOnce(&Tree, &str) -> T) -> T {
+        match self.mounted(path) {
+            Some((mounted, inner)) => look(&mounted.volume.lock(), &inner),
+            None => look(&self.own, path),
+        }
+    }
+
+    fn change<T>(&mut self, path: &str, change: impl FnOnce(&mut Tree, &str, Room) -> T) -> T {
+        let room = self.room();
+        match self.mounted(path) {
+            Some((mounted, inner)) => change(&mut mounted.volume.lock(), &inner, room),
+            None => change(&mut self.own, path, room),
+        }
+    }
+
+    fn mounted(&self, path: &str) -> Option<(&Mounted, String)> {
+        let within = self.volumes.iter().filter_map(|mounted| Some((mounted, mounted.inner(path)?)));
+        within.max_by_key(|(mounted, _)| mounted.path.len())
+    }
+
+    pub fn entry(&self, path: &str) -> Option<Entry> {
+        self.at(path, |tree, path| tree.entry(path).cloned())
     }
 
     pub fn is_folder(&self, path: &str) -> bool {
-        self.entries.get(path).is_some_and(|entry| entry.content.is_none())
+        self.entry(path).is_some_and(|entry| entry.content.is_none())
     }
 
     pub fn read(&self, path: &str) -> Result<Arc<Vec<u8>>, Trouble> {
-        match self.entries.get(path) {
-            Some(Entry { content: Some(content), .. }) => Ok(content.clone()),
+        match self.entry(path) {
+            Some(Entry { content: Some(content), .. }) => Ok(content),
             Some(_) => Err(IS_FOLDER),
-            None if self.entries.get(parent(path)).is_some_and(|entry| entry.content.is_some()) => Err(NO_FOLDER),
+            None if self.entry(parent(path)).is_some_and(|entry| entry.content.is_some()) => Err(NO_FOLDER),
             None => Err(MISSING),
         }
     }
 
     /// The names in a folder, in order.
-    pub fn names<'a>(&'a self, folder: &str) -> impl Iterator<Item = &'a str> + use<'a> {
-        let prefix = if folder == "/" { "/".to_owned() } else { format!("{folder}/") };
-        let range = (Bound::Excluded(prefix.clone()), Bound::Unbounded);
-        let below = self.entries.range(range);
-        let length = prefix.len();
-        below
-            .take_while(move |(path, _)| path.starts_with(&prefix))
-            .filter_map(move |(path, _)| path.get(length..).filter(|rest| !rest.contains('/')))
+    pub fn names(&self, folder: &str) -> Vec<String> {
+        let own = |tree: &Tree, folder: &str| {
+            let length = if folder == "/" { 1 } else { folder.len() + 1 };
+            let names = tree.below(folder).filter_map(|path| path.get(length..).filter(|rest| !rest.contains('/')));
+            names.map(str::to_owned).collect()
+        };
+        self.at(folder, own)
     }
 
-    /// All paths below a folder, without it.
+    /// All paths below a folder, in order; without it.
     pub fn below(&self, folder: &str) -> Vec<String> {
-        let prefix = if folder == "/" { "/".to_owned() } else { format!("{folder}/") };
-        let range = self.entries.range((Bound::Excluded(prefix.clone()), Bound::Unbounded));
-        range.take_while(|(path, _)| path.starts_with(&prefix)).map(|(path, _)| path.clone()).collect()
+        let all = match self.mounted(folder) {
+            Some((mounted, inner)) => mounted.volume.lock().below(&inner).map(|path| mounted.outer(path)).collect(),
+            None => self.own.below(folder).map(str::to_owned).collect(),
+        };
+        let mut all: Vec<String> = all;
+        // What is mounted further below.
+        let inside = |mounted: &&Mounted| {
+            let rest = mounted.path.strip_prefix(if folder == "/" { "" } else { folder });
+            mounted.path != folder && rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        for mounted in self.volumes.iter().filter(inside) {
+            all.extend(mounted.volume.lock().below(&mounted.folder).map(|path| mounted.outer(path)));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     fn may_write(&self, path: &str) -> Result<(), Trouble> {
@@ -141,21 +203,6 @@ impl Files {
         if self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    fn put(&mut self, path: &str, entry: Entry) -> Result<(), Trouble> {
-        let size = |path: &str, entry: &Entry| {
-            ENTRY_BYTES + path.len() + entry.content.as_ref().map_or(0, |content| content.len())
-        };
-        let old = self.entries.get(path).map_or(0, |old| size(path, old));
-        let bytes = self.bytes - old + size(path, &entry);
-        if bytes > BYTES_MAX || old == 0 && self.entries.len() >= ENTRIES_MAX {
-            return Err(FULL);
-        }
-        self.bytes = bytes;
-        self.changes += 1;
-        self.entries.insert(path.to_owned(), entry);
-        Ok(())
-    }
-
     /// Replaces what a file holds, or makes it.
     pub fn write(&mut self, path: &str, content: Vec<u8>, now_ms: i64) -> Result<(), Trouble> {
         self.may_write(path)?;
@@ -163,58 +210,28 @@ impl Files {
     }
 
     fn store(&mut self, path: &str, content: Vec<u8>, mode: Option<u32>, now_ms: i64) -> Result<(), Trouble> {
-        let known = match self.entries.get(path) {
-            Some(Entry { content: None, .. }) => return Err(IS_FOLDER),
-            Some(entry) => Some(entry.mode),
-            None => {
-                self.needs_folder(parent(path))?;
-                None
-            }
-        };
-        let mode = mode.or(known).unwrap_or(0o644);
-        self.put(path, Entry { content: Some(Arc::new(content)), mode, changed_ms: now_ms })
-    }
-
-    fn needs_folder(&self, path: &str) -> Result<(), Trouble> {
-        match self.entries.get(path) {
-            Some(Entry { content: None, .. }) => Ok(()),
-            Some(_) => Err(NO_FOLDER),
-            None => Err(MISSING),
-        }
+        self.change(path, |tree, path, room| tree.store(path, content, mode, now_ms, room))
     }
 
     pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64) -> Result<(), Trouble> {
         self.may_write(path)?;
-        match self.entries.get_mut(path) {
-            Some(Entry { content: Some(content), changed_ms, .. }) => {
-                if self.bytes + more.len() > BYTES_MAX {
-                    return Err(FULL);
-                }
-                self.bytes += more.len();
-                self.changes += 1;
-                *changed_ms = now_ms;
-                Arc::make_mut(content).extend_from_slice(more);
-                Ok(())
-            }
-            _ => self.write(path, more.to_vec(), now_ms),
+        match self.change(path, |tree, path, room| tree.append(path, more, now_ms, room))? {
+            true => Ok(()),
+            false => self.write(path, more.to_vec(), now_ms),
         }
     }
 
     pub fn set_mode(&mut self, path: &str, mode: u32) -> Result<(), Trouble> {
         self.may_write(path)?;
-        let entry = self.entries.get_mut(path).ok_or(MISSING)?;
-        self.changes += u64::from(entry.mode != mode);
-        entry.mode = mode;
-        Ok(())
+        self.change(path, |tree, path, _| tree.set_mode(path, mode))
     }
 
     pub fn make_folder(&mut self, path: &str, now_ms: i64) -> Result<(), Trouble> {
-        if self.entries.contains_key(path) {
+        if self.entry(path).is_some() {
             return Err(EXISTS);
         }
         self.may_write(path)?;
-        self.needs_folder(parent(path))?;
-        self.put(path, Entry { content: None, mode: 0o755, changed_ms: now_ms })
+        self.change(path, |tree, path, room| tree.make_folder(path, now_ms, room))
     }
 
     /// Makes a folder with those that it is in.
@@ -222,7 +239,7 @@ impl Files {
         let mut at = 0;
         while at < path.len() {
             at = path[at + 1..].find('/').map_or(path.len(), |slash| at + 1 + slash);
-            match self.entries.get(&path[..at]) {
+            match self.entry(&path[..at]) {
                 Some(Entry { content: None, .. }) => {}
                 Some(_) => return Err(NO_FOLDER),
                 None => self.make_folder(&path[..at], now_ms)?,
@@ -233,7 +250,7 @@ impl Files {
 
     /// Removes a file, or a folder with all that is in it.
     pub fn remove(&mut self, path: &str, whole_folders: bool) -> Result<(), Trouble> {
-        let entry = self.entries.get(path).ok_or(MISSING)?;
+        let entry = self.entry(path).ok_or(MISSING)?;
         if entry.content.is_none() && !whole_folders {
             return Err(IS_FOLDER);
         }
@@ -241,21 +258,21 @@ impl Files {
         let inside = self.below(path);
         // A folder that is mounted is not removed with the one that it is in.
         inside.iter().try_for_each(|path| self.may_write(path))?;
-        for path in inside.iter().map(String::as_str).chain(Some(path).filter(|path| *path != "/")) {
-            if let Some(entry) = self.entries.remove(path) {
-                self.bytes -= ENTRY_BYTES + path.len() + entry.content.map_or(0, |content| content.len());
-                self.changes += 1;
-            }
+        if self.volumes.iter().any(|mounted| mounted.path == path || inside.contains(&mounted.path)) {
+            return Err(BUSY);
+        }
+        for path in inside.iter().map(String::as_str).chain([path]) {
+            self.change(path, |tree, path, _| tree.remove(path));
         }
         Ok(())
     }
 
     /// Removes a folder that is empty.
     pub fn remove_folder(&mut self, path: &str) -> Result<(), Trouble> {
-        match self.entries.get(path) {
+        match self.entry(path) {
             None => Err(MISSING),
             Some(Entry { content: Some(_), .. }) => Err(NO_FOLDER),
-            Some(_) if self.names(path).next().is_some() => Err(NOT_EMPTY),
+            Some(_) if !self.names(path).is_empty() => Err(NOT_EMPTY),
             Some(_) => self.remove(path, true),
         }
     }
@@ -270,21 +287,20 @@ impl Files {
         now_ms: i64,
     ) -> Result<(), Trouble> {
         let folder = &absolute("/", folder);
-        let changes = self.changes;
+        let changes = self.own.changes;
         self.read_only.retain(|known| known != folder);
         self.make_folders(folder, now_ms)?;
         let wanted: Vec<String> = files.keys().map(|name| absolute(folder, name)).collect();
         if is_read_only {
             for path in self.below(folder) {
                 let is_wanted = wanted.iter().any(|file| *file == path || file.starts_with(&format!("{path}/")));
-                if !is_wanted && self.entries.contains_key(&path) {
+                if !is_wanted && self.entry(&path).is_some() {
                     self.remove(&path, true)?;
                 }
             }
         }
         for (path, (content, mode)) in wanted.iter().zip(files.values()) {
-            let same =
-                self.entries.get(path).and_then(|entry| entry.content.as_ref()).is_some_and(|old| **old == *content);
+            let same = self.entry(path).and_then(|entry| entry.content).is_some_and(|old| *old == *content);
             if !same {
                 self.make_folders(parent(path), now_ms)?;
                 self.store(path, content.clone(), Some(*mode), now_ms)?;
@@ -294,8 +310,27 @@ impl Files {
             self.read_only.push(folder.clone());
         }
         // What a kubelet writes is none of the container's changes.
-        self.changes = changes;
+        self.own.changes = changes;
         Ok(())
+    }
+
+    /// Has a folder of a volume be seen at a path, in place of what was there.
+    pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
+        let (path, folder) = (absolute("/", path), absolute("/", folder));
+        let is_there = self.volumes.iter().any(|mounted| mounted.path == path);
+        if path == "/" || is_there || self.make_folders(&path, now_ms).is_err() {
+            return;
+        }
+        for inside in self.below(&path) {
+            self.change(&inside, |tree, inside, _| tree.remove(inside));
+        }
+        let mut whole = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new() };
+        whole.volumes.push(Mounted { path: String::new(), folder: "/".to_owned(), volume: volume.clone() });
+        _ = whole.make_folders(&folder, now_ms);
+        if is_read_only {
+            self.read_only.push(path.clone());
+        }
+        self.volumes.push(Mounted { path, folder, volume: volume.clone() });
     }
 
     /// Puts one file in, as a mount of one file does.
@@ -308,14 +343,14 @@ impl Files {
         now_ms: i64,
     ) -> Result<(), Trouble> {
         let path = &absolute("/", path);
-        let changes = self.changes;
+        let changes = self.own.changes;
         self.read_only.retain(|known| known != path);
         self.make_folders(parent(path), now_ms)?;
         self.store(path, content, Some(mode), now_ms)?;
         if is_read_only {
             self.read_only.push(path.clone());
         }
-        self.changes = changes;
+        self.own.changes = changes;
         Ok(())
     }
 }
@@ -343,7 +378,7 @@ mod tests {
         files.write("/tmp/a", Vec::new(), 0).expect("it is replaced");
         files.write("/tmp/b", big, 0).expect("there is room again");
         let made = (0..ENTRIES_MAX).filter(|n| files.write(&format!("/tmp/{n}"), Vec::new(), 0).is_ok()).count();
-        assert!(made < ENTRIES_MAX && files.entries.len() == ENTRIES_MAX, "{made}");
+        assert!(made < ENTRIES_MAX && files.own.count() == ENTRIES_MAX, "{made}");
         files.remove("/tmp", true).expect("a folder goes whole");
         assert!(files.bytes() < 4096, "{}", files.bytes());
     }
@@ -361,6 +396,31 @@ mod tests {
         assert_eq!(files.read("/etc/config/a").map(|read| read.to_vec()), Ok(b"3".to_vec()));
         assert_eq!(files.read("/etc/config/d/b"), Err(MISSING));
         assert_eq!(files.changes(), 0);
-        assert_eq!(files.names("/etc/config").collect::<Vec<_>>(), ["a"]);
+        assert_eq!(files.names("/etc/config"), ["a"]);
+    }
+
+    #[test]
+    fn volumes_are_shared() {
+        let (volume, [mut one, mut other]) = (Volume::default(), [Files::default(), Files::default()]);
+        one.mount_volume("/data", &volume, "", false, 0);
+        other.mount_volume("/mnt/x", &volume, "", true, 0);
+        one.write("/data/a", b"1".to_vec(), 5).expect("written");
+        one.make_folders("/data/d/e", 5).expect("made");
+        assert_eq!(other.read("/mnt/x/a").map(|read| read.to_vec()), Ok(b"1".to_vec()));
+        assert_eq!((other.names("/mnt/x"), other.names("/mnt")), (vec!["a".into(), "d".into()], vec!["x".into()]));
+        assert_eq!(other.below("/mnt"), ["/mnt/x", "/mnt/x/a", "/mnt/x/d", "/mnt/x/d/e"]);
+        assert_eq!(other.write("/mnt/x/b", Vec::new(), 5), Err(READ_ONLY));
+        assert_eq!(one.remove("/data", true), Err(BUSY));
+        one.remove("/data/d", true).expect("removed");
+        assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
+        // A folder of it alone.
+        let mut part = Files::default();
+        part.mount_volume("/p", &volume, "sub/y", false, 0);
+        part.write("/p/z", b"2".to_vec(), 6).expect("written");
+        assert_eq!(one.read("/data/sub/y/z").map(|read| read.to_vec()), Ok(b"2".to_vec()));
+        assert_eq!(part.below("/p"), ["/p/z"]);
+        // What it holds counts for all who see it.
+        one.write("/data/big", vec![0; BYTES_MAX / 2], 7).expect("there is room");
+        assert_eq!(part.write("/tmp/big", vec![0; BYTES_MAX / 2], 7), Err(FULL));
     }
 }

@@ -16,6 +16,7 @@ mod shell;
 mod syntax;
 mod terminal;
 mod time;
+mod tree;
 
 pub use commands::sleep_millis;
 pub use machine::{MAIN, Machine, Pid, Setup, Signal, Stream, Turn};

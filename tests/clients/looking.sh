@@ -61,8 +61,35 @@ kind: Pod
 metadata: {name: talks, annotations: {simulate.holdfast.dev/log: 'line {n} of {pod}', simulate.holdfast.dev/log-every: 100ms}}
 spec:
   containers: [{name: c, image: nginx}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: shares}
+spec:
+  volumes: [{name: v, emptyDir: {}}]
+  initContainers:
+  - {name: first, image: busybox, command: [sh, -c, 'echo left here > /work/first'], volumeMounts: [{name: v, mountPath: /work}]}
+  containers:
+  - {name: writes, image: busybox, command: [sh, -c, 'while true; do date >> /out/log; sleep 1; done'], volumeMounts: [{name: v, mountPath: /out}]}
+  - {name: reads, image: nginx, volumeMounts: [{name: v, mountPath: /html, readOnly: true}]}
+  - {name: checks, image: busybox, command: [sh, -c, 'cat /in/first; sleep infinity'], volumeMounts: [{name: v, mountPath: /in}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hooked}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: c, image: busybox, command: [sleep, infinity], lifecycle: {postStart: {exec: {command: [sh, -c, 'sleep 1; exit 1']}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ails, annotations: {simulate.holdfast.dev/answer-code: "503"}}
+spec:
+  containers:
+  - {name: c, image: nginx, ports: [{containerPort: 80}], readinessProbe: {httpGet: {port: 80}, periodSeconds: 1}}
 YAML
-"$kubectl" wait --for=condition=Ready pod/web pod/talks --timeout=60s
+"$kubectl" wait --for=condition=Ready pod/web pod/talks pod/shares --timeout=60s
 
 # Logs.
 await 'begun' "$kubectl" logs web -c c
@@ -120,6 +147,21 @@ await '^3$' "$kubectl" get pod web -o 'jsonpath={.status.containerStatuses[?(@.n
 is over "$("$kubectl" logs web -c c --tail=1)"
 wait $attached || true
 grep -q over "$folder/attached" || fail "who is attached sees the end: $(cat "$folder/attached")"
+
+# Containers of a pod share its volumes, and find what those before them have left.
+is 'left here' "$("$kubectl" logs shares -c checks)"
+is 'left here' "$("$kubectl" exec shares -c reads -- cat /html/first)"
+"$kubectl" exec shares -c reads -- cat /html/log | grep -q 20 || fail "what another container writes is seen"
+"$kubectl" exec shares -c writes -- touch /out/mine
+is $'first\nlog\nmine' "$("$kubectl" exec shares -c reads -- ls /html)"
+("$kubectl" exec shares -c reads -- touch /html/x 2>&1 || true) | grep -q 'Read-only file system' || fail "it may only be read"
+
+# Failures of hooks and probes are told.
+await '^137$' "$kubectl" get pod hooked -o 'jsonpath={.status.containerStatuses[0].state.terminated.exitCode}'
+events() { "$kubectl" get events -o 'jsonpath={range .items[*]}{.involvedObject.name} {.reason} {.message}{"\n"}{end}'; }
+await '^hooked FailedPostStartHook PostStartHook failed$' events
+await '^ails Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 503$' events
+is false "$("$kubectl" get pod ails -o 'jsonpath={.status.containerStatuses[0].ready}')"
 
 # The node itself.
 "$kubectl" get --raw /api/v1/nodes/node-0/proxy/metrics/resource | grep -q 'container_memory_working_set_bytes{' || fail "a node tells what is used"

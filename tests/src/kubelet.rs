@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use holdfast_streams::forward::Forwards;
 use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
 use holdfast_streams::{Limits, upgrade};
-use http::header::LOCATION;
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -200,6 +200,11 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
         ["exec" | "attach", _, "rubbish", _] => rubbish(&shared, &mut request),
         ["exec" | "attach", ..] => command(&shared, &mut request, &query),
         ["portForward", ..] => forward(&shared, &mut request),
+        ["page"] => {
+            let mut response = full(200, "<p>/x</p><a href=\"/x\">x</a>");
+            response.headers_mut().insert(CONTENT_TYPE, "text/html; charset=utf-8".parse().unwrap());
+            response
+        }
         _ => {
             let method = request.method().clone();
             let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();

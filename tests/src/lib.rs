@@ -19,6 +19,7 @@ pub mod konnectivity;
 pub mod kubelet;
 pub mod large;
 pub mod memory;
+pub mod proxy;
 pub mod recorded;
 pub mod records;
 pub mod scheduling;

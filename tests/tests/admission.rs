@@ -239,39 +239,11 @@ async fn images_are_judged_elsewhere() {
     server.stop();
 }
 
-/// A proxy on a Unix socket that connects to whatever it is asked for, and notes what that is.
-fn proxy(path: &std::path::Path) -> Arc<std::sync::Mutex<Vec<String>>> {
-    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, copy_bidirectional};
-    let (asked, listener) = (Arc::<std::sync::Mutex<Vec<String>>>::default(), tokio::net::UnixListener::bind(path));
-    let (seen, listener) = (asked.clone(), listener.expect("a socket"));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let seen = seen.clone();
-            tokio::spawn(async move {
-                let (mut stream, mut lines) = (BufStream::new(stream), Vec::new());
-                while lines.last().is_none_or(|line: &String| !line.trim_end().is_empty()) {
-                    let mut line = String::new();
-                    stream.read_line(&mut line).await.expect("a request");
-                    lines.push(line);
-                }
-                let target = lines[0].split(' ').nth(1).expect("a target").to_owned();
-                let mut there = tokio::net::TcpStream::connect(&target).await.expect("a server");
-                seen.lock().expect("a list").push(target);
-                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("an answer");
-                stream.flush().await.expect("an answer");
-                // Whoever goes away first ends it.
-                let _ = copy_bidirectional(&mut stream, &mut there).await;
-            });
-        }
-    });
-    asked
-}
-
 /// What the server asks outside the cluster goes by way of the proxy that the operator names for it: webhooks by URL, and
 /// those that know tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_leads_to_webhooks() {
-    leads_to_webhooks("HTTPConnect", proxy).await;
+    leads_to_webhooks("HTTPConnect", holdfast_tests::proxy::serve).await;
 }
 
 /// The same by way of a konnectivity server.

@@ -52,6 +52,11 @@ fn looking_into_containers_with_python() {
 }
 
 #[test]
+fn looking_into_containers_with_node() {
+    living_script("looking.mjs", Some("node"));
+}
+
+#[test]
 fn life_with_kubectl_1_37() {
     run("kubectl_living.sh", Some("kubectl-1.37"), TWO_NODES);
 }

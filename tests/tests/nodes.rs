@@ -33,6 +33,11 @@ impl Cluster {
     /// A server with a node whose kubelet is in this process, and a pod there for each name. `None` where this machine
     /// has no address but its own loopback.
     async fn start(pods: &[&str]) -> Option<Cluster> {
+        Cluster::start_with(pods, &[]).await
+    }
+
+    /// The same with more options.
+    async fn start_with(pods: &[&str], options: &[&str]) -> Option<Cluster> {
         let address = address()?;
         let (folder, authority) = (Folder::new(), Authority::new("kubelets"));
         std::fs::create_dir_all(folder.path()).expect("a folder");
@@ -40,15 +45,13 @@ impl Cluster {
         std::fs::write(&ca, authority.pem()).expect("written");
         let (certificate, key) = authority.client("kube-apiserver-kubelet-client", &[]).write(folder.path(), "client");
         let kubelet = Kubelet::start(address, &authority, &address.to_string()).await;
-        let server = Server::start(
-            &folder.join("data"),
-            &[
-                &format!("--kubelet-certificate-authority={}", ca.display()),
-                &format!("--nodeagent-client-certificate={}", certificate.display()),
-                &format!("--kubelet-client-key={}", key.display()),
-                "--kubelet-preferred-address-types=InternalIP,Hostname",
-            ],
-        );
+        let own = [
+            &format!("--kubelet-certificate-authority={}", ca.display()),
+            &format!("--nodeagent-client-certificate={}", certificate.display()),
+            &format!("--kubelet-client-key={}", key.display()),
+            "--kubelet-preferred-address-types=InternalIP,Hostname",
+        ];
+        let server = Server::start(&folder.join("data"), &[&own[..], options].concat());
         let admin = Wire { http2: false, ..Wire::admin(&server) };
         let cluster = Cluster { server, admin, kubelet, authority, _folder: folder };
         cluster.node("n", &address.to_string(), cluster.kubelet.address.port()).await;
@@ -460,6 +463,9 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let path = format!("{PODS}/web:{}/proxy/echo", web.address.port());
     let answer = admin.send(Method::PUT, &path, &[("content-type", "text/x-any")], "a body").await.expect(200);
     assert_eq!(answer.text(), "PUT /echo? a body");
+    // Links of a page lead to where the page came from.
+    let prefix = format!("{PODS}/web:{}/proxy", web.address.port());
+    assert_eq!(get(&format!("{prefix}/page")).await, format!("<p>/x</p><a href=\"{prefix}/x\">x</a>"));
     let spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": web.address.port()}]});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec});
     admin.post("/api/v1/namespaces/default/services", &service).await.expect(201);
@@ -479,11 +485,75 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
+/// Proxies of the operator lead to nodes: by CONNECT over TCP and over a Unix socket, and a konnectivity server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn proxies_lead_to_nodes() {
+    for (way, protocol) in [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("", "Direct")] {
+        let folder = Folder::new();
+        let socket = folder.join("proxy.sock");
+        let (transport, asked) = match (way, protocol) {
+            ("tcp", _) => {
+                let (address, asked) = holdfast_tests::proxy::serve_tcp().await;
+                (json!({"tcp": {"url": format!("http://{address}")}}), asked)
+            }
+            (_, "HTTPConnect") => (json!({"uds": {"udsName": socket}}), holdfast_tests::proxy::serve(&socket)),
+            (_, "GRPC") => (json!({"uds": {"udsName": socket}}), holdfast_tests::konnectivity::serve(&socket)),
+            _ => (Value::Null, Default::default()),
+        };
+        let mut connection = json!({"proxyProtocol": protocol});
+        if !transport.is_null() {
+            connection["transport"] = transport;
+        }
+        let document = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+            "egressSelections": [{"name": "cluster", "connection": connection}]});
+        let file = folder.join("egress.yaml");
+        std::fs::write(&file, document.to_string()).expect("a configuration");
+        let option = format!("--egress-selector-config-file={}", file.display());
+        let Some(cluster) = Cluster::start_with(&["web", "quiet"], &[&option]).await else { return };
+        assert_eq!(cluster.admin.get(&format!("{PODS}/web/log")).await.expect(200).text(), "a line\n\n");
+        assert_eq!(cluster.admin.get("/api/v1/nodes/n/proxy/x").await.expect(200).text(), "GET /x? ");
+        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
+            let path = format!("{PODS}/web/exec?command=flood&command=300000&stdout=true");
+            let mut socket = cluster.websocket(&path, protocol).await;
+            let mut output = 0;
+            while let Some(Ok(message)) = socket.next().await {
+                if let Message::Binary(bytes) = message
+                    && bytes.first() == Some(&1)
+                {
+                    output += bytes.len() - 1;
+                }
+            }
+            assert_eq!(output, 300_000, "{way} {protocol}");
+        }
+        let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
+        socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
+        while socket.next().await.expect("open").expect("no fault").into_data() != b"\0HI"[..] {}
+        // Who goes leaves nothing behind at the node.
+        let path = format!("{PODS}/quiet/log?follow=true");
+        let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
+        follow.body_mut().frame().await.expect("a line").expect("no fault");
+        drop((follow, socket));
+        tokio::time::timeout(PATIENCE, cluster.kubelet.is_left()).await.expect("the kubelet is left alone");
+        let (asked, node) = (asked.lock().expect("a list").clone(), cluster.kubelet.address.to_string());
+        let wanted = if protocol == "Direct" { 0 } else { 6 };
+        assert!(asked.len() == wanted && asked.iter().all(|target| *target == node), "{way} {protocol}: {asked:?}");
+    }
+}
+
 /// Whoever vanishes, at either end, leaves no connection behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_that_last_leave_nothing_behind() {
-    const FOLLOWS: usize = 200;
-    const COMMANDS: usize = 40;
+    leaves_nothing_behind(200, 40).await;
+}
+
+/// The same with as many as a large cluster has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "takes minutes"]
+async fn very_many_that_last_leave_nothing_behind() {
+    leaves_nothing_behind(1_000, 200).await;
+}
+
+async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
     let Some(cluster) = Cluster::start(&["quiet", "web"]).await else { return };
     let pid = cluster.server.pid();
     let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server runs").count();
@@ -491,14 +561,14 @@ async fn many_that_last_leave_nothing_behind() {
     let before = files();
     let begin = async || {
         let (mut follows, mut commands) = (Vec::new(), Vec::new());
-        for _ in 0..FOLLOWS {
+        for _ in 0..follows_count {
             let path = format!("{PODS}/quiet/log?follow=true");
             let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
             let line = follow.body_mut().frame().await.expect("a line").expect("no fault");
             assert_eq!(&line.into_data().expect("data")[..], b"a line\n");
             follows.push(follow);
         }
-        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(COMMANDS) {
+        for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(commands_count) {
             let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
             let mut command = cluster.websocket(&path, protocol).await;
             command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
@@ -510,7 +580,7 @@ async fn many_that_last_leave_nothing_behind() {
             }
             commands.push(command);
         }
-        let (now, wanted) = (files(), before + 2 * (FOLLOWS + COMMANDS));
+        let (now, wanted) = (files(), before + 2 * (follows_count + commands_count));
         assert!(now + 8 >= wanted, "{now} files are open: each has a connection at either side, which is {wanted}");
         (follows, commands)
     };

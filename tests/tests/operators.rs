@@ -1,9 +1,9 @@
 //! Suites of operators in Go: those in `tests/clients/operators`, as kubebuilder's and Operator SDK's guides have them,
-//! and controller-runtime's own.
+//! and controller-runtime's own; and a program that looks into containers by client-go.
 //!
 //! `make test-long` runs them: Go fetches some hundred modules, and compiles them for minutes.
 
-use holdfast_tests::{Folder, clients, envtest};
+use holdfast_tests::{Folder, Server, clients, envtest};
 use serde_json::Value;
 use std::env::{join_paths, split_paths, var_os};
 use std::path::{Path, PathBuf};
@@ -54,6 +54,17 @@ fn suites_of_controller_runtime() {
     tests.args(["test", "-count=1", "-skip", SKIPPED, "./pkg/..."]);
     tests.env("KUBEBUILDER_ASSETS", envtest::assets(&folder.join("cache")));
     succeeds(tests);
+}
+
+#[test]
+#[ignore = "takes minutes, and needs Go"]
+fn looking_into_containers_with_go() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=*"]);
+    let mut look = go(&operators());
+    look.args(["run", "./looking"]).env("KUBECONFIG", server.kubeconfig());
+    succeeds(look);
+    server.stop();
 }
 
 fn operators() -> PathBuf {

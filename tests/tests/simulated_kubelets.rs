@@ -216,3 +216,83 @@ async fn a_log_is_followed_to_the_end_of_the_container() {
     })
     .await;
 }
+
+/// Nodes of a process of their own answer whoever reaches them at their address: the API server, and those it vouches for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nodes_of_another_process_answer() {
+    let Some(address) = holdfast_tests::kubelet::address() else { return };
+    let folder = Folder::new();
+    // Their names are known to no DNS.
+    let preferred = "--kubelet-preferred-address-types=InternalIP";
+    let options = ["--controllers=serviceaccount-controller", "--nodes=0", preferred];
+    let server = Server::start(&folder.join("data"), &options);
+    let port = std::net::TcpListener::bind((address, 0)).and_then(|free| free.local_addr()).expect("a port").port();
+    let mut nodes = std::process::Command::new(holdfast_tests::server::binary());
+    nodes.args(["nodes", "--count=2", &format!("--kubelet-address={address}"), &format!("--kubelet-port={port}")]);
+    nodes.arg("--kubeconfig").arg(server.kubeconfig());
+    let _nodes = Process(nodes.stdout(std::process::Stdio::null()).spawn().expect("it runs"));
+    let api = Wire { http2: false, ..Wire::admin(&server) };
+    let get = async |path: &str| api.get(path).await;
+    eventually(PATIENCE, async || match get("/api/v1/nodes/node-1").await.code {
+        200 => Ok(()),
+        code => Err(code),
+    })
+    .await;
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "node-1", "automountServiceAccountToken": false,
+        "containers": [shell("echo begun; sleep infinity")]}});
+    api.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
+    let log = eventually(PATIENCE, async || match get("/api/v1/namespaces/default/pods/web/log").await {
+        answer if answer.code == 200 && !answer.body.is_empty() => Ok(answer.text()),
+        answer => Err(answer.text()),
+    });
+    assert_eq!(log.await, "begun\n");
+    let ran = api.send(Method::POST, "/api/v1/nodes/node-1/proxy/run/default/web/c?cmd=hostname", &[], "").await;
+    assert_eq!(ran.expect(200).text(), "web\n");
+    for (way, value) in [("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true"), ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")]
+    {
+        let mut kubectl = std::process::Command::new(holdfast_tests::clients().join("kubectl-1.37"));
+        kubectl.arg("--kubeconfig").arg(server.kubeconfig()).args(["exec", "web", "--", "echo", "hello"]);
+        let output = kubectl.env(way, value).output().expect("kubectl runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{output:?}");
+    }
+    // Whoever comes straight to the nodes is told apart by the API server, and judged there.
+    let accounts = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let token = eventually(PATIENCE, async || match api.post(accounts, &json!({"spec": {}})).await {
+        answer if answer.code == 201 => Ok(answer.json()["status"]["token"].as_str().expect("a token").to_owned()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    let ask = |token: &str| {
+        let bearer = format!("Authorization: Bearer {token}");
+        let url = format!("https://{address}:{port}/pods");
+        let output = std::process::Command::new("curl").args(["-sk", "-H", &bearer, &url]).output().expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(ask("rubbish"), "Unauthorized");
+    let forbidden = "Forbidden (user=system:serviceaccount:default:default, verb=get, resource=nodes, \
+                     subresource(s)=[pods proxy])";
+    assert_eq!(ask(&token), forbidden);
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}]);
+    let group = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "looks"}, "rules": rules});
+    api.post(&format!("{group}/clusterroles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "looks"},
+        "subjects": [{"kind": "ServiceAccount", "name": "late", "namespace": "default"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks"}});
+    api.post(&format!("{group}/clusterrolebindings"), &binding).await.expect(201);
+    api.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "late"}})).await.expect(201);
+    let answer =
+        api.post("/api/v1/namespaces/default/serviceaccounts/late/token", &json!({"spec": {}})).await.expect(201);
+    let pods = ask(answer.json()["status"]["token"].as_str().expect("a token"));
+    assert!(pods.contains("\"name\":\"web\""), "{pods}");
+}
+
+/// A process that ends with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

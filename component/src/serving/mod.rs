@@ -27,6 +27,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
@@ -63,57 +64,24 @@ pub struct Socket {
 impl Socket {
     /// Serves connections for ever.
     pub async fn serve(self, listener: TcpListener) {
-        let guests = Guests::new(self.bounds);
-        loop {
-            let (stream, client) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
-            let Some(place) = guests.admit(client.ip()).map(Arc::new) else { continue };
-            let _ = stream.set_nodelay(true);
-            let (socket, own) = (self.clone(), place.clone());
-            let task = tokio::spawn(async move {
-                match tokio::time::timeout(CONNECTION_MAX, socket.connection(stream, &own)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(why)) => tracing::debug!(%client, why, "a connection ended"),
-                    Err(_) => tracing::debug!(%client, "a connection lasted too long"),
-                }
-            });
-            let task = task.abort_handle();
-            place.gives_way_by(move || task.abort());
-        }
+        accept(listener, self.bounds, move |stream, place| {
+            let socket = self.clone();
+            async move {
+                let connection = tokio::time::timeout(CONNECTION_MAX, socket.connection(stream, &place)).await;
+                connection.unwrap_or_else(|_| Err("it lasted too long".to_owned()))
+            }
+        })
+        .await;
     }
 
     async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
         let Some((tls, _)) = &self.secured else {
             return self.http1(stream, None).await;
         };
-        let late = |_| "the handshake took too long";
-        // A client that sends nothing takes no turn of a handshake.
-        let said = tokio::time::timeout(self.bounds.handshake, stream.readable()).await;
-        said.map_err(late)?.map_err(|error| error.to_string())?;
-        poll_fn(|context| place.poll_turn(context)).await;
-        let tls = tls.current();
-        let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let mut handshake = pin!(acceptor.accept(stream));
-        let steps = poll_fn(|context| {
-            ready!(place.poll_turn(context));
-            let step = handshake.as_mut().poll(context);
-            place.end_turn();
-            step
-        });
-        let stream = tokio::time::timeout(self.bounds.handshake, steps).await.map_err(late)?;
-        let stream = stream.map_err(|error| error.to_string())?;
-        let session = stream.get_ref().1;
-        let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
-        let presented = Some(Arc::new(presented));
-        match session.alpn_protocol() {
-            Some(b"h2") => self.http2(stream, presented).await,
-            _ => self.http1(stream, presented).await,
+        let (stream, presented) = shake_hands(stream, tls, self.bounds, place).await?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => self.http2(stream, Some(presented)).await,
+            _ => self.http1(stream, Some(presented)).await,
         }
     }
 
@@ -208,6 +176,61 @@ impl Socket {
             body: &body,
         })
     }
+}
+
+/// Has whoever connects served, each in a task of its own, for ever. A connection ends early where its place is needed.
+pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<Place>) -> S)
+where
+    S: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let guests = Guests::new(bounds);
+    loop {
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Some(place) = guests.admit(client.ip()).map(Arc::new) else { continue };
+        let _ = stream.set_nodelay(true);
+        let served = serve(stream, place.clone());
+        let task = tokio::spawn(async move {
+            if let Err(why) = served.await {
+                tracing::debug!(%client, why, "a connection ended");
+            }
+        });
+        let task = task.abort_handle();
+        place.gives_way_by(move || task.abort());
+    }
+}
+
+/// TLS with who has connected, and what they have shown. They take turns with others, and have so long for it.
+pub async fn shake_hands(
+    stream: TcpStream,
+    tls: &LiveTls,
+    bounds: Bounds,
+    place: &Place,
+) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
+    let late = |_| "the handshake took too long";
+    // Whoever says nothing takes nobody's turn.
+    let said = tokio::time::timeout(bounds.handshake, stream.readable()).await;
+    said.map_err(late)?.map_err(|error| error.to_string())?;
+    poll_fn(|context| place.poll_turn(context)).await;
+    let tls = tls.current();
+    let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
+    let mut handshake = pin!(acceptor.accept(stream));
+    let steps = poll_fn(|context| {
+        ready!(place.poll_turn(context));
+        let step = handshake.as_mut().poll(context);
+        place.end_turn();
+        step
+    });
+    let stream = tokio::time::timeout(bounds.handshake, steps).await.map_err(late)?;
+    let stream = stream.map_err(|error| error.to_string())?;
+    let presented = Presented::new(tls.verifier.clone(), stream.get_ref().1.peer_certificates(), UnixTime::now());
+    Ok((stream, Arc::new(presented)))
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Answer {

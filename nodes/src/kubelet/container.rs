@@ -62,6 +62,8 @@ pub struct Container<'a> {
     ran: i64,
     /// Why it waited then; empty where it did not.
     waited_for: String,
+    /// Since when it ran then.
+    ran_since: Option<Time>,
     /// Whether it was stopped while it ran.
     is_stopped: bool,
     /// The resources that it runs with, which a change in place may not have reached.
@@ -121,6 +123,7 @@ impl<'a> Container<'a> {
             restarts: status["restartCount"].as_i64().unwrap_or(0),
             ran: 0,
             waited_for: status["state"]["waiting"]["reason"].as_str().unwrap_or_default().to_owned(),
+            ran_since: status["state"]["running"]["startedAt"].as_str().and_then(Time::parse),
             is_stopped: false,
             resources: match status.get("resources") {
                 Some(resources) => resources.clone(),
@@ -339,7 +342,31 @@ impl<'a> Container<'a> {
         if all {
             self.tell_of_runs(&mut notices);
         }
+        if self.is_stopped && self.behaviour.stop_hook_failed {
+            notices.push(self.notice(true, "FailedPreStopHook", "PreStopHook failed".into()));
+        }
         self.tell_of_waiting(all, &mut notices);
+        notices
+    }
+
+    /// What its probes and its hook have said since a time; what they will say is awaited.
+    pub fn tells(&self, told_until: Time, address: &str, all: bool, clock: &mut Clock) -> Vec<Notice> {
+        let since = match (self.ran_since, &self.state) {
+            (Some(since), _) => since,
+            (None, State::Running { since }) => *since,
+            (None, _) => return Vec::new(),
+        };
+        let mut notices = Vec::new();
+        for telling in &self.behaviour.told {
+            let at = since.plus_millis(telling.at_ms);
+            if at > clock.now && !self.is_running() || !clock.reached(at) {
+                break;
+            }
+            if at > told_until && (all || telling.warning) {
+                let message = telling.message.replace(crate::course::ADDRESS, address);
+                notices.push(self.notice(telling.warning, telling.reason, message));
+            }
+        }
         notices
     }
 

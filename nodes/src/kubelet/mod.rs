@@ -13,7 +13,7 @@ mod tests;
 
 use crate::behaviour::{Behaviour, Span, Told};
 use crate::command::sleeps;
-use crate::course::{self, Course, Courses};
+use crate::course::{self, Course, Courses, Stop};
 pub use settled::is_settled;
 
 use container::{Clock, Container, Sort, State};
@@ -31,6 +31,8 @@ pub struct Place<'a> {
     pub told: &'a Told,
     /// Whether people are told of all that becomes of containers, or only of what fails.
     pub tells_all: bool,
+    /// Up to when people were told of the pod's containers.
+    pub told_until: Time,
     /// How commands go.
     pub courses: &'a Courses,
 }
@@ -265,9 +267,10 @@ impl<'a> Kubelet<'a> {
             let grace_ms = grace.saturating_mul(1000);
             let allocatable = self.place.allocatable;
             let stop = course::stops(self.pod, container.spec, allocatable, since.millis(), told.millis(), grace_ms);
-            if let Some(ending) = stop {
+            if let Some(Stop { ending, hook_failed }) = stop {
                 container.behaviour.stop_for = Span::Millis(ending.after_ms);
                 container.behaviour.stop_exit_code = ending.code;
+                container.behaviour.stop_hook_failed = hook_failed;
             }
         }
     }
@@ -295,6 +298,12 @@ impl<'a> Kubelet<'a> {
         }
         self.addresses(&mut status, address);
         let ready = self.statuses(&mut status);
+        let all = self.place.tells_all;
+        let mut notices = std::mem::take(&mut self.notices);
+        let address = status.get("podIP").unwrap_or(&old["podIP"]).as_str().unwrap_or_default();
+        for container in &self.containers {
+            notices.extend(container.tells(self.place.told_until, address, all, &mut self.clock));
+        }
         let conditions = conditions::written(self, phase, &ready, generation);
         let mut patch: Map = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
         if !conditions.is_empty() {
@@ -304,9 +313,7 @@ impl<'a> Kubelet<'a> {
             let uid = &self.pod["metadata"]["uid"];
             json!({"metadata": {"uid": uid}, "status": patch})
         });
-        let mut notices = std::mem::take(&mut self.notices);
         if status.is_some() {
-            let all = self.place.tells_all;
             notices.extend(self.containers.iter().flat_map(|container| container.notices(all)));
         }
         Life { status, gone: false, again: self.clock.again, notices }
@@ -359,8 +366,9 @@ fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value,
         return;
     }
     let since = status["state"]["running"]["startedAt"].as_str().and_then(Time::parse).unwrap_or(now);
-    let found = place.courses.find(pod, spec, place.allocatable, since.millis());
+    let found = place.courses.find(pod, spec, behaviour, place.allocatable, since.millis());
     behaviour.ready_at = found.ready;
+    behaviour.told = found.told;
     match found.course {
         Course::Ends(ending) => {
             behaviour.run_for = Some(Span::Millis(ending.after_ms));

@@ -39,6 +39,10 @@ fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
 
 /// Whether its command may end, or is asked whether it does its work.
 fn wakes(container: &Container) -> bool {
+    let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
+    if probes.into_iter().flatten().any(|probe| probe.exec.is_some()) {
+        return true;
+    }
     let words = || container.command.iter().chain(container.args.iter()).map(String::as_str);
     match words().next() {
         None => false,

@@ -12,6 +12,7 @@ struct Pod {
     now: i64,
     last: Life,
     tells_all: bool,
+    told_until: i64,
 }
 
 impl Pod {
@@ -19,7 +20,7 @@ impl Pod {
         let mut document = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1,
             "annotations": annotations}, "spec": spec, "status": {"phase": "Pending"}});
         document["spec"]["nodeName"] = "node".into();
-        Pod { document, now: START, last: Life::default(), tells_all: false }
+        Pod { document, now: START, last: Life::default(), tells_all: false, told_until: 0 }
     }
 
     /// Lets the kubelet plan until it is content, at this many seconds after the start.
@@ -32,9 +33,11 @@ impl Pod {
             allocatable: &allocatable,
             told: &told,
             tells_all: self.tells_all,
+            told_until: Time::from_second(self.told_until),
             courses: &Courses::default(),
         };
         self.last = live(&self.document, &place, Time::from_second(self.now), &mut || "10.0.0.7".into());
+        self.told_until = self.now;
         if let Some(patch) = &self.last.status {
             merge(&mut self.document["status"], &patch["status"]);
             let again =
@@ -466,4 +469,45 @@ fn containers_are_told_by_name_and_init_containers_in_their_order() {
     };
     assert_eq!(names("containerStatuses"), ["a", "b"]);
     assert_eq!(names("initContainerStatuses"), ["z", "y"]);
+}
+
+#[test]
+fn failures_of_probes_and_hooks_are_told_once() {
+    let probe = json!({"exec": {"command": ["cat", "/tmp/no"]}, "periodSeconds": 5, "failureThreshold": 2});
+    let mut pod = Pod::new(
+        json!({}),
+        json!({"containers": [{"name": "c", "image": "i", "command": ["sleep", "600"], "livenessProbe": probe}]}),
+    );
+    pod.tells_all = true;
+    let failed = "Warning Unhealthy Liveness probe failed: cat: can't open '/tmp/no': No such file or directory";
+    pod.at(0);
+    assert!(pod.notices().iter().any(|told| told.starts_with(failed)), "{:?}", pod.notices());
+    assert_eq!(pod.again(), Some(5));
+    pod.at(3);
+    assert_eq!(pod.notices(), [""; 0], "nothing is told twice");
+    pod.at(5);
+    let killed = "Normal Killing Container c failed liveness probe, will be restarted spec.containers{c}";
+    assert!(pod.notices().iter().any(|told| told.starts_with(failed)), "{:?}", pod.notices());
+    assert!(pod.notices().iter().any(|told| told == killed), "{:?}", pod.notices());
+    assert_eq!(pod.state("c"), "running 1");
+    let refused = json!({"httpGet": {"port": 80}});
+    let mut pod = Pod::new(
+        told(&[("answer", "refused")]),
+        json!({"containers": [{"name": "c", "image": "nginx", "readinessProbe": refused}]}),
+    );
+    pod.at(0).at(10);
+    let why = "Get \"http://10.0.0.7:80/\": dial tcp 10.0.0.7:80: connect: connection refused";
+    assert_eq!(pod.notices(), [format!("Warning Unhealthy Readiness probe failed: {why} spec.containers{{c}}")]);
+    assert_eq!(pod.container("containerStatuses", "c")["ready"], false);
+    let hook = json!({"postStart": {"exec": {"command": ["sh", "-c", "sleep 2; exit 1"]}}});
+    let mut pod = Pod::new(
+        json!({}),
+        json!({"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i", "command": ["sleep", "600"], "lifecycle": hook}]}),
+    );
+    pod.at(0);
+    assert_eq!((pod.condition("Ready").split(' ').next(), pod.again()), (Some("False"), Some(2)));
+    pod.at(2);
+    assert_eq!(pod.state("c"), "terminated 137 0");
+    assert_eq!(pod.notices(), ["Warning FailedPostStartHook PostStartHook failed spec.containers{c}"]);
 }

@@ -122,7 +122,7 @@ async fn create(shell: &mut Shell, order: &Order, archive: Option<String>) -> Do
         };
         let shown = name.trim_start_matches('/').trim_end_matches('/');
         for inside in paths {
-            let entry = shell.shared.lock().files.entry(&inside).cloned();
+            let entry = shell.shared.lock().files.entry(&inside);
             let Some(entry) = entry else { continue };
             let rest = &inside[if path == "/" { 0 } else { path.len() }..];
             let mut told = format!("{shown}{rest}");

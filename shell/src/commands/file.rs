@@ -38,7 +38,7 @@ pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
             };
             match system.files.entry(&path) {
                 None => None,
-                Some(entry) if entry.content.is_some() || given.has('d') => Some(line(name, entry)),
+                Some(entry) if entry.content.is_some() || given.has('d') => Some(line(name, &entry)),
                 Some(_) => {
                     let mut text = String::new();
                     if wanted.len() > 1 {
@@ -49,13 +49,13 @@ pub async fn list(shell: &mut Shell, words: &[String]) -> Done<i32> {
                     }
                     if given.has('a') {
                         for (shown, path) in [(".", path.clone()), ("..", absolute(&path, ".."))] {
-                            text.extend(system.files.entry(&path).map(|entry| line(shown, entry)));
+                            text.extend(system.files.entry(&path).map(|entry| line(shown, &entry)));
                         }
                     }
                     let prefix = if path == "/" { "" } else { path.as_str() };
                     let all = given.has('a') || given.has('A');
-                    for name in system.files.names(&path).filter(|name| all || !name.starts_with('.')) {
-                        text.extend(system.files.entry(&format!("{prefix}/{name}")).map(|entry| line(name, entry)));
+                    for name in system.files.names(&path).iter().filter(|name| all || !name.starts_with('.')) {
+                        text.extend(system.files.entry(&format!("{prefix}/{name}")).map(|entry| line(name, &entry)));
                     }
                     Some(text)
                 }
@@ -121,7 +121,7 @@ pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
     let mut status = 0;
     for file in &given.rest {
         let path = absolute(&shell.folder, file);
-        let entry = shell.shared.lock().files.entry(&path).cloned();
+        let entry = shell.shared.lock().files.entry(&path);
         let Some(entry) = entry else {
             status = wrong(shell, name, format!("can't stat '{file}': No such file or directory")).await?;
             continue;
@@ -220,7 +220,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32
             let now_ms = system.now_ms;
             let files = &mut system.files;
             match name {
-                "touch" => match files.entry(&path).cloned() {
+                "touch" => match files.entry(&path) {
                     Some(Entry { content: Some(content), .. }) => files.write(&path, content.to_vec(), now_ms),
                     Some(_) => Ok(()),
                     None => files.write(&path, Vec::new(), now_ms),
@@ -266,7 +266,7 @@ fn copy(files: &mut files::Files, from: &str, to: &str, folders: bool, now_ms: i
         true => absolute(to, files::name(from)),
         false => to.to_owned(),
     };
-    let entry = files.entry(from).cloned().ok_or(files::MISSING)?;
+    let entry = files.entry(from).ok_or(files::MISSING)?;
     if to == from || to.starts_with(&format!("{from}/")) {
         return Err(Trouble("it is the same file, or in it"));
     }
@@ -277,7 +277,7 @@ fn copy(files: &mut files::Files, from: &str, to: &str, folders: bool, now_ms: i
         files.make_folders(&to, now_ms)?;
         for inside in files.below(from) {
             let target = format!("{to}{}", &inside[from.len()..]);
-            match files.entry(&inside).cloned() {
+            match files.entry(&inside) {
                 Some(Entry { content: Some(content), mode, .. }) => {
                     files.write(&target, content.to_vec(), now_ms)?;
                     files.set_mode(&target, mode)?;

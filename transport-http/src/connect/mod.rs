@@ -2,9 +2,11 @@
 //! where the way leads; here it is gone.
 //!
 //! `logs` reads a container's log, `upgrade` joins the client's connection with a kubelet's, `translate` does so where
-//! they speak different protocols, `proxy` passes ordinary requests on. `paced` slows connections down.
+//! they speak different protocols, `proxy` passes ordinary requests on, and `links` rewrites the
+//! links of pages. `paced` slows connections down.
 
 mod counts;
+mod links;
 mod logs;
 mod paced;
 mod proxy;

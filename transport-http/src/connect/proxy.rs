@@ -1,5 +1,6 @@
 //! Requests that are passed on to a node, a pod or a Service as they are.
 
+use super::links::{self, Way};
 use super::{Answered, Outing, failed, keeping, ruled, unreached, upgrade};
 use crate::aggregate::{passed_on, say_client, strip};
 use crate::respond::Response;
@@ -14,6 +15,7 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use std::net::IpAddr;
+use warp::Reply as _;
 
 /// Where a request goes.
 struct Goal<'a> {
@@ -75,8 +77,10 @@ where
         Ok(response) => response,
         Err(why) => return Err(no_service(&why.to_string())),
     };
-    let mut response = passed_on(response, false, Some(outing.transport));
-    lead_back(&mut response, &goal.authority, prefix);
+    let response = passed_on(response, false, Some(outing.transport));
+    let host = outing.head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let way = Way { authority: goal.authority.clone(), host: host.to_owned(), prefix: prefix.to_owned() };
+    let response = lead_back(response, way, outing.head.method == Method::HEAD);
     let (ends, kept) = outing.keep();
     Ok(Answered { response: keeping(response, kept), ends: Some(ends) })
 }
@@ -178,24 +182,27 @@ where
     Ok(request)
 }
 
-/// Has a redirect within what is proxied lead there through this server.
-fn lead_back(response: &mut Response, authority: &str, prefix: &str) {
-    let Some(place) = response.headers().get(LOCATION).and_then(|place| place.to_str().ok()) else { return };
-    let Ok(url) = place.parse::<Uri>() else { return };
-    let is_within = url.authority().is_none_or(|named| named.as_str() == authority);
-    let path = url.path_and_query().map_or("/", |path| path.as_str());
-    if !is_within || !path.starts_with('/') || path.starts_with(&format!("{prefix}/")) {
-        return;
-    }
-    if let Ok(place) = HeaderValue::from_str(&format!("{prefix}{path}")) {
+/// Has a redirect within what is proxied, and the links of a page, lead there through this server.
+fn lead_back(mut response: Response, way: Way, is_bare: bool) -> Response {
+    let place = response.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+    if let Some(place) = place.and_then(|place| way.lead_back(place))
+        && let Ok(place) = HeaderValue::from_str(&place)
+    {
         response.headers_mut().insert(LOCATION, place);
     }
+    let Some(coding) = links::page(response.headers()).filter(|_| !is_bare) else { return response };
+    let (mut parts, body) = response.into_parts();
+    // It becomes longer, and is not compressed.
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.remove(header::CONTENT_ENCODING);
+    let pieces = links::rewritten(body.into_data_stream(), coding, way);
+    let (_, body) = warp::reply::stream(pieces).into_response().into_parts();
+    Response::from_parts(parts, body)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     #[test]
     fn paths_are_cut_behind_the_proxy() {
@@ -207,22 +214,6 @@ mod tests {
             ("/api/v1/namespaces/s/pods/p:80/proxy/x", false, ("/api/v1/namespaces/s/pods/p:80/proxy", "/x")),
         ] {
             assert_eq!(cut(path, is_cluster), expected);
-        }
-    }
-
-    #[test]
-    fn redirects_lead_back_through_the_proxy() {
-        let prefix = "/api/v1/namespaces/s/pods/p/proxy";
-        for (place, expected) in [
-            ("/login?x=1", "/api/v1/namespaces/s/pods/p/proxy/login?x=1"),
-            ("http://10.0.0.1:80/a", "/api/v1/namespaces/s/pods/p/proxy/a"),
-            ("http://elsewhere/a", "http://elsewhere/a"),
-            ("/api/v1/namespaces/s/pods/p/proxy/a", "/api/v1/namespaces/s/pods/p/proxy/a"),
-        ] {
-            let mut response = Response::new(Bytes::new().into());
-            response.headers_mut().insert(LOCATION, HeaderValue::from_static(place));
-            lead_back(&mut response, "10.0.0.1:80", prefix);
-            assert_eq!(response.headers()[LOCATION], expected);
         }
     }
 }

@@ -165,11 +165,25 @@ pub struct Container {
     pub args: List<String>,
     #[serde(deserialize_with = "or_default")]
     pub ports: List<ContainerPort>,
-    /// `Always` for a sidecar.
+    pub startup_probe: Option<Probe>,
+    pub liveness_probe: Option<Probe>,
+    pub readiness_probe: Option<Probe>,
+    /// `Always` for an init container that goes on beside the others.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
+
+/// How a container is asked whether it does its work: by a command of its own, or otherwise.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Probe {
+    pub exec: Option<Exec>,
+}
+
+/// A command; what it is is not looked at.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub struct Exec {}
 
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

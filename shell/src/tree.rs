@@ -1,0 +1,146 @@
+//! Folders and files in memory, by their paths, bounded by whoever holds them.
+
+use crate::files::{Entry, IS_FOLDER, MISSING, NO_FOLDER, Trouble, parent};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What an entry counts for besides its path and content.
+const ENTRY_BYTES: usize = 64;
+
+/// Folders and files, from a root.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    entries: BTreeMap<String, Entry>,
+    bytes: usize,
+    /// How often something was written.
+    pub changes: u64,
+}
+
+impl Default for Tree {
+    /// An empty folder.
+    fn default() -> Tree {
+        let root = Entry { content: None, mode: 0o755, changed_ms: 0 };
+        Tree { entries: BTreeMap::from([("/".to_owned(), root)]), bytes: 0, changes: 0 }
+    }
+}
+
+/// How much may come to a tree.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub entries: usize,
+    pub bytes: usize,
+}
+
+fn size(path: &str, entry: &Entry) -> usize {
+    ENTRY_BYTES + path.len() + entry.content.as_ref().map_or(0, |content| content.len())
+}
+
+impl Tree {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn entry(&self, path: &str) -> Option<&Entry> {
+        self.entries.get(path)
+    }
+
+    /// The paths below a folder, in order; without it.
+    pub fn below<'a>(&'a self, folder: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let prefix = if folder == "/" { "/".to_owned() } else { format!("{folder}/") };
+        let range = self.entries.range((Bound::Excluded(prefix.clone()), Bound::Unbounded));
+        range.map(|(path, _)| path.as_str()).take_while(move |path| path.starts_with(&prefix))
+    }
+
+    pub fn needs_folder(&self, path: &str) -> Result<(), Trouble> {
+        match self.entries.get(path) {
+            Some(Entry { content: None, .. }) => Ok(()),
+            Some(_) => Err(NO_FOLDER),
+            None => Err(MISSING),
+        }
+    }
+
+    fn put(&mut self, path: &str, entry: Entry, room: Room) -> Result<(), Trouble> {
+        let old = self.entries.get(path).map_or(0, |old| size(path, old));
+        let new = size(path, &entry);
+        if new > old && new - old > room.bytes || old == 0 && room.entries == 0 {
+            return Err(crate::files::FULL);
+        }
+        self.bytes = self.bytes - old + new;
+        self.changes += 1;
+        self.entries.insert(path.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Replaces what a file holds, or makes it.
+    pub fn store(
+        &mut self,
+        path: &str,
+        content: Vec<u8>,
+        mode: Option<u32>,
+        now_ms: i64,
+        room: Room,
+    ) -> Result<(), Trouble> {
+        let known = match self.entries.get(path) {
+            Some(Entry { content: None, .. }) => return Err(IS_FOLDER),
+            Some(entry) => Some(entry.mode),
+            None => {
+                self.needs_folder(parent(path))?;
+                None
+            }
+        };
+        let mode = mode.or(known).unwrap_or(0o644);
+        self.put(path, Entry { content: Some(Arc::new(content)), mode, changed_ms: now_ms }, room)
+    }
+
+    /// Adds to a file; says whether there is one.
+    pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64, room: Room) -> Result<bool, Trouble> {
+        let Some(Entry { content: Some(content), changed_ms, .. }) = self.entries.get_mut(path) else {
+            return Ok(false);
+        };
+        if more.len() > room.bytes {
+            return Err(crate::files::FULL);
+        }
+        self.bytes += more.len();
+        self.changes += 1;
+        *changed_ms = now_ms;
+        Arc::make_mut(content).extend_from_slice(more);
+        Ok(true)
+    }
+
+    pub fn set_mode(&mut self, path: &str, mode: u32) -> Result<(), Trouble> {
+        let entry = self.entries.get_mut(path).ok_or(MISSING)?;
+        self.changes += u64::from(entry.mode != mode);
+        entry.mode = mode;
+        Ok(())
+    }
+
+    pub fn make_folder(&mut self, path: &str, now_ms: i64, room: Room) -> Result<(), Trouble> {
+        self.needs_folder(parent(path))?;
+        self.put(path, Entry { content: None, mode: 0o755, changed_ms: now_ms }, room)
+    }
+
+    /// Removes one entry. The root stays.
+    pub fn remove(&mut self, path: &str) {
+        if path != "/"
+            && let Some(entry) = self.entries.remove(path)
+        {
+            self.bytes -= size(path, &entry);
+            self.changes += 1;
+        }
+    }
+}
+
+/// A folder that the containers of a pod share.
+#[derive(Debug, Clone, Default)]
+pub struct Volume(Arc<Mutex<Tree>>);
+
+impl Volume {
+    pub fn lock(&self) -> MutexGuard<'_, Tree> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,78 @@
+// The official Node client looks into a container: its log, commands, an attachment, a forwarded port.
+//
+// usage: KUBECONFIG=... node tests/clients/looking.mjs NODE_FOLDER      NODE_FOLDER: holds node_modules
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { PassThrough } from 'node:stream';
+import { setTimeout as rest } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+
+const resolver = createRequire(path.join(path.resolve(process.argv[2]), 'package.json'));
+const k8s = await import(pathToFileURL(resolver.resolve('@kubernetes/client-node')));
+const config = new k8s.KubeConfig();
+config.loadFromDefault();
+const core = config.makeApiClient(k8s.CoreV1Api);
+const namespace = 'default';
+
+// Gathers what a stream brings, and waits until it holds what is wanted.
+function gather() {
+    const stream = new PassThrough();
+    let text = '';
+    stream.on('data', (piece) => { text += piece; });
+    const until = async (wanted) => {
+        for (let turn = 0; turn < 300 && !text.includes(wanted); turn++) await rest(100);
+        assert.ok(text.includes(wanted), `no ${JSON.stringify(wanted)} in ${JSON.stringify(text)}`);
+    };
+    return { stream, until, text: () => text };
+}
+
+await core.createNamespacedPod({ namespace, body: {
+    metadata: { name: 'seen-by-node' },
+    spec: { containers: [{
+        name: 'c', image: 'busybox', stdin: true, ports: [{ containerPort: 80 }],
+        command: ['sh', '-c', 'echo begun; while read line; do echo got $line; done; sleep infinity'],
+    }] },
+} });
+for (let turn = 0; ; turn++) {
+    const pod = await core.readNamespacedPod({ namespace, name: 'seen-by-node' });
+    if (pod.status.phase === 'Running') break;
+    assert.ok(turn < 300, 'it runs');
+    await rest(100);
+}
+
+// Its log, followed.
+const log = gather();
+const following = await new k8s.Log(config).log(namespace, 'seen-by-node', 'c', log.stream, { follow: true });
+await log.until('begun\n');
+following.abort();
+
+// A command with input, and its outcome.
+const [out, errors, input] = [gather(), gather(), new PassThrough()];
+const status = await new Promise((resolve, reject) => {
+    new k8s.Exec(config).exec(namespace, 'seen-by-node', 'c', ['sh'], out.stream, errors.stream, input, false, resolve)
+        .catch(reject);
+    input.write('echo $((6*7)); echo wrong >&2; exit 3\n');
+});
+assert.equal(status.status, 'Failure');
+assert.equal(status.details.causes[0].message, '3');
+await out.until('42\n');
+await errors.until('wrong\n');
+
+// The container's own command.
+const [attached, typed] = [gather(), new PassThrough()];
+const socket = await new k8s.Attach(config).attach(namespace, 'seen-by-node', 'c', attached.stream, null, typed, false);
+typed.write('hello\n');
+await attached.until('got hello\n');
+socket.close();
+
+// A port.
+const [answer, request] = [gather(), new PassThrough()];
+const forwarding = await new k8s.PortForward(config).portForward(namespace, 'seen-by-node', [80], answer.stream, null, request);
+request.write('GET / HTTP/1.1\r\nHost: web\r\n\r\n');
+await answer.until('no container runs behind port 80');
+assert.match(answer.text(), /^HTTP\/1.1 200 OK\r\n/);
+forwarding.close();
+console.log('ok');
+process.exit(0);
