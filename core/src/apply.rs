@@ -1,4 +1,4 @@
-//! The fold: an accepted event becomes state. It cannot fail, and replay is the same function.
+//! The fold: applies accepted events to the state. It cannot fail, and replay uses the same function.
 
 use crate::authz::nodes::Relation;
 use crate::authz::nodes::references::CHANGING;
@@ -8,16 +8,17 @@ use crate::object::meta;
 use crate::state::{Change, Entry, State, UnknownResource};
 use std::sync::Arc;
 
-/// Folds one event into the state.
+/// Folds one event into the state and returns the version that the event replaced.
 ///
-/// The caller applies every event of the log once, in order. What the event replaced is given back.
+/// The caller applies every event of the log once, in order.
 pub fn apply(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
     hold(state, change)
 }
 
-/// Takes in one of the objects that a log holds now, in any order but for definitions, which come before their objects.
+/// Folds an object that the log holds, without advancing the offset. Objects may come in any order, except that a
+/// CustomResourceDefinition comes before its objects.
 pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     let before = match change.deleted {
         true => state.remove(change.kind, &change.key),
@@ -33,10 +34,10 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     before
 }
 
-/// Folds one record of a log that is read from its beginning, for the objects alone: the state serves nobody.
+/// Folds one record of a log that is read from its beginning, into a state that holds objects only and serves no
+/// requests. Returns the version that the event replaced.
 ///
-/// Objects of a kind whose definition was let go or lost are kept as a start keeps them. What the event replaced is
-/// given back.
+/// Objects whose CustomResourceDefinition is gone, by retention or loss, are kept as orphans, as at a start.
 pub fn replay(state: &mut State, record: &Record) -> Result<Option<Arc<Entry>>, UnknownResource> {
     match Change::unindexed(&state.registry, record) {
         Ok(change) => Ok(apply(state, &change)),
@@ -51,7 +52,7 @@ pub fn replay(state: &mut State, record: &Record) -> Result<Option<Arc<Entry>>, 
     }
 }
 
-/// A definition makes a kind, changes it, or takes it away.
+/// Creates, changes or removes the kind that a CustomResourceDefinition defines.
 fn define(state: &mut State, change: &Change) {
     if state.registry.definitions() != Some(change.kind) {
         return;
@@ -62,7 +63,7 @@ fn define(state: &mut State, change: &Change) {
     let known = state.registry.by_storage(&storage);
     let before = known.and_then(|id| state.registry.get(id).custom.as_ref());
     if known.is_some() && before.is_none() {
-        // A built-in kind's place is not to be had.
+        // A CustomResourceDefinition never replaces a built-in kind.
         return;
     }
     let wanted = if change.deleted { None } else { custom::identity(&definition) };
@@ -73,7 +74,7 @@ fn define(state: &mut State, change: &Change) {
     state.redefine(known, kind);
 }
 
-/// Keeps the namespaces that are going away, so that nobody has to look for them.
+/// Keeps the set of terminating namespaces, so that finding them needs no scan.
 fn note_terminating(state: &mut State, change: &Change) {
     if change.kind != state.registry.namespaces() {
         return;
@@ -86,7 +87,7 @@ fn note_terminating(state: &mut State, change: &Change) {
     }
 }
 
-/// Keeps in order what goes by itself, so that nobody has to look which of it is old.
+/// Keeps expiring objects ordered by the time of their last change, so that finding the old ones needs no scan.
 fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     if !state.kind(change.kind).expires {
         return;
@@ -99,7 +100,7 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     }
 }
 
-/// Keeps what quotas say of the bytes of their namespaces.
+/// Keeps the byte limits that ResourceQuotas set for their namespaces.
 fn note_quota(state: &mut State, change: &Change) {
     if change.kind == state.registry.quotas() {
         let document = (!change.deleted).then(|| change.entry.document());
@@ -107,14 +108,14 @@ fn note_quota(state: &mut State, change: &Change) {
     }
 }
 
-/// Keeps who looks at writes next to the objects that say so.
+/// Keeps the index of webhooks and policies up to date with the objects that register them.
 fn index_registered(state: &mut State, change: &Change) {
     let Some(registers) = state.registry.get(change.kind).registers else { return };
     let document = (!change.deleted).then(|| change.entry.document());
     state.registered.note(registers, &change.key, document.as_ref());
 }
 
-/// Keeps what leads to which node next to the pods and volumes that say so.
+/// Keeps the node authorizer's graph up to date with the objects it is made from.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
     let Some(relation) = state.registry.get(change.kind).relation else { return };
@@ -126,8 +127,8 @@ fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     graph.note(relation, &change.key, document(before).as_ref(), document(after).as_ref());
 }
 
-/// Whether a pod names what it did, where it did. Most events on pods change their status alone, and are not read for
-/// this.
+/// Whether both versions of a pod refer to the same objects and node. Most events on pods change the status alone;
+/// comparing the text of the spec saves parsing them.
 fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
     if relation != Relation::Pod {
         return false;
@@ -138,15 +139,15 @@ fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
     spec_of(&before) == spec_of(&after) && !may_change(&before) && !may_change(&after)
 }
 
-/// The text of a pod's spec, which stands between its metadata and its status. In neither of them is an object of that
-/// name, nor one of the status' name within the spec.
+/// The text of a pod's spec, which lies between `metadata` and `status`. Neither of these has an object field called
+/// `spec`, and the spec has none called `status`.
 fn spec_of(json: &[u8]) -> &[u8] {
     let from = |json, text: &str| memchr::memmem::find(json, text.as_bytes());
     let spec = from(json, ",\"spec\":{").map_or(json, |begin| &json[begin..]);
     from(spec, ",\"status\":{").map_or(spec, |end| &spec[..end])
 }
 
-/// Keeps the authorizer's view of roles and bindings next to the objects themselves.
+/// Keeps the RBAC index up to date with roles and bindings.
 fn index_roles(state: &mut State, change: &Change) {
     let Some(role) = state.registry.get(change.kind).role else { return };
     state.rbac_offset = change.offset;

@@ -1,9 +1,10 @@
-//! What a state comes to in 32 bytes, whatever way led to it: two logs that give the same objects give the same digest.
+//! The digest of a state: 32 bytes that depend on the objects alone, not on the events that led to them. Two logs that
+//! give the same objects give the same digest.
 //!
-//! The digest of a collection is the SHA-256 of its objects in key order, each as length and bytes of its key and of
-//! its canonical JSON; that of the state is the SHA-256 of the collections in the order of their places in storage,
-//! each as length and bytes of that place, the number of its objects, and its digest. Lengths and numbers are eight
-//! bytes, big endian. Empty collections do not count, nor does the state's own offset.
+//! A collection's digest is the SHA-256 over its objects in key order; each object contributes length and bytes of its
+//! key, then length and bytes of its canonical JSON. The state's digest is the SHA-256 over the collections in order of
+//! their storage path; each contributes length and bytes of that path, the number of its objects, and its digest.
+//! Lengths and numbers are eight bytes, big endian. Empty collections and the state's offset do not count.
 
 use crate::state::{Collection, State};
 use sha2::{Digest as _, Sha256};
@@ -38,7 +39,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// In what two states differ, by `resource/key` in order: at most `limit` objects, each with what is the matter.
+/// The differences between two states, ordered by `resource/key`: at most `limit` objects, each with the reason.
 pub fn differences(folded: &State, served: &State, limit: usize) -> Vec<String> {
     let (folded, served) = (sorted(folded), sorted(served));
     let storages: std::collections::BTreeSet<&str> = folded.keys().chain(served.keys()).copied().collect();
@@ -72,7 +73,7 @@ fn sorted(state: &State) -> BTreeMap<&str, &Collection> {
     state.collections().collect()
 }
 
-/// Lengths keep what is next to each other apart.
+/// The length in front keeps adjacent texts apart.
 fn text(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
@@ -87,7 +88,7 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Arc;
 
-    /// Offset, resource, key and text; no text deletes.
+    /// Offset, resource, key and text; `None` for the text deletes.
     type Told = (u64, &'static str, &'static str, Option<&'static str>);
 
     fn state(events: &[Told]) -> State {

@@ -1,10 +1,9 @@
-//! Elections that the server coordinates, as requests: of those who would like to hold a lease (LeaseCandidates) one is
-//! chosen, and the Lease says who.
+//! Coordinated leader election, as requests: chooses one of the LeaseCandidates of a lease and writes the choice into
+//! the Lease.
 //!
-//! Nothing is remembered between two looks: how far an election has come stands in the candidates. Each is asked
-//! (`pingTime`) whether it is still there and answers by renewing itself; of those who answered in time, the one that
-//! stands for the oldest release is elected. A holder that is not the best gives way by itself when it reads
-//! `preferredHolder`.
+//! This module keeps no state between two plans: the progress of an election is in the candidates. Each candidate is
+//! pinged (`pingTime`) and answers by renewing itself; of those that answered in time, the one with the oldest
+//! emulation version is elected. A holder that is not the best gives way when it reads `preferredHolder`.
 
 use crate::apiservices::write;
 use crate::event::Offset;
@@ -22,40 +21,40 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The lease of the server that coordinates elections.
+/// The Lease of the server that coordinates elections.
 const LEADER: &str = "leader-election-controller";
-/// How long a candidate has to answer, and how long its answer is good.
+/// How long a candidate has to answer, and how long its answer is valid.
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
-/// How long whoever was elected has its lease unless it renews it.
+/// How long an elected holder has the lease without renewing it.
 const LEASE_SECONDS: i64 = 5;
-/// When a candidate is forgotten that does not renew itself; all are asked when half of it is over.
+/// A candidate that did not renew itself for this long is deleted. All candidates are pinged when half of it is over.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
-/// When leases with candidates are looked at again, though nothing was written.
+/// When to plan leases with candidates again although nothing was written.
 const AGAIN_MS: i64 = 5_000;
 
-/// What there is to do now.
+/// The steps to take now.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// When to plan again, in milliseconds since 1970; `None`: when something has been written.
+    /// When to plan again, in milliseconds since 1970. `None`: plan again when something was written.
     pub again_ms: Option<i64>,
-    /// Why some leases have no election.
+    /// Why some leases cannot have an election.
     pub stuck: Vec<String>,
 }
 
-/// The term of the server that coordinates elections.
+/// This server's claim to coordinate elections.
 #[derive(Debug, Clone)]
 pub struct Term {
-    /// What tells this server from others.
+    /// Distinguishes this server from others.
     pub holder: String,
-    /// How long others leave it its lease.
+    /// How long others respect the lease without a renewal.
     pub lease: Duration,
-    /// How long it goes on itself without having renewed it.
+    /// How long this server acts as the holder without a renewal.
     pub renew_deadline: Duration,
 }
 
 impl Term {
-    /// Takes the lease where it is free, and renews it.
+    /// Takes the lease if it is free, or renews it.
     pub fn renew(&self, state: &State, stamp: Stamp) -> Option<Step> {
         let now = micros(stamp);
         let spec = json!({
@@ -87,7 +86,7 @@ impl Term {
         })
     }
 
-    /// Whether this server has the lease.
+    /// Whether this server holds the lease.
     pub fn leads(&self, state: &State, stamp: Stamp) -> bool {
         let Some(lease) = read(state, known::LEASE, LEASES_NAMESPACE, LEADER) else { return false };
         let renewed = time(&lease["spec"]["renewTime"]);
@@ -97,7 +96,7 @@ impl Term {
     }
 }
 
-/// Whether a lease has no holder, or one that has not renewed it in time.
+/// Whether a lease has no holder, or its holder did not renew it in time.
 fn is_free(lease: &Value, now: Timestamp) -> bool {
     let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
     let is_renewed = time(&lease["spec"]["renewTime"])
@@ -114,7 +113,7 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// One who would like to hold a lease.
+/// One LeaseCandidate.
 struct Candidate {
     namespace: String,
     name: String,
@@ -133,12 +132,12 @@ impl Candidate {
         time(&self.document["spec"]["pingTime"])
     }
 
-    /// Whether it renewed itself so lately.
+    /// Whether the candidate renewed itself within this time.
     fn is_fresh(&self, within: SignedDuration, now: Timestamp) -> bool {
         self.renewed().is_some_and(|renewed| now.duration_since(renewed) <= within)
     }
 
-    /// Whether it was asked and has not answered yet.
+    /// Whether the candidate was pinged and has not answered yet.
     fn owes_an_answer(&self) -> bool {
         self.pinged().is_some_and(|pinged| self.renewed().is_none_or(|renewed| renewed < pinged))
     }
@@ -155,14 +154,14 @@ impl Candidate {
         semantic_version(self.document["spec"][field].as_str()?)
     }
 
-    /// Who is less is better: the older release, then the older program, then whoever is there for longer.
+    /// The lower rank wins: older emulation version, then older binary version, then older candidate.
     fn rank(&self) -> Option<(SemanticVersion, SemanticVersion, &str, &str)> {
         let created = self.document["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
         Some((self.version("emulationVersion")?, self.version("binaryVersion")?, created, &self.name))
     }
 }
 
-/// The candidates, by namespace and lease.
+/// The candidates by namespace and lease name.
 fn candidates(state: &State) -> BTreeMap<(String, String), Vec<Candidate>> {
     let mut all: BTreeMap<_, Vec<Candidate>> = BTreeMap::new();
     let Some((kind, _)) = state.registry.known(known::LEASE_CANDIDATE) else { return all };
@@ -195,13 +194,13 @@ pub fn plan(state: &State, stamp: Stamp) -> Plan {
     plan
 }
 
-/// Lets the candidates go that have not renewed themselves for long.
+/// Deletes candidates that did not renew themselves within [`CANDIDATE`].
 pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     let all = candidates(state).into_values().flatten();
     let over = all.filter(|candidate| !candidate.is_fresh(CANDIDATE, stamp.time));
     over.filter_map(|candidate| {
         let mut step = write(target(state, &candidate)?, Verb::Delete, None);
-        // One that renews itself meanwhile is there.
+        // The precondition keeps a candidate that renews itself in the meantime.
         step.request.options.delete.precondition_resource_version = Some(candidate.version.to_string());
         Some(step)
     })
@@ -214,13 +213,13 @@ fn target(state: &State, candidate: &Candidate) -> Option<Target> {
     Some(Target { kind, version, namespace, name, subresource: None })
 }
 
-/// Who gets one lease.
+/// The election for one lease.
 struct Election<'a> {
     state: &'a State,
     stamp: Stamp,
     namespace: &'a str,
     name: &'a str,
-    /// Those that are still there.
+    /// The candidates that have not expired.
     candidates: &'a [Candidate],
 }
 
@@ -246,7 +245,8 @@ impl Election<'_> {
         Ok(self.elect(strategy, elected.map(|candidate| candidate.name.as_str())).into_iter().collect())
     }
 
-    /// Whether the lease has no holder, not the best one, or candidates of whom nobody has heard for long.
+    /// Whether an election is due: the lease is free, its holder is not the best candidate, or a candidate was not
+    /// heard of for long.
     fn is_due(&self, lease: Option<&Value>) -> Result<bool, String> {
         let now = self.stamp.time;
         let Some(lease) = lease.filter(|lease| !is_free(lease, now)) else { return Ok(true) };
@@ -260,7 +260,7 @@ impl Election<'_> {
         Ok(best(&all).is_some_and(|best| holder(lease) != Some(&best.name)))
     }
 
-    /// Asks a candidate whether it is still there, unless it has said so lately or still has the time to.
+    /// Pings a candidate, unless it renewed itself just now or still has time to answer.
     fn ask(&self, candidate: &Candidate) -> Option<Step> {
         let now = self.stamp.time;
         if candidate.is_fresh(ELECTION, now) || candidate.owes_an_answer() {
@@ -271,7 +271,7 @@ impl Election<'_> {
         Some(write(target(self.state, candidate)?, Verb::Update, document.as_object()))
     }
 
-    /// Writes down who is elected: as the holder where there is none, and otherwise as whom the holder is to make room for.
+    /// Writes the elected candidate into the Lease: as holder if there is none, otherwise as preferred holder.
     fn elect(&self, strategy: &str, elected: Option<&str>) -> Option<Step> {
         let term = json!({
             "holderIdentity": elected,
@@ -304,7 +304,7 @@ impl Election<'_> {
     }
 }
 
-/// The strategy of the newest programs; those must agree.
+/// The strategy of the candidates with the newest binary version, which must agree.
 fn strategy<'a>(candidates: &[&'a Candidate]) -> Result<&'a str, String> {
     let newest = candidates.iter().map(|candidate| candidate.version("binaryVersion").unwrap_or_default()).max();
     let mut newest =

@@ -1,7 +1,7 @@
-//! The log's record: one event, whole, with a checksum, readable on its own.
+//! The log's record: one whole event with a checksum, readable on its own.
 //!
-//! Layout of an encoded record: one byte of format version, four bytes of CRC-32C (little endian) over the
-//! body, then the body as Protobuf. Field numbers are never reused.
+//! Layout of an encoded record: one byte of format version, four bytes of CRC-32C (little endian) over the body, then
+//! the body as Protobuf. Field numbers are never reused.
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,7 +25,7 @@ impl fmt::Display for Offset {
     }
 }
 
-/// The newest format this release writes; it reads this one and all before it.
+/// The format that this release writes. The release reads this format and all earlier ones.
 pub const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 5;
 
@@ -62,7 +62,7 @@ pub enum Operation {
     Delete = 1,
 }
 
-/// Who did it and how.
+/// The user and the request that caused the event.
 #[derive(Clone, PartialEq, Message)]
 pub struct Actor {
     #[prost(string, tag = "1")]
@@ -73,18 +73,18 @@ pub struct Actor {
     pub verb: String,
     #[prost(string, tag = "4")]
     pub request_id: String,
-    /// What others had a say in: replay asks none of them again.
+    /// Changes by admission (webhooks, policies), recorded so that replay needs to call none of them.
     #[prost(message, repeated, tag = "5")]
     pub changes: Vec<ChangedBy>,
 }
 
-/// What somebody whom admission asked has changed of what was sent.
+/// The fields that one webhook or policy changed in the object that the client sent.
 #[derive(Clone, PartialEq, Message)]
 pub struct ChangedBy {
     /// `webhook inject.example.com of sidecars`.
     #[prost(string, tag = "1")]
     pub by: String,
-    /// What was set, as JSON pointers into the object as it was shown.
+    /// The fields set, as JSON pointers into the object as the webhook or policy saw it.
     #[prost(string, repeated, tag = "2")]
     pub fields: Vec<String>,
 }
@@ -125,7 +125,7 @@ impl Record {
         Offset(self.offset)
     }
 
-    /// How long [`encode_record`](Record::encode_record) makes it.
+    /// The length of what [`encode_record`](Record::encode_record) returns.
     pub fn encoded_bytes(&self) -> usize {
         HEADER_BYTES + self.encoded_len()
     }
@@ -146,7 +146,8 @@ impl Record {
         Ok(record)
     }
 
-    /// The same into a record that was read before, whose room is used again. After damage it is none.
+    /// Decodes into an existing record and reuses its allocations. After an error the record's contents are
+    /// meaningless.
     pub fn decode_again(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         if bytes.len() < HEADER_BYTES {
             return Err(Damage::TooShort { bytes: bytes.len() });

@@ -1,4 +1,4 @@
-//! Objects of some kinds (Events) are news: they go some time after their last change.
+//! Deletes objects of expiring kinds (Events) some time after their last change.
 
 use crate::authz::{PRIVILEGED_GROUP, User};
 use crate::event::Offset;
@@ -11,22 +11,22 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The user in whose name they are deleted.
+/// The user as which the server deletes them.
 pub const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
-/// Of an object: when it was last changed, and by which event.
+/// When an object was last changed, and by which event.
 pub type Place = (i64, Offset);
 
-/// A part of the deletions that are due.
+/// One batch of the deletions that are due.
 pub struct Due {
     pub steps: Vec<Step>,
-    /// The object behind which the next part begins; `None`: this was the last.
+    /// The object after which the next batch begins; `None` for the last batch.
     pub rest: Option<Place>,
 }
 
-/// The deletions that are due, of objects behind `after`. Only those that are due are looked at, the oldest first.
+/// The due deletions of objects after `after`, oldest first. Objects that are not due are not looked at.
 pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<Place>) -> Due {
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
@@ -52,7 +52,7 @@ fn deletion(user: &Arc<User>, kind: KindId, key: &str, version_seen: Offset) -> 
         name: Some(name.to_owned()),
         subresource: None,
     };
-    // One that changes meanwhile is news again.
+    // The precondition keeps an Event that changes in the meantime.
     let precondition_resource_version = Some(version_seen.to_string());
     let delete = DeleteOptions { precondition_resource_version, ..DeleteOptions::default() };
     let options = Options { delete, ..Options::default() };

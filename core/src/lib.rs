@@ -1,11 +1,15 @@
-//! The state machine of Holdfast, pure: no I/O, clock, randomness, thread or log line.
+//! The state machine of Holdfast. Pure: no I/O, clock, randomness, threads or logging.
 //!
-//! Start at [`pipeline`](mod@pipeline) (a request against a snapshot gives a decision or a refusal) and
-//! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
-//! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
-//! `merge` the patches, `select` the selectors, `authz` who may do what, `admission` what is changed or refused besides, `wire` what goes out.
-//! [`etcd`] has the keys and values of a store that is shared with Kubernetes, [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people, and [`visible`] has what
-//! others wrote shown to them as text.
+//! Start at [`pipeline`](mod@pipeline) (judges a request against a snapshot; gives a decision or a refusal) and
+//! [`apply`](mod@apply) (folds an accepted event into the state). The other modules serve these two:
+//!
+//! - `schema`: the one table of field types; `kinds`: what each kind is; `object`: documents.
+//! - `merge`: patches; `select`: label and field selectors.
+//! - `authz`: who may do what; `admission`: changes and refusals beside the rules of a kind.
+//! - `wire`: every response body other than stored bytes.
+//! - [`etcd`]: keys and values of a store shared with Kubernetes.
+//! - [`flowcontrol`]: priority and fairness of requests.
+//! - [`history`]: the log shown to people; [`visible`]: untrusted text made safe to show.
 
 pub mod admission;
 pub mod apiservices;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use std::sync::Arc;
 
-/// What a list or watch picks: a part of the key space, and conditions on labels and fields.
+/// The objects that a list or watch selects: a part of the key space, and conditions on labels and fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selection {
     pub kind: KindId,
@@ -75,7 +75,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Whether the object is picked.
+    /// Whether the selection contains the object.
     pub fn matches(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
         if let Some(wanted) = &self.key
             && wanted != key
@@ -91,13 +91,14 @@ impl Selection {
                 || self.fields.matches(|field| field_value(kind, self.version, key, entry, field)))
     }
 
-    /// True when every object under the prefix is picked.
+    /// Whether every object under the prefix is selected.
     pub fn is_everything(&self) -> bool {
         self.key.is_none() && self.labels.is_everything() && self.fields.is_everything()
     }
 }
 
-/// Kinds with fields of their own word it otherwise than those that know nothing but the metadata.
+/// For an unknown field, kinds with selectable fields of their own give another message than kinds that select by
+/// metadata alone.
 fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
     let group = &kind.versions[version].group;
     let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
@@ -133,7 +134,7 @@ fn field_value<'a>(kind: &Kind, version: usize, key: &'a str, entry: &'a Entry, 
     }
 }
 
-/// Where a list goes on: the version of the first page and the last key given out.
+/// A continue token: the version of the first page and the last key returned so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continue {
     #[serde(rename = "v")]
@@ -142,15 +143,15 @@ pub struct Continue {
     pub version: u64,
     #[serde(rename = "start")]
     pub after: String,
-    /// How many of an unfiltered list are left.
+    /// How many objects of an unfiltered list remain.
     #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
-    /// The list was asked for at a version of the past: the token is good for as long as the log remembers it.
+    /// The first page asked for a past version: the token is valid for as long as the log remembers that version.
     #[serde(rename = "past", default, skip_serializing_if = "std::ops::Not::not")]
     pub past: bool,
 }
 
-/// As Go reads what is not padded: bits behind the last byte do not count.
+/// Go's unpadded base64 decoder, which ignores spare bits after the last byte.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -159,7 +160,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// The place of the character that is none of the alphabet, or the length of what is too short.
+/// The position of the first character outside the alphabet, or the length of a token that is too short.
 fn fault_at(token: &str, fault: base64::DecodeError) -> usize {
     match fault {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
@@ -168,10 +169,10 @@ fn fault_at(token: &str, fault: base64::DecodeError) -> usize {
 }
 
 const CONTINUE_API: &str = "meta.k8s.io/v1";
-/// How much of the seal a token bears.
+/// How many bytes of the seal a token contains.
 const SEAL_BYTES: usize = 16;
 
-/// What seals the tokens of one cluster: nobody else can make one, or change one unnoticed.
+/// The key that seals the continue tokens of one cluster. Without it nobody can make or change a token unnoticed.
 #[derive(Clone, Default)]
 pub struct TokenKey(pub [u8; 32]);
 
@@ -187,14 +188,15 @@ impl TokenKey {
         Some(seal.chain_update(content))
     }
 
-    /// A secret that only who knows this one can make, and that does not tell of it. No token is sealed by its name.
+    /// Another secret derived from this one, which does not reveal it. No token's content equals such a name, so no
+    /// token's seal is a derived secret.
     pub fn derived(&self, name: &str) -> TokenKey {
         let seal = self.seal(name.as_bytes()).unwrap_or_else(|| unreachable!("keys of every length will do"));
         TokenKey(seal.finalize().into_bytes().into())
     }
 }
 
-/// What is wrong with a token in Kubernetes' form, which no server has given out.
+/// The fault of a token in Kubernetes' form, which this server did not make.
 fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     let api = token["v"].as_str().unwrap_or_default();
     if api != CONTINUE_API {
@@ -207,20 +209,20 @@ fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     if start.is_empty() {
         return Some(ContinueFault::NoStart);
     }
-    // A key that leads out of what is listed.
+    // A start key that would leave the listed range.
     let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
     parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
 }
 
 impl Continue {
-    /// Reads a token that this cluster gave out.
+    /// Opens a token that this cluster made.
     pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
         let bad = |fault: ContinueFault| Refusal::BadRequest(BadRequest::Continue(fault));
         let bytes =
             LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
         let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
         let Ok(token) = serde_json::from_slice::<Continue>(content) else {
-            // No token of any server like this one: as much as Kubernetes would say of it.
+            // Not a token of this server: answer as Kubernetes would.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
                 Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),
@@ -235,24 +237,24 @@ impl Continue {
         Ok(token)
     }
 
-    /// Goes on after a key in the state of another version.
+    /// A token that continues after a key in the state of another version.
     pub fn fresh(version: Offset, after: String) -> Continue {
         Continue { api: CONTINUE_API.into(), version: version.0, after, left: None, past: false }
     }
 
-    /// Where the page after this one begins, `given` objects having been given out with this one.
+    /// The token of the next page, after `given` more objects were returned.
     pub fn next(&self, after: String, given: u64) -> Continue {
         Continue { after, left: self.left.map(|left| left.saturating_sub(given)), ..self.clone() }
     }
 
-    /// How many of an unfiltered list are left, if anybody counted.
+    /// How many objects of an unfiltered list remain, if they were counted.
     pub fn left(&self) -> Option<u64> {
         self.left
     }
 
-    /// The token as clients get it.
+    /// The token as clients receive it.
     pub fn seal(&self, key: &TokenKey) -> String {
-        // A struct of strings and numbers always serializes.
+        // Serializing strings and numbers cannot fail.
         let content = serde_json::to_vec(self).unwrap_or_default();
         let seal = key.seal(&content).map(|seal| seal.finalize().into_bytes());
         let mut bytes = seal.map(|seal| seal[..SEAL_BYTES].to_vec()).unwrap_or_default();
@@ -261,7 +263,7 @@ impl Continue {
     }
 }
 
-/// One page of what `selection` picks from the snapshot; `after` is the last key of the page before.
+/// One page of the objects that `selection` selects from the snapshot, starting after the last key of the page before.
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
@@ -276,7 +278,7 @@ pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Opti
     let mut last = after;
     for (key, entry) in state.scan(selection.kind, &selection.prefix, after) {
         if page.entries.len() as u64 >= limit {
-            // Kubernetes does not tell how many of a selection are left either.
+            // As in Kubernetes, a filtered list has no `remainingItemCount`.
             let left = everything.then(|| state.count_of(selection.kind, &selection.prefix, last) as u64);
             let after = last.unwrap_or_default().to_owned();
             page.next = Some(Continue { left, ..Continue::fresh(state.offset, after) });
@@ -296,14 +298,14 @@ pub fn get<'a>(state: &'a State, request: &Request) -> Result<&'a Arc<Entry>, Re
     state.get(request.target.kind, &request.key()).ok_or_else(|| missing(state, request))
 }
 
-/// There is no object where the path points.
+/// The NotFound refusal for the object that the path names.
 pub fn missing(state: &State, request: &Request) -> Refusal {
     let kind = state.kind(request.target.kind);
     let group = &kind.versions[request.target.version].group;
     Refusal::NotFound(Subject::new(group, &kind.resource, request.name()))
 }
 
-/// What a resource version on a list asks for.
+/// The version that a list asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// The newest state.
@@ -314,12 +316,12 @@ pub enum Freshness {
     Exact(Offset),
 }
 
-/// The version of a list, whose faults Kubernetes tells as the client's.
+/// Parses the version of a list. As in Kubernetes, a malformed one is a BadRequest.
 fn parse_list_version(version: &str) -> Result<Offset, Refusal> {
     parse_version(version).map_err(|_| Refusal::BadRequest(BadRequest::NotAVersion(version.into())))
 }
 
-/// Whether the options of a list or of a watch fit together, and all that does not.
+/// Checks that the options of a list or watch fit together; the refusal names every conflict.
 pub fn check_options(options: &Options, watches: bool) -> Result<(), Refusal> {
     let causes = if watches { causes_against_watch(options) } else { causes_against_list(options) };
     if causes.is_empty() {
@@ -359,7 +361,7 @@ fn causes_against_watch(options: &Options) -> Causes {
     const FIELD: &str = "resourceVersionMatch";
     let initial = initial_events(options);
     let matching = match options.resource_version_match.as_deref().unwrap_or("") {
-        // Who begins with what there is and says nothing more means that.
+        // A client that sets only `sendInitialEvents=true` means NotOlderThan.
         "" if options.send_initial_events.is_none() && initial == Some(true) => "NotOlderThan",
         given => given,
     };
@@ -387,7 +389,7 @@ fn continues(options: &Options) -> bool {
     options.continue_token.as_deref().is_some_and(|token| !token.is_empty())
 }
 
-/// Whether a watch tells what there is before it tells what happens. `None` where it goes on from a version.
+/// Whether a watch begins with the existing objects as events. `None` if it continues from a version.
 pub fn initial_events(options: &Options) -> Option<bool> {
     let is_old_form = options.resource_version_match.as_deref().unwrap_or("").is_empty()
         && matches!(options.resource_version.as_deref().unwrap_or(""), "" | "0");
@@ -416,7 +418,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
     })
 }
 
-/// A resource version as a client sends it. Kubernetes hands the fault on as it is where one object is read or watched.
+/// Parses a client's resource version. For a get or a watch, Kubernetes passes the parse error on without a reason.
 pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
     version.parse().map(Offset).map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersionToRead(version.into())))
 }
@@ -438,8 +440,8 @@ mod tests {
             "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
         let newer = "resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
         let for_list = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
-        // Whether it is a watch, sendInitialEvents, resourceVersionMatch, resourceVersion, continue; what is wrong, and
-        // whether a watch begins with what there is.
+        // Columns: watch or list, sendInitialEvents, resourceVersionMatch, resourceVersion, continue; the expected
+        // faults, and whether a watch begins with the existing objects.
         for (watches, initial, matching, version, token, faults, begins) in [
             (true, None, "", "", "", &[][..], Some(true)),
             (true, None, "", "0", "", &[], Some(true)),

@@ -1,9 +1,9 @@
-//! What is left to do for namespaces that are going away: their pods first, then the rest of their content, then they.
+//! Terminating namespaces: deletes their pods, then the rest of their content, then removes the finalizer.
 //!
-//! [`Emptying`] is kept from round to round. It goes through a namespace in order and goes on where it stopped, so
-//! that no object is looked at in every round; what waits for somebody else is looked at again after a while, and in
-//! between only whether anything is left at all. It may leave whoever deleted a namespace a while to finish it
-//! themselves.
+//! [`Emptying`] is kept from round to round. It walks through a namespace in order and continues where it stopped, so
+//! that no object is looked at in every round. Objects that wait for someone else (finalizers) are looked at again
+//! after a while; in between the plan only checks whether any content is left. It can leave a namespace alone for a
+//! while first, so that the client that deleted it may empty it.
 
 use crate::authz::User;
 use crate::kinds::KindId;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One request that the server makes in its own name.
+/// One request that the server makes as itself.
 #[derive(Debug, Clone)]
 pub struct Step {
     pub request: Request,
@@ -26,58 +26,59 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// In milliseconds since 1970; in the past when there is more to do as soon as the steps are made. `None`: when
-    /// something has been written.
+    /// In milliseconds since 1970; a time in the past if more steps follow as soon as these are carried out. `None`:
+    /// plan again when something was written.
     pub again_ms: Option<i64>,
 }
 
-/// In whose name namespaces are emptied: this account in kube-system.
+/// The service account in kube-system as which the server empties namespaces.
 const ACCOUNT: &str = "namespace-controller";
-/// As the components of Kubernetes name themselves where they set fields.
+/// The field manager of these writes, as in Kubernetes.
 const MANAGER: &str = "kube-controller-manager";
-/// The finalizer that every namespace is made with.
+/// The finalizer that every namespace is created with.
 const FINALIZER: &str = "kubernetes";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
-/// How many objects are looked at in one round.
+/// The most objects looked at in one round.
 const LOOKS_MAX: usize = 8192;
-/// How long what waits for others is left alone, and how many objects that were looked at make it a millisecond more.
+/// The rest after a walk that found only objects waiting for others: `REST_MS`, and one millisecond more for every
+/// `OBJECTS_A_REST_MS` objects looked at.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// How often it is asked whether somebody waits for a namespace that is left alone.
+/// While a namespace is left alone: how often to check whether someone waits for its end.
 const PATIENCE_MS: i64 = 50;
 
-/// How far each namespace that is going away has been gone through.
+/// The progress of the walk through each terminating namespace.
 #[derive(Debug, Default)]
 pub struct Emptying {
     grace_ms: i64,
     walks: BTreeMap<Arc<str>, Walk>,
-    /// How many objects have been looked at, in all rounds.
+    /// The number of objects looked at, in all rounds.
     pub looked_at: usize,
 }
 
 /// One walk through the content of a namespace.
 #[derive(Debug, Default)]
 struct Walk {
-    /// Until when the namespace is left to whoever deleted it; nothing once its content has been looked at.
+    /// The end of the time in which the client that deleted the namespace may empty it; `None` once the walk has begun.
     left_alone_until_ms: Option<i64>,
     stage: Stage,
-    /// The kind and the key of the last object that was looked at.
+    /// The kind and key of the last object looked at.
     place: Option<(KindId, Arc<str>)>,
     seen: usize,
     deletions: usize,
-    /// How many walks before this one asked for deletions, without one between them that had none to ask for.
+    /// How many walks in a row before this one requested deletions.
     repeated: u32,
     remaining: Remaining,
-    /// Why objects were not deleted that were asked for, of each kind the first that was refused.
+    /// Why requested deletions were refused; the first refusal of each kind.
     failed: BTreeMap<KindId, String>,
-    /// When the next walk begins; this one has ended.
+    /// When the next walk begins; set once this walk has ended.
     rests_until_ms: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
-    /// Pods may need the rest while they stop.
+    /// Pods go first: they may need the rest while they stop.
     #[default]
     Pods,
     Everything,
@@ -91,31 +92,31 @@ impl Stage {
 }
 
 impl Emptying {
-    /// Leaves every namespace alone for so long after its deletion, unless somebody waits for its end.
+    /// Leaves each namespace alone for `grace` after its deletion, unless someone waits for its end.
     pub fn after(grace: Duration) -> Emptying {
         Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
     }
 
-    /// Namespaces that are still left alone.
+    /// Namespaces that are still left alone for their clients.
     pub fn left_alone(&self) -> impl Iterator<Item = &Arc<str>> {
         self.walks.iter().filter(|(_, walk)| walk.left_alone_until_ms.is_some()).map(|(name, _)| name)
     }
 
-    /// Goes on at once with a namespace that was left alone.
+    /// Ends the time for which a namespace is left alone.
     pub fn hurry(&mut self, name: &str) {
         if let Some(walk) = self.walks.get_mut(name) {
             walk.left_alone_until_ms = None;
         }
     }
 
-    /// Takes in why an object of a namespace was not deleted.
+    /// Records why the deletion of an object in a namespace was refused.
     pub fn refused(&mut self, namespace: &str, kind: KindId, why: String) {
         if let Some(walk) = self.walks.get_mut(namespace) {
             walk.failed.entry(kind).or_insert(why);
         }
     }
 
-    /// The next steps. None when every terminating namespace waits for others, or none is terminating.
+    /// The next steps. There are none if no namespace is terminating, or all wait for others.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         self.walks.retain(|name, _| state.terminating.contains(name));
@@ -150,7 +151,7 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Goes through the namespace from where it stopped. Answers when to go on, unless something is written before.
+    /// Continues the walk through the namespace. Returns when to plan again if nothing is written before.
     fn go_on(
         &mut self,
         state: &State,
@@ -173,7 +174,7 @@ impl Walk {
                 return Some(0);
             }
             if self.deletions > 0 {
-                // What could not be deleted twice is left alone for a while.
+                // The previous walk requested these deletions as well: rest before trying again.
                 if self.repeated > 0 {
                     if !self.failed.is_empty() {
                         steps.extend(self.told(state, stamp, namespace));
@@ -196,12 +197,12 @@ impl Walk {
         }
     }
 
-    /// Looks at what comes next; false when there is more than may be looked at or deleted in a round.
+    /// Looks at the next objects. Returns false if the round's limit on looks or deletions is reached before the end.
     fn look(&mut self, state: &State, namespace: &str, looks: &mut usize, steps: &mut Vec<Step>) -> bool {
         let prefix = prefix(Some(namespace));
         let start = self.place.clone();
         let start = start.as_ref().map(|(kind, key)| (*kind, &**key));
-        // A kind that is defined anew gets a higher number, so that the walk still comes to it.
+        // A CustomResourceDefinition that is created again gets a higher kind number, so the walk still reaches it.
         for kind in self.stage.kinds(state).skip_while(|kind| start.is_some_and(|(first, _)| *kind < first)) {
             let after = start.filter(|(first, _)| *first == kind).map(|(_, key)| key);
             for (key, entry) in state.scan(kind, &prefix, after) {
@@ -224,13 +225,13 @@ impl Walk {
         true
     }
 
-    /// What was refused is known to the next walk, which asks for it again.
+    /// Starts the next walk, which repeats refused deletions and keeps their reasons.
     fn begin_again(&mut self, repeated: u32) {
         let failed = std::mem::take(&mut self.failed);
         *self = Walk { stage: self.stage, repeated, failed, ..Walk::default() };
     }
 
-    /// An update of the namespace's conditions. While there are pods, nothing is counted, the pods included.
+    /// The update of the namespace's conditions. While pods are being deleted, remaining objects are not counted.
     fn told(&mut self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
         let failed = std::mem::take(&mut self.failed);
         match self.stage {
@@ -246,7 +247,7 @@ impl Walk {
     }
 }
 
-/// Until when so many objects that were looked at are left alone.
+/// The end of the rest after a walk that looked at `seen` objects.
 pub(crate) fn rest(now_ms: i64, seen: usize) -> i64 {
     let seen = i64::try_from(seen).unwrap_or(i64::MAX);
     now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS)
@@ -256,19 +257,19 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
     state.scan(kind, &prefix(Some(namespace)), None).next().is_none()
 }
 
-/// The object, if it is being deleted; most are not, and need not be read to know it.
+/// The object, parsed, if it is being deleted. Most objects are not; a text search saves parsing them.
 pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;
     meta::is_deleting(&object).then_some(object)
 }
 
-/// What is being deleted and held back.
+/// Objects that are being deleted but still there, held by finalizers.
 #[derive(Debug, Default)]
 struct Remaining {
-    /// How many objects, by resource and group: `pods.`, `deployments.apps`.
+    /// Number of objects by resource and group: `pods.`, `deployments.apps`.
     resources: BTreeMap<String, usize>,
-    /// How many objects, by finalizer.
+    /// Number of objects by finalizer.
     finalizers: BTreeMap<String, usize>,
 }
 
@@ -285,7 +286,7 @@ impl Remaining {
         }
     }
 
-    /// An update of the namespace's conditions, unless they say this already.
+    /// The update of the namespace's conditions; `None` if the status has them already.
     fn told(
         &self,
         state: &State,
@@ -317,7 +318,7 @@ impl Remaining {
         Some(update(state, "status", told))
     }
 
-    /// Type, status, reason and message of the conditions that tell how far the namespace is, in Kubernetes' order.
+    /// Type, status, reason and message of the namespace's deletion conditions, in Kubernetes' order.
     fn conditions(&self, failed: &BTreeMap<KindId, String>) -> [[String; 4]; 5] {
         let each = |items: &BTreeMap<String, usize>, verb: &str| {
             let items = items.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances"));
@@ -364,7 +365,7 @@ impl Remaining {
     }
 }
 
-/// What lets an empty namespace go, after its conditions say that it is empty.
+/// The last steps for an empty namespace: first its conditions, then the removal of the finalizer.
 fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
     let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -382,7 +383,7 @@ fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
 
 fn deletion(kind: KindId, namespace: &str, name: String) -> Request {
     let mut deletion = request(kind, Verb::Delete, Some(namespace.to_owned()), name, None, Body::default());
-    // Nobody waits for dependents here: they are going as well.
+    // Dependents need not be waited for: they are being deleted too.
     deletion.options.delete =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     deletion

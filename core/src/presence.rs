@@ -1,5 +1,5 @@
-//! What tells the cluster of this server, as requests: the Service `kubernetes` with its endpoints, and a lease that says
-//! which server this is.
+//! Announces this server to the cluster, as requests: the Service `kubernetes` with its endpoints, and a Lease that
+//! identifies the server.
 
 use crate::apiservices::write;
 use crate::authz::bootstrap_objects::kubernetes_service;
@@ -20,33 +20,33 @@ pub(crate) const LEASES_NAMESPACE: &str = "kube-system";
 const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "kube-apiserver";
 
-/// How clients within the cluster reach the server.
+/// How clients inside the cluster reach the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ranges: ServiceRanges,
-    /// Nothing where there is no address that others could reach.
+    /// `None` if no address is reachable from elsewhere.
     pub address: Option<IpAddr>,
     pub port: u16,
-    /// The port of every node that leads here; 0 for none.
+    /// The node port of the Service; 0 for none.
     pub node_port: u16,
     pub reconciler: Reconciler,
     /// The addresses of all servers that share the log, this one's among them. None where this one has it alone.
     pub servers: Vec<String>,
 }
 
-/// Who says which servers there are.
+/// Which servers the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
     /// The servers that are there, as they tell each other.
     Lease,
-    /// This one and those that stand there already, so many at most.
+    /// This server and those already listed, at most this many.
     MasterCount(usize),
-    /// Somebody else.
+    /// Someone else keeps the endpoints.
     Nobody,
 }
 
-/// Makes the Service and its endpoints, where they are not there or lead elsewhere. What people changed of the Service
-/// is put right when the server starts.
+/// Creates the Service and its endpoints, or corrects endpoints that lead elsewhere. Changes that users made to the
+/// Service are undone only when the server starts (`starts`).
 pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     let told = settings.address.unwrap_or(settings.ranges.first.address(1));
     let documents = kubernetes_service(&settings.ranges, told, settings.port);
@@ -90,7 +90,7 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     steps
 }
 
-/// The ranges of a cluster that has got a second one. Other changes of ranges are whoever's who keeps the cluster.
+/// The ServiceCIDR with a second range added to its one range. Other changes of ranges are left to the administrator.
 fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     let (before, now) = (old["spec"]["cidrs"].as_array()?, wanted["spec"]["cidrs"].as_array()?);
     let is_added = before.len() == 1 && now.len() == 2 && before[0] == now[0];
@@ -101,7 +101,7 @@ fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     })
 }
 
-/// The addresses that the endpoints have.
+/// The addresses that the endpoints list.
 fn present(state: &State) -> Vec<String> {
     let Some(document) = read(state, known::ENDPOINTS, NAMESPACE, SERVICE) else { return Vec::new() };
     let addresses = document["subsets"][0]["addresses"].as_array().cloned().unwrap_or_default();
@@ -118,7 +118,7 @@ fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> 
         all.push(own.to_owned());
     }
     all.sort();
-    // Those that follow this server's own are let go, going round.
+    // Too many addresses: remove those after this server's own, wrapping around.
     while all.len() > count.max(1) {
         let own_at = all.iter().position(|address| address == own).unwrap_or_default();
         all.remove((own_at + 1) % all.len());
@@ -134,7 +134,7 @@ fn with_node_port(mut service: Value, node_port: u16) -> Value {
     service
 }
 
-/// A Service with the ports and the type that it should have, unless it has them.
+/// The Service with the wanted ports and type; `None` if it has them.
 fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     let mut ports = wanted["spec"]["ports"].clone();
     let has_type = old["spec"]["type"] == wanted["spec"]["type"];
@@ -149,14 +149,14 @@ fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     Some(old)
 }
 
-/// One object; without a namespace where its kind is the cluster's.
+/// One object; `namespace` is empty for cluster-scoped kinds.
 pub(crate) fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = state.registry.known(known)?;
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
     state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())
 }
 
-/// Creates an object, or makes of the one that is there what `change` says.
+/// Creates an object, or updates the existing one to what `change` returns.
 pub(crate) fn made(
     state: &State,
     known: Known,
@@ -182,17 +182,17 @@ pub(crate) fn made(
     }
 }
 
-/// Which server this is, among all that serve the API.
+/// This server among all servers of the API.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub host: String,
     pub lease_seconds: u32,
-    /// What tells this process from others of the same host.
+    /// Distinguishes this process from others on the same host.
     pub holder: String,
 }
 
 impl Identity {
-    /// The name of its lease: the same for each process on a host.
+    /// The name of the server's Lease, which all processes on a host share.
     pub fn name(&self) -> String {
         server_id(&self.host)
     }
@@ -209,7 +209,7 @@ fn server_id(host: &str) -> String {
     format!("apiserver-{}", base32(&hash.finalize()[..16]))
 }
 
-/// How metrics name the server on a host, so that those of many servers can be told apart.
+/// The label by which metrics distinguish servers.
 pub fn server_id_hash(host: &str) -> String {
     let digest = Sha256::digest(server_id(host));
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
@@ -239,7 +239,7 @@ pub fn renew(state: &State, identity: &Identity, stamp: Stamp) -> Option<Step> {
     })
 }
 
-/// Lets the leases of servers go that have not renewed them in time.
+/// Deletes the Leases of servers that did not renew them in time.
 pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     let Some((kind, version)) = state.registry.known(known::LEASE) else { return Vec::new() };
     let in_namespace = format!("{LEASES_NAMESPACE}/");
@@ -260,12 +260,12 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     .collect()
 }
 
-/// As the API writes moments that are told to the microsecond.
+/// A time as the API's MicroTime.
 pub(crate) fn micros(stamp: Stamp) -> String {
     crate::stamp::rfc3339_micros(stamp.time)
 }
 
-/// Lower case, without padding.
+/// In lower case, without padding.
 fn base32(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let (mut text, mut bits, mut held) = (String::new(), 0u32, 0u32);

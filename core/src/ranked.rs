@@ -1,17 +1,17 @@
-//! A persistent ordered map that knows how many keys stand before any point.
+//! A persistent ordered map that can count the keys before any point quickly.
 //!
-//! A B+ tree of shared nodes: a clone is a pointer, and a change copies the nodes on its way that others share. Each
-//! branch counts the entries below each of its children, so that counting a range costs what finding its ends does,
-//! however much lies between. That is why it is not `imbl::OrdMap`, which would have to walk.
+//! A B+ tree of shared nodes. A clone copies a pointer; a change copies those nodes on its path that others share. Each
+//! branch counts the entries below each child, so that counting a range costs as much as finding its two ends, however
+//! many entries lie between. `imbl::OrdMap` would have to walk over them.
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// Entries of a leaf and children of a branch, at most. A write copies one leaf and touches what its entries point
-/// at, so a leaf is not too wide; every level of a read is a cache miss, so it is not too narrow either.
+/// The most entries in a leaf and children in a branch. A write copies one leaf and touches every value its entries
+/// point at, which limits the width from above; each level of a read is a cache miss, which limits it from below.
 const WIDTH: usize = 24;
-/// How much room a node gets when it is full but not at its widest: doubling would leave half of it empty.
+/// How much capacity a full node gains when it grows. Doubling would leave half of it empty.
 const ROOM: usize = 4;
 
 /// Keys in order, each with a value. Cloning shares everything.
@@ -27,9 +27,9 @@ enum Node<K, V, const WIDE: usize> {
 }
 
 struct Child<K, V, const WIDE: usize> {
-    /// Invariant: no key of this child is lower, and every key of the child before is.
+    /// Invariant: no key in this child is lower, and every key in the child before is.
     lowest: K,
-    /// How many entries are below.
+    /// The number of entries below.
     count: usize,
     node: Arc<Node<K, V, WIDE>>,
 }
@@ -63,7 +63,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         }
     }
 
-    /// Puts a value in the place of the present one, which is given back.
+    /// Inserts or replaces a value. Returns the replaced value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (before, split) = insert(&mut self.root, key, value, true);
         if let Some(right) = split {
@@ -77,7 +77,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     where
         K: Borrow<Q>,
     {
-        // A key that is not there must not copy the nodes on the way to it.
+        // Checked first: removing an absent key must not copy the nodes on its path.
         self.get(key)?;
         let before = remove(&mut self.root, key);
         while let Node::Branch(children) = &*self.root
@@ -88,7 +88,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         before
     }
 
-    /// How many keys `before` holds for. It has to hold for all keys up to some point, and for none from there on.
+    /// The number of keys for which `before` is true. `before` must be true up to some point in key order and false
+    /// from there on.
     pub fn rank(&self, before: impl Fn(&K) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -96,7 +97,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
                 Node::Leaf(entries) => return rank + entries.partition_point(|(key, _)| before(key)),
                 Node::Branch(children) => {
                     let below = children.partition_point(|child| before(&child.lowest));
-                    // The point is in the last child that begins before it.
+                    // The point lies in the last child whose lowest key is before it.
                     let Some((last, whole)) = children[..below].split_last() else { return rank };
                     rank += whole.iter().map(|child| child.count).sum::<usize>();
                     node = &last.node;
@@ -110,7 +111,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         self.iter_from(|_| false)
     }
 
-    /// In key order, without the keys that `before` holds for: all up to some point, and none from there on.
+    /// In key order, from the first key for which `before` is false. `before` must be true up to some point and false
+    /// from there on.
     pub fn iter_from(&self, before: impl Fn(&K) -> bool) -> Entries<'_, K, V, WIDE> {
         let (mut node, mut branches) = (&self.root, Vec::new());
         loop {
@@ -133,7 +135,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
 
 /// The entries from some point on, in key order.
 pub struct Entries<'a, K, V, const WIDE: usize = WIDTH> {
-    /// What is still to be visited of each branch on the way to the leaf.
+    /// The children still to visit, for each branch on the path to the leaf.
     branches: Vec<std::slice::Iter<'a, Child<K, V, WIDE>>>,
     leaf: std::slice::Iter<'a, (K, V)>,
 }
@@ -187,13 +189,13 @@ impl<K: Clone, V, const WIDE: usize> Child<K, V, WIDE> {
     }
 }
 
-/// The child that has the key if any has.
+/// The index of the only child that can contain the key.
 fn place<K: Borrow<Q>, V, Q: Ord + ?Sized, const WIDE: usize>(children: &[Child<K, V, WIDE>], key: &Q) -> usize {
     children.partition_point(|child| child.lowest.borrow() <= key).saturating_sub(1)
 }
 
-/// Inserts below this node; gives back what the key had, and the right part of the node where it had to be split.
-/// `rightmost`: no node of the map stands to the right of this one.
+/// Inserts below this node. Returns the replaced value, and the right half of the node if it was split. `rightmost`: no
+/// node of the map lies to the right of this one.
 fn insert<K: Ord + Clone, V: Clone, const WIDE: usize>(
     node: &mut Arc<Node<K, V, WIDE>>,
     key: K,
@@ -225,7 +227,7 @@ fn insert<K: Ord + Clone, V: Clone, const WIDE: usize>(
     }
 }
 
-/// Puts an item into a node; what no longer fits is given back.
+/// Inserts an item into a node. Returns the right half if the node was full and had to be split.
 fn widen<T>(items: &mut Vec<T>, at: usize, item: T, wide: usize, rightmost: bool) -> Option<Vec<T>> {
     if items.len() < wide {
         if items.len() == items.capacity() {
@@ -234,7 +236,7 @@ fn widen<T>(items: &mut Vec<T>, at: usize, item: T, wide: usize, rightmost: bool
         items.insert(at, item);
         return None;
     }
-    // Who inserts in order leaves full nodes behind.
+    // Appending at the end of the map leaves full nodes behind instead of half-full ones.
     let middle = if rightmost && at == wide { wide } else { wide / 2 };
     let mut right = Vec::with_capacity((items.len() - middle + ROOM).min(wide));
     right.extend(items.drain(middle..));
@@ -274,7 +276,7 @@ fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized, const WIDE: usi
     }
 }
 
-/// Makes one child of this one and the next, where that leaves room in it.
+/// Merges a child with the next one if the result leaves room for insertions.
 fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WIDE>>, at: usize) {
     let Some([left, right]) = children.get(at..at + 2) else { return };
     if left.node.width() + right.node.width() > WIDE * 3 / 4 {
@@ -286,7 +288,7 @@ fn join<K: Clone, V: Clone, const WIDE: usize>(children: &mut Vec<Child<K, V, WI
     match (Arc::make_mut(&mut left.node), Arc::unwrap_or_clone(right.node)) {
         (Node::Leaf(entries), Node::Leaf(others)) => entries.extend(others),
         (Node::Branch(children), Node::Branch(others)) => children.extend(others),
-        // All leaves are equally deep.
+        // Cannot happen: all leaves have the same depth.
         (Node::Leaf(_), Node::Branch(_)) | (Node::Branch(_), Node::Leaf(_)) => {}
     }
 }

@@ -1,29 +1,29 @@
-//! Time and entropy, chosen once outside and carried in with a command.
+//! Time and entropy of one command, chosen outside the core and carried in with the command.
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
-/// What a command knows of the world: when it was received and a seed that no other command shares.
+/// The time at which a command was received, and a seed that no other command shares.
 ///
-/// Names, uids and times that a decision makes come from here alone, so a decision can be made again.
+/// A decision takes all its names, UIDs and times from its stamp, so that judging again gives the same decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub time: Timestamp,
     pub seed: u64,
 }
 
-/// One stream of numbers a purpose: drawing from one never shifts another.
+/// The purpose of a random stream. Each purpose has its own stream, so that drawing from one never shifts another.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     Uid = 1,
     Name = 2,
     Address = 3,
     Token = 4,
-    /// Of a volume that admission adds to a pod.
+    /// The name of a volume that admission adds to a pod.
     Volume = 5,
 }
 
-/// Letters and digits that a generated name ends with: no vowels, so no words.
+/// The characters of generated name suffixes. They have no vowels, so that no words come about.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LENGTH: usize = 5;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
@@ -43,7 +43,7 @@ impl Stamp {
         let mut stream = self.stream(Purpose::Uid, nth);
         let high = stream.next() & !0xf000 | 0x4000;
         let low = stream.next() & !(0xc000 << 48) | 0x8000 << 48;
-        // Every request has one of these, and `format!` takes ten times as long.
+        // Every request makes a UID, and `format!` takes ten times as long.
         let mut text = *b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
         let mut bits = u128::from(high) << 64 | u128::from(low);
         for place in text.iter_mut().rev().filter(|place| **place == b'x') {
@@ -58,7 +58,7 @@ impl Stamp {
         self.suffix(Purpose::Name, nth)
     }
 
-    /// The same for another purpose than an object's name.
+    /// The same five characters for a purpose other than an object's name.
     pub fn suffix(&self, purpose: Purpose, nth: u64) -> String {
         let mut stream = self.stream(purpose, nth);
         (0..NAME_SUFFIX_LENGTH)
@@ -80,7 +80,7 @@ pub fn rfc3339(time: Timestamp) -> String {
     ascii(&text[..20])
 }
 
-/// The same to the microsecond.
+/// As RFC 3339 in UTC with microseconds.
 pub fn rfc3339_micros(time: Timestamp) -> String {
     let Some(mut text) = date_and_time(time) else { return time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() };
     // Before 1970 the fraction of a timestamp is negative.
@@ -89,8 +89,8 @@ pub fn rfc3339_micros(time: Timestamp) -> String {
     ascii(&text)
 }
 
-/// Date and time, with room for microseconds, unless the year is before Christ. A format that is read each time takes
-/// ten times as long, and every object shows some of these.
+/// Date and time with microseconds; `None` for years before 0. Parsing a format string at each call takes ten times as
+/// long, and every object shows several times.
 fn date_and_time(time: Timestamp) -> Option<[u8; 27]> {
     let date_time = Offset::UTC.to_datetime(time);
     let mut text = *b"0000-00-00T00:00:00.000000Z";
@@ -114,7 +114,7 @@ fn ascii(text: &[u8]) -> String {
     std::str::from_utf8(text).unwrap_or_default().to_owned()
 }
 
-/// SplitMix64: small, well mixed, and the same everywhere.
+/// SplitMix64: small, well mixed, and the same on every machine.
 #[derive(Debug, Clone)]
 pub struct Stream(u64);
 

@@ -1,4 +1,4 @@
-//! Current state as a projection of the log: persistent maps, so that a snapshot costs nothing.
+//! The current state, a projection of the log. Its maps are persistent, so that a snapshot costs a pointer.
 
 mod recent;
 
@@ -23,41 +23,42 @@ use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Everything the server knows at one offset. Cloning shares all of it.
+/// Everything the server knows at one offset. A clone shares all of it.
 #[derive(Clone)]
 pub struct State {
     /// The last event folded in.
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
-    /// Who looks at writes.
+    /// Webhooks and policies that see writes.
     pub registered: Registered,
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
-    /// What leads to which node, where the Node authorizer asks for it.
+    /// The node authorizer's graph; `None` if that authorizer is off.
     pub nodes: Option<NodeGraph>,
     pub definitions: Definitions,
-    /// The namespaces that are going away.
+    /// Terminating namespaces.
     pub terminating: OrdSet<Arc<str>>,
-    /// The objects that go some time after their last change, by the time of that.
+    /// Objects that expire some time after their last change, ordered by the time of that change.
     pub(crate) expiring: OrdMap<(i64, Offset), (KindId, Arc<str>)>,
     collections: OrdMap<KindId, Collection>,
-    /// Objects whose definition is gone, by their place in storage: a new one may take them up.
+    /// Objects without a CustomResourceDefinition, by storage path. A new CustomResourceDefinition for that path adopts
+    /// them.
     orphans: OrdMap<Arc<str>, Collection>,
-    /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
+    /// Maps each claim (a value that one object alone may hold, as `ip/10.0.0.1`) to its holder, `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
-    /// How many bytes each namespace stores, and may.
+    /// Bytes stored in each namespace, and their limits.
     pub room: Room,
-    /// The documents of the objects that were written last.
+    /// Parsed documents of the objects that were written last.
     pub recent: Arc<Recent>,
 }
 
-/// What there is to do about definitions of custom kinds.
+/// CustomResourceDefinitions that still need work by the server.
 #[derive(Clone, Default)]
 pub struct Definitions {
     /// The last event on a definition.
     pub offset: Offset,
-    /// Those that are going away, or whose names another has.
+    /// Definitions that are terminating, or whose names conflict with another's.
     pub unsettled: OrdSet<Arc<str>>,
 }
 
@@ -74,23 +75,24 @@ pub struct Entry {
     pub offset: Offset,
     /// When its event was accepted, in milliseconds since 1970.
     pub time_ms: i64,
-    /// Length of the part before `"metadata"` that a list item leaves off.
+    /// Length of the part before `"metadata"`, which list items leave out.
     head: u32,
     pub index: Index,
     forms: Mutex<Option<Arc<Forms>>>,
 }
 
-/// Made on first use, for one shape of the kind.
+/// Converted forms of an object, made on first use for one shape of the kind.
 struct Forms {
     since: Offset,
-    /// Every version's JSON, and behind it every version's Protobuf message; kept as objects themselves are.
+    /// JSON of every version, then the Protobuf message of every version. Stored like objects themselves: whole or
+    /// packed.
     made: Box<[OnceLock<Body>]>,
 }
 
-/// What selectors read, taken out once.
+/// The values that selectors and claims read, extracted once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
-    /// In the order of their keys.
+    /// Sorted by key.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// Values of the kind's selectable fields, in the kind's order.
     pub fields: Box<[Box<str>]>,
@@ -128,7 +130,7 @@ impl State {
         }
     }
 
-    /// Keeps the graph of nodes from here on.
+    /// Builds the node authorizer's graph; events keep it up to date from now on.
     pub fn follow_nodes(&mut self) {
         let mut graph = NodeGraph::default();
         for (id, objects) in &self.collections {
@@ -140,7 +142,7 @@ impl State {
         self.nodes = Some(graph);
     }
 
-    /// The chain over the roles and nodes of this state.
+    /// The chain of authorizers over the roles and nodes of this state.
     pub fn authorizer<'a>(&'a self, chain: &'a Arc<Chain>, consulted: &'a Consulted) -> Authorizer<'a> {
         Authorizer { chain, rbac: &self.rbac, nodes: self.nodes.as_ref(), consulted }
     }
@@ -174,7 +176,7 @@ impl State {
         self.collections.get(&kind).map_or(0, Collection::len)
     }
 
-    /// How many objects [`Self::scan`] would find. Takes no longer however many they are.
+    /// How many objects [`Self::scan`] would find. The time does not depend on the number.
     pub fn count_of(&self, kind: KindId, prefix: &str, after: Option<&str>) -> usize {
         let Some(Collection { objects }) = self.collections.get(&kind) else { return 0 };
         let after = after.filter(|after| *after >= prefix);
@@ -182,7 +184,7 @@ impl State {
         end.saturating_sub(objects.rank(|key| precedes(key, prefix, after)))
     }
 
-    /// The offset of the newest event on an object, which a write to it must name.
+    /// The offset of the newest event on an object. A write to the object must name it.
     pub fn version_of(&self, kind: KindId, key: &str) -> Option<Offset> {
         self.get(kind, key).map(|entry| entry.offset)
     }
@@ -192,7 +194,7 @@ impl State {
         self.claims.get(claim)
     }
 
-    /// Puts an object in the place of its present version, which is given back.
+    /// Inserts or replaces an object. Returns the version that was replaced.
     pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let objects = &mut self.collections.entry(kind).or_default().objects;
         let owner = (!entry.index.claims.is_empty()).then(|| key.clone());
@@ -208,7 +210,7 @@ impl State {
         before
     }
 
-    /// Removes an object, and gives back its last version.
+    /// Removes an object. Returns its last version.
     pub(crate) fn remove(&mut self, kind: KindId, key: &str) -> Option<Arc<Entry>> {
         let before = self.collections.get_mut(&kind)?.objects.remove(key);
         self.room.note(key, before.as_ref().map(|before| before.size()), None);
@@ -216,7 +218,7 @@ impl State {
         before
     }
 
-    /// Takes in an object of the log whose kind nothing defines; gives back the version that it replaces.
+    /// Adds an object of the log whose kind nothing defines. Returns the version that was replaced.
     pub fn hold_orphan(&mut self, record: &Record) -> Option<Arc<Entry>> {
         let head = head_length(&record.object);
         let entry = Entry::new(record.object.clone(), head, record.offset(), record.time_ms, Index::default());
@@ -227,21 +229,21 @@ impl State {
         before
     }
 
-    /// Forgets an object whose kind nothing defines, and gives back its last version.
+    /// Removes an object whose kind nothing defines. Returns its last version.
     pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) -> Option<Arc<Entry>> {
         let before = self.orphans.get_mut(resource)?.objects.remove(key);
         self.room.note(key, before.as_ref().map(|before| before.size()), None);
         before
     }
 
-    /// Every collection with its kind's place in storage, those too whose kind nothing defines; empty ones not.
+    /// Every non-empty collection with the storage path of its kind, including those whose kind nothing defines.
     pub fn collections(&self) -> impl Iterator<Item = (&str, &Collection)> {
         let served = self.collections.iter().map(|(id, objects)| (self.kind(*id).storage.as_str(), objects));
         let orphans = self.orphans.iter().map(|(storage, objects)| (&**storage, objects));
         served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
     }
 
-    /// Puts a kind in the place of another, with its objects; no kind drops them.
+    /// Replaces one kind by another and keeps its objects. Without a new kind the objects become orphans.
     pub(crate) fn redefine(&mut self, old: Option<KindId>, kind: Option<Kind>) {
         let registry = Arc::make_mut(&mut self.registry);
         let before = old.map(|old| registry.share(old));
@@ -267,7 +269,7 @@ impl State {
             return;
         };
         let kind = registry.share(new);
-        // Even of the same fields, a definition may have changed the defaults.
+        // Even with the same selectable fields, the definition may have changed their defaults.
         let selects = before.is_none_or(|before| !before.selectable.is_empty()) || !kind.selectable.is_empty();
         let objects = if selects { objects.indexed_for(&kind) } else { objects };
         if !objects.is_empty() {
@@ -275,14 +277,14 @@ impl State {
         }
     }
 
-    /// Drops the claims of a version that is no longer present.
+    /// Releases the claims of a version that was replaced or removed.
     fn release(&mut self, entry: Option<&Entry>) {
         for claim in entry.into_iter().flat_map(|entry| entry.index.claims.iter()) {
             self.claims.remove(claim);
         }
     }
 
-    /// How this object signs its claims.
+    /// How the claims map names this object.
     pub fn owner(&self, kind: KindId, key: &str) -> Arc<str> {
         format!("{}/{key}", self.kind(kind).storage).into()
     }
@@ -308,7 +310,7 @@ impl Definitions {
 }
 
 impl Collection {
-    /// The same objects with what selectors read of them taken out anew.
+    /// The same objects with their indexes built again for `kind`.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
             let index = Index::of_stored(kind, entry.offset, &entry.json());
@@ -351,7 +353,7 @@ impl Index {
         Index { labels, fields, claims }
     }
 
-    /// The same of a stored object, which may have been written under an older definition.
+    /// The index of a stored object, which may have been written under an older definition.
     fn of_stored(kind: &Kind, offset: Offset, json: &[u8]) -> Index {
         let document = match kind.is_stale(offset) && !kind.selectable.is_empty() {
             true => custom::as_stored(kind, parse(json)).1,
@@ -370,17 +372,17 @@ impl Entry {
         Entry { body: json.into(), offset, time_ms, head: head as u32, index, forms: Mutex::default() }
     }
 
-    /// The stored bytes; a copy where the object is kept in pieces.
+    /// The stored bytes; a copy if the object is packed.
     pub fn json(&self) -> Bytes {
         self.body.bytes()
     }
 
-    /// How many bytes these are.
+    /// The length of the stored bytes.
     pub fn size(&self) -> usize {
         self.body.len()
     }
 
-    /// The stored bytes as they are kept, for whoever keeps them as long.
+    /// The stored bytes as they are kept, whole or packed, for callers that keep them as long as the state does.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -390,24 +392,26 @@ impl Entry {
         parse(&self.json())
     }
 
-    /// The object's name; its other fields are not read.
+    /// The object's name, read without parsing other fields.
     pub fn name(&self) -> String {
         self.json().get(self.head as usize..).and_then(encode::name).unwrap_or_default()
     }
 
-    /// The JSON without `apiVersion` and `kind`, as list items have it, after the opening brace; no newline.
+    /// The JSON as a list item shows it: without `apiVersion` and `kind`, from after the opening brace, without the
+    /// newline.
     pub fn item(json: &Bytes) -> &[u8] {
         let head = head_length(json);
         &json[head..json.len() - 1]
     }
 
-    /// The object in the given version of its kind: the stored bytes for the hub, converted once for others.
-    /// What only a webhook can convert must have been: see [`Self::awaits`].
+    /// The object in the given version of its kind. The hub version gives the stored bytes, other versions are
+    /// converted once. A version that only a webhook can convert must have been converted before: see [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
         self.body_in(kind, version).bytes()
     }
 
-    /// The same as it is kept: with the state where the stored bytes are meant.
+    /// Like [`Self::json_in`], in the form in which the state keeps it; for the hub version this shares the stored
+    /// bytes.
     pub fn body_in(&self, kind: &Kind, version: usize) -> Body {
         if version == 0 && !kind.is_stale(self.offset) {
             return self.body.clone();
@@ -415,7 +419,7 @@ impl Entry {
         self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
     }
 
-    /// The conversion by webhook that has to be made before this version can be shown.
+    /// The webhook conversion that must be made before this version can be shown.
     pub fn awaits(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         let is_kept = || self.forms(kind).made[version].get().is_some();
         if !self.is_converted(kind, version) || is_kept() {
@@ -424,7 +428,7 @@ impl Entry {
         self.conversion(kind, version)
     }
 
-    /// The conversion by webhook that makes this version, whether or not it was made before.
+    /// The webhook conversion that gives this version, whether or not it was made before.
     pub fn conversion(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         if !self.is_converted(kind, version) {
             return None;
@@ -434,19 +438,20 @@ impl Entry {
         (stored != version).then_some(Conversion { to, object })
     }
 
-    /// Whether only a webhook can say how this version looks, unless the object is stored in it.
+    /// Whether this version comes from a conversion webhook, unless the object is stored in it.
     fn is_converted(&self, kind: &Kind, version: usize) -> bool {
         kind.converts_elsewhere() && (version != 0 || kind.is_stale(self.offset))
     }
 
-    /// Keeps what a webhook made of the object.
+    /// Keeps the object that a conversion webhook returned.
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
-        // Of two that were made at the same time, either will do.
+        // If two calls converted at the same time, either result will do.
         let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
     }
 
-    /// The bare Protobuf message in the given version of the kind, made once; `None` where the object has none.
+    /// The Protobuf message, without its envelope, in the given version; made once. `None` if the kind has no Protobuf
+    /// form.
     pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Body> {
         if kind.custom.is_some() {
             return None;
@@ -457,7 +462,7 @@ impl Entry {
             let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
             kind.keep(message.and_then(encode).unwrap_or_default().into())
         });
-        // Every object has a name, so that no message is empty.
+        // Every object has a name, so an empty message means that encoding failed.
         Some(message.clone()).filter(|message| !message.is_empty())
     }
 
@@ -493,7 +498,7 @@ impl Entry {
             let shown = shown
                 .as_object()
                 .map(|shown| Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset));
-            // Most objects need no change, and then share their bytes.
+            // Most objects need no change and share the stored bytes.
             return shown
                 .filter(|shown| *shown != self.json())
                 .map_or_else(|| self.body.clone(), |shown| kind.keep(shown));
@@ -507,28 +512,28 @@ impl Entry {
         }
     }
 
-    /// The same object under another version: as a watcher sees one that left its selection.
+    /// The same object with another `resourceVersion`: a watch shows it so when it left the watch's selection.
     pub fn at_version(&self, version: Offset) -> Entry {
-        // Labels and the like may hold a `resourceVersion` of their own, so the text alone does not tell where it is.
+        // Labels and other fields may also contain `resourceVersion`, so a text search would not find the right place.
         let document = self.document();
         let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
         let draft = Draft::new(text("apiVersion"), text("kind"), document.as_object().unwrap_or(&Map::new()));
         Entry::new(draft.seal(version), draft.head(), version, self.time_ms, self.index.clone())
     }
 
-    /// The part of the stored JSON that a list item keeps.
+    /// The range of the stored JSON that a list item shows.
     pub fn hub_item(&self) -> Range<usize> {
         self.head as usize..self.size() - 1
     }
 }
 
 impl Change {
-    /// Reads a record back, as replay does.
+    /// Reads a record, as replay does.
     pub fn from_record(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
         Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), &record.object))
     }
 
-    /// The same without what selectors read and claims hold, which is most of the work: for a state that serves nobody.
+    /// Like [`Self::from_record`] without the index, which is most of the work: for a state that serves no requests.
     pub fn unindexed(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
         Change::read(registry, record, |_| Index::default())
     }
@@ -572,20 +577,20 @@ impl std::fmt::Display for UnknownResource {
 
 impl std::error::Error for UnknownResource {}
 
-/// Stored JSON is canonical, so its checksum having matched it parses.
+/// Stored JSON is canonical and its checksum has matched, so it parses.
 fn parse(json: &[u8]) -> Value {
     stored::document(json).unwrap_or_else(|_| {
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is no JSON: {error}"))
     })
 }
 
-/// Finds `"metadata":` after `apiVersion` and `kind`; neither of these ever needs an escape.
+/// The position of `"metadata":`, which follows `apiVersion` and `kind`. Neither of these ever needs an escape.
 fn head_length(json: &[u8]) -> usize {
     const METADATA: &[u8] = b"\"metadata\":";
     json.windows(METADATA.len()).position(|window| window[1] == b'm' && window == METADATA).unwrap_or(1)
 }
 
-/// Whether a key comes before those with the prefix, or not after `after`.
+/// Whether a key sorts before the range: not after `after`, or else before the prefix.
 fn precedes(key: &str, prefix: &str, after: Option<&str>) -> bool {
     match after {
         Some(after) => key <= after,
@@ -601,10 +606,10 @@ pub fn prefix(namespace: Option<&str>) -> String {
     }
 }
 
-/// Whether a namespace is there, and if so whether it is going away.
+/// `None` if the namespace does not exist, otherwise whether it is terminating.
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
-    // Most are not going away, and need not be read to know it.
+    // Most namespaces are not terminating; a text search saves parsing them.
     if memchr::memmem::find(&entry.json(), b"\"deletionTimestamp\"").is_none() {
         return Some(false);
     }

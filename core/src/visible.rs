@@ -1,13 +1,13 @@
-//! Text that others wrote, for the eyes of people: what a terminal obeys, what turns the order of letters around and
-//! what nobody sees is shown by its number. Everything that `holdfast` prints goes through here.
+//! Makes untrusted text safe to show to people: characters that a terminal obeys, that change the text direction, or
+//! that are invisible are replaced by their code points. Everything that `holdfast` prints goes through here.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character does something else than to show itself: control characters with line breaks, marks of direction,
-/// and those without width, but for the joiners that letters and pictures are made with.
+/// Whether a character does anything other than show itself: control characters including line breaks, direction marks,
+/// and zero-width characters except the joiners that scripts and emoji need.
 pub fn is_hidden(c: char) -> bool {
-    // Nearly everything is plain.
+    // Fast path: most text is plain ASCII.
     if (' '..='~').contains(&c) {
         return false;
     }
@@ -29,17 +29,17 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// A text that is to stay in its column.
+/// Text for a table cell: no tabs, no line breaks.
 pub fn cell(text: &str) -> Cow<'_, str> {
     without(text, &[])
 }
 
-/// A text that is to stay on its line.
+/// Text for a single line: tabs stay.
 pub fn line(text: &str) -> Cow<'_, str> {
     without(text, &['\t'])
 }
 
-/// A text of several lines.
+/// Text of several lines: tabs and line breaks stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     without(text, &['\t', '\n'])
 }
@@ -48,7 +48,8 @@ fn without<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     shown(text, |c| is_hidden(c) && !kept.contains(&c), |c, out| out.extend(c.escape_default()))
 }
 
-/// A document of JSON, which stays the same: characters below a space stand in no string of one.
+/// JSON text, escaped so that it means the same document: characters below a space cannot occur inside JSON strings, so
+/// they stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |c: char, out: &mut String| {
         for unit in c.encode_utf16(&mut [0; 2]) {

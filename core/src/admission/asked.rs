@@ -1,4 +1,4 @@
-//! What a write is to those who look at it from outside: by rules, as a document, and in expressions.
+//! A write as webhooks and policies see it: for matching rules, as documents, and as the variables of expressions.
 
 use super::expressions::Scope;
 use super::rules::{Asked, Matching, Rule};
@@ -19,7 +19,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The version of its kind in which somebody sees a write.
+/// The version of the kind in which a webhook or policy sees the write.
 pub(super) type Seen = usize;
 
 impl<'a> Attributes<'a> {
@@ -31,13 +31,13 @@ impl<'a> Attributes<'a> {
             version: &shown.version,
             resource: &self.kind.resource,
             subresource: self.subresource(),
-            // A namespace is where it is named, and still an object of the cluster.
+            // A namespace's own request has a namespace, although the object is cluster-scoped.
             is_namespaced: !self.namespace().is_empty(),
             name: self.shown_name(),
         }
     }
 
-    /// The object's name as far as it is known: a new one's may be made later.
+    /// The object's name as far as it is known; the name of a new object may be generated later.
     pub(super) fn shown_name(&self) -> &str {
         match self.asked_name() {
             "" if self.operation == Operation::Create => self.object["metadata"]["name"].as_str().unwrap_or(""),
@@ -45,25 +45,26 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The namespace that the request is told to be in: a namespace is in itself.
+    /// The request's namespace as reviews show it: for a Namespace its own name.
     pub(super) fn told_namespace(&self) -> &str {
         if self.is_on(NAMESPACE) { self.shown_name() } else { self.namespace() }
     }
 
-    /// Whether this is one of those writes, and in which version of its kind it is to be shown.
+    /// Whether the write matches, and in which version of its kind it is to be shown.
     pub(super) fn matches(&self, matching: &Matching) -> Option<Seen> {
         if !self.is_in(matching) || !self.is_selected(matching) {
             return None;
         }
         let own = self.request.target.version;
-        // What a subresource takes is the same in all versions that have it: a Scale can be written by way of any.
+        // The body of a subresource is the same in all versions that have the subresource: a Scale can be written
+        // through any.
         let is_served = |version: usize| match self.body {
             Body::Object { .. } => true,
             Body::Part(_) => self.kind.subresource(version, self.subresource()).is_some(),
         };
         let others = (0..self.kind.versions.len()).filter(|version| *version != own && is_served(*version));
         let others: Vec<usize> = others.filter(|_| matching.is_equivalent).collect();
-        // The version that was asked for comes first, and then the first rule that there is another one for.
+        // The version of the request has precedence, then the first rule that matches another version.
         let first = |rules: &[Rule]| {
             let of = |rule: &Rule, version: usize| rule.matches(&self.asked(version)).then_some(version);
             let another = |rule: &Rule| others.iter().find_map(|version| of(rule, *version));
@@ -75,7 +76,7 @@ impl<'a> Attributes<'a> {
         if matching.rules.is_empty() { Some(own) } else { first(&matching.rules) }
     }
 
-    /// Whether the namespace is selected. Objects of the cluster are in all of them.
+    /// Whether the namespace selector matches. Cluster-scoped objects match always.
     fn is_in(&self, matching: &Matching) -> bool {
         if matching.namespaces.is_everything() {
             return true;
@@ -97,8 +98,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether the object is selected, as it shall be or as it is. What a way to a node is asked for with cannot have
-    /// labels, and is none that a selector could be about, not even one of those without a label.
+    /// Whether the object selector matches the new or the old object. The options of a connect have no labels and match
+    /// no selector, not even one for an absent label.
     fn is_selected(&self, matching: &Matching) -> bool {
         if matching.objects.is_everything() {
             return true;
@@ -113,7 +114,7 @@ impl<'a> Attributes<'a> {
         is_selected(&self.object) || is_selected(self.old)
     }
 
-    /// A document of the write in a version of its kind.
+    /// A document of the write, converted to a version of its kind.
     pub(super) fn shown(&self, document: &Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document.clone()) };
         if document.is_null() {
@@ -136,15 +137,15 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The object as it shall be, with the resource version that it has in Kubernetes by then: a patch and whatever is
-    /// about to be stored are on top of one, and who sends an object whole may leave it open.
+    /// The new object, with the resourceVersion that Kubernetes shows at this point: always in validating admission and
+    /// for a patch, which start from the stored object; otherwise as the client sent it.
     pub(super) fn shown_object(&self, version: Seen) -> Result<Value, Stop> {
         let shown = self.shown(&self.object, version)?;
         let is_versioned = self.is_validating || self.request.verb == Verb::Patch;
         Ok(if is_versioned { self.versioned(shown) } else { shown })
     }
 
-    /// The object as it is.
+    /// The old object.
     fn shown_old(&self, version: Seen) -> Result<Value, Stop> {
         Ok(self.versioned(self.shown(self.old, version)?))
     }
@@ -156,12 +157,12 @@ impl<'a> Attributes<'a> {
         shown
     }
 
-    /// Back from the version that somebody was shown.
+    /// Converts a document back from the version that was shown.
     pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
         match &self.kind.custom {
-            // It is answered in the version that it was asked in.
+            // A review is answered in the version in which it was posted.
             None if !self.kind.stored => {
                 crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document)?;
                 Ok(document)
@@ -181,8 +182,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace, and its managers stay
-    /// who they were where nobody could read them any more.
+    /// Takes over the object as a webhook or policy changed it. The namespace must stay the same. If the new managed
+    /// fields cannot be parsed, the old ones stay.
     pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
         let mut changed = changed;
         let owners = &shown["metadata"]["managedFields"];
@@ -198,7 +199,7 @@ impl<'a> Attributes<'a> {
         let namespace = shown["metadata"]["namespace"].as_str().unwrap_or_default();
         match changed["metadata"]["namespace"].as_str().unwrap_or_default() {
             same if same == namespace => {}
-            // What replaces the object whole may leave it to the request.
+            // An object that replaces the whole may leave the namespace out.
             "" => changed["metadata"]["namespace"] = namespace.into(),
             _ if namespace.is_empty() => _ = meta::metadata_mut(meta::fields_mut(&mut changed)).remove("namespace"),
             _ => return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into()),
@@ -250,7 +251,7 @@ impl<'a> Attributes<'a> {
 
     fn options_document(&self) -> Value {
         let options = &self.request.options;
-        // A patch is told as the update or the creation that it comes to.
+        // A patch has the options of the update or create that it results in.
         let kind = match self.operation {
             Operation::Connect => return Value::Null,
             Operation::Create => "CreateOptions",
@@ -265,7 +266,7 @@ impl<'a> Attributes<'a> {
             self.show_deletion(&mut document);
             return document;
         }
-        // Only what the client said itself.
+        // Only options that the client set itself.
         if let Some(manager) = options.field_manager.as_deref().filter(|_| options.names_manager) {
             document["fieldManager"] = manager.into();
         }
@@ -278,7 +279,7 @@ impl<'a> Attributes<'a> {
     fn show_deletion(&self, document: &mut Value) {
         let delete = &self.request.options.delete;
         let uid = delete.precondition_uid.clone().map(Value::from);
-        // Who deletes an object of a kind with a way of its own means the one that is there.
+        // A delete of a kind with its own way of termination has the old object's UID as precondition.
         let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
         let preconditions =
             [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];
@@ -297,7 +298,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// What expressions see. `request` and the documents outlive it.
+    /// The variables of expressions. They borrow from `documents`.
     pub(super) fn scope<'v>(&self, documents: &'v Documents) -> Scope<'v> {
         let json = |document: &'v Value, ty| CelValue::json(document, ty).unwrap_or(CelValue::Null);
         let roles = Roles {
@@ -331,7 +332,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The documents that expressions look at, in a version of the kind.
+    /// The documents that expressions and webhooks see, in a version of the kind.
     pub(super) fn documents(&self, version: Seen) -> Result<Documents, Stop> {
         Ok(Documents {
             object: Document::new(self.shown_object(version)?),
@@ -349,7 +350,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// What expressions look at, and what webhooks are sent.
+/// The documents for expressions and webhooks.
 pub(super) struct Documents {
     pub object: Document,
     pub old: Document,
@@ -357,7 +358,7 @@ pub(super) struct Documents {
     pub namespace: Value,
 }
 
-/// An object as it is shown, and as it is sent once somebody is to be sent it.
+/// A document, and its JSON, which is made once it has to be sent.
 pub(super) struct Document {
     pub value: Value,
     json: OnceCell<Bytes>,
@@ -373,8 +374,8 @@ impl Document {
     }
 }
 
-/// The documents of a write for all who look at it one after the other: made once, as long as nobody changes the object
-/// and nobody wants to see another version. There may be very many who look, and objects may be large.
+/// Caches the documents of a write for all webhooks and policies that look at it. They are rebuilt if the object
+/// changes or another version is needed. There may be many webhooks and policies, and objects may be large.
 #[derive(Default)]
 pub(super) struct Shown(Option<(Seen, Rc<Documents>)>);
 
@@ -390,7 +391,7 @@ impl Shown {
         Ok(documents)
     }
 
-    /// The object may be another by now.
+    /// Drops the cached documents: the object may have changed.
     pub fn forget(&mut self) {
         self.0 = None;
     }
@@ -416,7 +417,7 @@ fn user_document(user: &User) -> Value {
     document
 }
 
-/// The authorizer as expressions ask it.
+/// The authorizer that expressions can query.
 struct Roles {
     chain: Arc<Chain>,
     rbac: RbacIndex,

@@ -1,4 +1,4 @@
-//! What a plug-in sees of a write, and what it may say.
+//! A plug-in's view of a write, and what it may add to it.
 
 use super::Admission;
 use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
@@ -21,13 +21,13 @@ use std::sync::Arc;
 /// What the document of a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
-    /// An object of the path's kind, in this of its versions.
+    /// An object of the path's kind, in this version.
     Object { version: usize },
-    /// What a subresource takes: a Scale, a Binding.
+    /// The body of a subresource: a Scale, a Binding.
     Part(Known),
 }
 
-/// One write on its way through the chain.
+/// One write on its way through the chain of plug-ins.
 pub struct Attributes<'a> {
     pub state: &'a State,
     pub admission: &'a Admission,
@@ -40,17 +40,17 @@ pub struct Attributes<'a> {
     pub answers: &'a Answers,
     pub operation: Operation,
     pub body: Body,
-    /// Null for a deletion.
+    /// Null for a delete.
     pub object: Value,
-    /// The object as it is; null for one that is not there.
+    /// The stored object; null if there is none.
     pub old: &'a Value,
-    /// The version that it has, which its document leaves out.
+    /// The stored object's version, which its document lacks.
     pub old_version: Option<Offset>,
     pub admitted: Admitted,
     pub reinvocation: Reinvocation,
-    /// The second half.
+    /// The validating half is running.
     pub is_validating: bool,
-    /// What expressions have cost so far.
+    /// The cost of expressions so far.
     pub spent: Cell<u64>,
 }
 
@@ -59,8 +59,8 @@ impl<'a> Attributes<'a> {
         &self.request.user
     }
 
-    /// The server's own upkeep: what is registered has no say in it, or a webhook that is down could keep a server from
-    /// starting. The name alone is nobody's: others may act under it.
+    /// Whether the server itself made the request. Webhooks and policies do not see such requests, or a webhook that is
+    /// down could keep a server from starting. The name alone is not enough: other users may impersonate it.
     pub fn is_upkeep(&self) -> bool {
         let user = self.user();
         user.name == crate::apiservices::USER && user.is_privileged()
@@ -69,16 +69,16 @@ impl<'a> Attributes<'a> {
     /// Empty for the object itself.
     pub fn subresource(&self) -> &'a str {
         let named = self.request.target.subresource.as_deref().unwrap_or("");
-        // What stands behind it is the path of a proxy.
+        // The rest is the path of a proxy request.
         named.split_once('/').map_or(named, |(first, _)| first)
     }
 
-    /// As the request names the object: many are deleted at once without a name.
+    /// The name in the request; empty for the deletion of a collection.
     pub fn asked_name(&self) -> &'a str {
         if self.request.options.delete.is_collective { "" } else { self.request.name() }
     }
 
-    /// Empty for an object of the cluster.
+    /// Empty for a cluster-scoped object.
     pub fn namespace(&self) -> &'a str {
         self.request.namespace().unwrap_or("")
     }
@@ -87,12 +87,12 @@ impl<'a> Attributes<'a> {
         self.request.options.dry_run
     }
 
-    /// Whether the path names this kind, in whichever version.
+    /// Whether the path names this kind, in any version.
     pub fn is_on(&self, known: Known) -> bool {
         self.kind.kind == known.kind && self.kind.hub().group == known.group
     }
 
-    /// The same, where the write is one of the object itself.
+    /// The same, without a subresource.
     pub fn is_of(&self, known: Known) -> bool {
         self.is_on(known) && self.request.target.subresource.is_none()
     }
@@ -113,7 +113,7 @@ impl<'a> Attributes<'a> {
         meta::fields_mut(&mut self.object)
     }
 
-    /// As refusals name the object: the name may not have been made yet.
+    /// The object's name for refusals; a generated name may not exist yet.
     pub fn name(&self) -> &str {
         let metadata = meta::metadata(self.fields());
         let told = [self.asked_name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];
@@ -129,12 +129,12 @@ impl<'a> Attributes<'a> {
         Refusal::Forbidden { subject: self.subject(), why: Forbidden::Admission(why.into()) }.into()
     }
 
-    /// A fault of the plug-in's own, which Kubernetes hands on as it is.
+    /// An error of the plug-in itself, which Kubernetes passes on without a reason.
     pub(crate) fn fault(&self, why: impl Into<String>) -> Stop {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
-    /// How the document of the write looks in a version.
+    /// The schema of the write's document in a version.
     pub(super) fn layout(&self, version: usize) -> Result<Layout<'a>, String> {
         let layout = match self.body {
             Body::Object { .. } => crate::kinds::layout(self.kind, version),
@@ -143,8 +143,8 @@ impl<'a> Attributes<'a> {
         layout.map_err(|refusal| refusal.message())
     }
 
-    /// Fits a document that somebody has changed to the version that it was shown in. Gives back which fields went
-    /// because they are unknown.
+    /// Checks and prunes a document that a webhook or policy changed, in the version that it was shown in. Returns the
+    /// unknown fields that were dropped.
     pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Texts, String> {
         self.layout(version)?.check(document).map_err(|error| error.to_string())
     }
@@ -153,7 +153,7 @@ impl<'a> Attributes<'a> {
         self.admitted.told.warnings.push_once(warning.into());
     }
 
-    /// For auditors; a key that is none is left out.
+    /// Adds an audit annotation; one with an invalid key is dropped.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let key = key.into();
         if names::qualified_name(&key).is_empty() {
@@ -161,7 +161,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The same of what repeats parts of the object.
+    /// Adds an audit annotation that contains parts of the object.
     pub fn annotate_of_object(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let key = key.into();
         if names::qualified_name(&key).is_empty() {
@@ -169,12 +169,12 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether the author may do this, too.
+    /// Whether the request's user may also do this.
     pub fn may(&self, verb: &str, target: ResourceTarget) -> bool {
         self.judged(verb, target).is_allowed()
     }
 
-    /// The same, and why.
+    /// The same, with the reason.
     pub fn judged(&self, verb: &str, target: ResourceTarget) -> Judged {
         self.authorizer.authorize(self.user(), &authz::Attributes::resource(verb, target))
     }
@@ -187,19 +187,19 @@ impl<'a> Attributes<'a> {
         self.state.get(self.id_of(known)?, &meta::key(Some(namespace), name))
     }
 
-    /// An object of the cluster, or of a namespace where one is named.
+    /// An object; `namespace` is empty for a cluster-scoped kind.
     pub fn find(&self, known: Known, namespace: &str, name: &str) -> Option<Value> {
         self.entry(known, namespace, name).map(|entry| entry.document())
     }
 
-    /// The objects of a kind, those of one namespace where one is named.
+    /// All objects of a kind, or those of one namespace unless it is empty.
     pub fn all(&self, known: Known, namespace: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let prefix = crate::state::prefix(Some(namespace));
         self.state.scan(id, &prefix, None).map(|(_, entry)| entry.document()).collect()
     }
 
-    /// Makes another object together with this one, unless somebody else has by then.
+    /// Creates another object together with this one, unless it exists by then.
     pub fn make_beside(&mut self, known: Known, key: Arc<str>, document: Value) {
         let Some(kind) = self.id_of(known) else { return };
         let shape = self.state.kind(kind);
@@ -208,7 +208,7 @@ impl<'a> Attributes<'a> {
         self.admitted.besides.push(Write { kind, key, expect: None, draft, index, delete: false, document: None });
     }
 
-    /// Whether an object of this kind is made together with this one.
+    /// Whether another object of this kind is created together with this one.
     pub fn makes(&self, known: Known) -> bool {
         if self.admitted.besides.is_empty() {
             return false;
@@ -217,8 +217,7 @@ impl<'a> Attributes<'a> {
         self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
     }
 
-    /// Those of the objects of a kind of the cluster whose stored form has this text in it: few of many, of which the
-    /// others are not read.
+    /// The objects of a cluster-scoped kind whose stored form contains this text. The others are not parsed.
     pub fn all_with(&self, known: Known, text: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let finder = memchr::memmem::Finder::new(text);
@@ -226,7 +225,7 @@ impl<'a> Attributes<'a> {
         entries.filter(|entry| finder.find(&entry.json()).is_some()).map(|entry| entry.document()).collect()
     }
 
-    /// Writes the status of another object together with this one, as long as it is still the one that was seen.
+    /// Writes the status of another object together with this one, provided that object is still the one seen.
     pub(super) fn write_beside(
         &mut self,
         known: Known,
@@ -240,7 +239,7 @@ impl<'a> Attributes<'a> {
         Ok(())
     }
 
-    /// The namespace that the write is in.
+    /// The Namespace that the write is in.
     pub fn namespace_entry(&self) -> Option<&'a Arc<Entry>> {
         self.entry(known::NAMESPACE, "", self.namespace())
     }

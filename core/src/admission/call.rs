@@ -1,33 +1,33 @@
-//! The call of a webhook, as the outside is asked for it.
+//! The call of an admission webhook, as an effect.
 
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// A call of a webhook: the effect that the outside carries out.
+/// A call of a webhook, which the shell carries out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub configuration: String,
     pub webhook: String,
-    /// Which half of admission calls.
+    /// Whether the validating half calls.
     pub is_validating: bool,
     /// The webhook's `clientConfig`.
     pub client: Value,
     pub timeout_seconds: u64,
-    /// Of the AdmissionReview.
+    /// The version of the AdmissionReview.
     pub api_version: String,
-    /// All of the review's `request` but the objects, of which all who are asked about one write share the JSON.
+    /// The review's `request` without the objects. All webhooks called for one write share the JSON of these.
     pub request: Value,
     pub object: Bytes,
     pub old: Bytes,
 }
 
 impl Call {
-    /// The AdmissionReview as it is sent, in pieces: hundreds may be on their way at once, and the objects among them are
-    /// there once.
+    /// The AdmissionReview in pieces. Hundreds may be in flight at once; sharing keeps one copy of the objects in
+    /// memory.
     pub fn review(&self) -> Vec<Bytes> {
         let Self { api_version, request, .. } = self;
         let about = request.to_string();
-        // A request says something always, its uid at least.
+        // A request is never empty: it has a UID at least.
         let about = about.strip_suffix('}').unwrap_or_default();
         let api_version = Value::from(api_version.as_str());
         let head =
@@ -37,15 +37,15 @@ impl Call {
     }
 }
 
-/// A bucket that a write takes a token of, if there is one.
+/// A rate limiter from which a write takes a token if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// Which of the configured limits it belongs to.
+    /// The index of its configured limit.
     pub limit: usize,
     pub key: String,
-    /// How many tokens come in a second, and how many it holds.
+    /// Tokens per second, and the most it holds.
     pub per_second: u32,
     pub burst: u32,
-    /// How many buckets of its limit are kept.
+    /// The most rate limiters of this limit that are kept.
     pub keys_max: usize,
 }

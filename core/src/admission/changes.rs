@@ -1,10 +1,10 @@
-//! What others than the client have set of an object, as pointers, for the event.
+//! The fields that webhooks and policies set in an object, as JSON pointers, for the event.
 
 use crate::merge::json::from_root;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// What a patch sets. An item at the end of a list is told by its number.
+/// The fields that a JSON patch sets. An appended list item gets its index.
 pub(super) fn of_patch(object: &Value, patch: &Value) -> Vec<String> {
     let mut added: BTreeMap<String, usize> = BTreeMap::new();
     let operations = patch.as_array().into_iter().flatten();
@@ -20,7 +20,7 @@ pub(super) fn of_patch(object: &Value, patch: &Value) -> Vec<String> {
     .collect()
 }
 
-/// What a configuration that was merged into an object has set. An item of a list is found by all that is said of it.
+/// The fields that a merged configuration set. A list item is found by comparing all fields that the configuration has.
 pub(super) fn of_configuration(object: &Value, configuration: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Value::Object(fields) = configuration {
@@ -48,7 +48,7 @@ fn below(object: &Value, configuration: &Value, path: String, found: &mut Vec<St
     }
 }
 
-/// Whether a value says all that another one says.
+/// Whether a value contains everything that another one has.
 fn says(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(fields), Value::Object(wanted)) => {

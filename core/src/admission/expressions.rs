@@ -1,4 +1,4 @@
-//! Expressions about a write: compiled once for whoever registered them, evaluated for each write.
+//! CEL expressions about a write: compiled once per registration, evaluated for each write.
 
 use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
 use crate::cel::types::{Field, ObjectType};
@@ -7,7 +7,7 @@ use crate::kinds::expressions;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// What one evaluation of an expression may cost.
+/// The most that one evaluation of an expression may cost.
 pub const CALL_COST_MAX: u64 = 1_000_000;
 
 /// An expression, compiled on first use.
@@ -20,17 +20,17 @@ pub static REQUEST: LazyLock<Type> = LazyLock::new(expressions::request);
 pub static NAMESPACE: LazyLock<Type> = LazyLock::new(expressions::namespace);
 pub static ANY: Type = Type::Dyn;
 
-/// What an expression may use beside the object.
+/// What an expression may use besides the object.
 #[derive(Default)]
 pub struct Known {
     pub has_parameters: bool,
     pub variables: Option<Vec<Field>>,
-    /// It may write out changes of the object.
+    /// The expression may construct changes of the object.
     pub makes_changes: bool,
 }
 
 impl Known {
-    /// The variables in the order in which [`Scope`] has their values.
+    /// The variables, in the order of the values in [`Scope`].
     fn environment(self) -> Environment {
         let environment = Environment::kubernetes()
             .variable("object", Type::Dyn)
@@ -54,17 +54,17 @@ impl Known {
     }
 }
 
-/// The values that an expression sees.
+/// The values of the variables of an expression.
 #[derive(Clone)]
 pub struct Scope<'a> {
-    /// Object, old object, request, namespace, authorizer, its check of the request.
+    /// `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, `authorizer.requestResource`.
     pub fixed: [Value<'a>; 6],
     pub parameters: Option<Value<'a>>,
     pub variables: Option<Value<'a>>,
 }
 
 impl Scope<'_> {
-    /// Conditions are asked before it is looked at where a write belongs.
+    /// Match conditions see no namespace: they are evaluated before it is looked up.
     pub fn hide_namespace(&mut self) {
         self.fixed[3] = Value::Null;
     }
@@ -75,7 +75,7 @@ impl Expression {
         Expression { text: text.to_owned(), program: OnceLock::new() }
     }
 
-    /// `known` is asked once, and must say the same as the scopes of evaluations.
+    /// `known` is called once, on first use; it must agree with the scopes of all evaluations.
     pub fn program(&self, known: impl FnOnce() -> Known) -> Result<&Program, &str> {
         let compiled = self.program.get_or_init(|| {
             compile(&self.text, &known().environment()).map_err(|faults| {
@@ -86,7 +86,7 @@ impl Expression {
         compiled.as_ref().map_err(String::as_str)
     }
 
-    /// The value, or what went wrong. What it cost is taken from the budget.
+    /// Evaluates the expression and takes its cost from the budget.
     pub fn eval<'a>(
         &'a self,
         known: impl FnOnce() -> Known,
@@ -108,7 +108,7 @@ impl Expression {
     }
 }
 
-/// Why an expression gave no value, in the words that people get.
+/// Why an expression gave no value, in Kubernetes' words.
 #[derive(Debug)]
 pub enum Fault {
     Compilation(String),
@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What went wrong, without the expression that it went wrong in.
+    /// The error without the expression.
     pub fn cause(&self) -> String {
         match self {
             Self::Evaluation { error, .. } => error.to_string(),
@@ -141,7 +141,7 @@ impl Fault {
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// A variable of a policy as expressions spell it.
+/// A policy's variable as a field of `variables`; `None` if its name cannot be spelled in CEL.
 pub fn variable(name: &str, ty: Type) -> Option<Field> {
     Some(Field { name: names::escape(name)?, json: name.to_owned(), ty })
 }

@@ -1,9 +1,9 @@
-//! Admission: what is changed, refused or told of a write beside the rules of its kind.
+//! Admission: changes, refusals and warnings of a write beside the rules of its kind.
 //!
-//! Start at [`plugins::PLUGINS`], the table of plug-ins in their order, and at [`Attributes`], which is what each of
-//! them sees. Those that are on ([`Admission`]) form a chain that runs twice for a write: its mutating half on what the
-//! client sent, its validating half on what would be stored. A plug-in is a pair of functions over a snapshot; what
-//! only the outside can do (a webhook) is an effect like any other of the pipeline.
+//! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], what each of them sees. The
+//! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: mutating on what the client sent,
+//! validating on what would be stored. A plug-in is a pair of functions over a snapshot; calls to the outside
+//! (webhooks) are effects like any other of the pipeline.
 
 mod asked;
 mod attributes;
@@ -27,8 +27,8 @@ pub use settings::{Admission, Choice, ConfigurationFault};
 
 use crate::pipeline::effect::Stop;
 
-/// The first half: the plug-ins may change the object. When webhooks or policies have, all run once more, because what
-/// the earlier ones saw is no longer what there is.
+/// Mutating admission: plug-ins may change the object. If a webhook or policy changed it, all plug-ins run once more,
+/// because earlier ones saw the object before that change.
 pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     half(attributes, |attributes, began| {
         let ended = run(attributes, began, |plugin| plugin.mutate)?;
@@ -46,7 +46,7 @@ fn half(attributes: &mut Attributes, work: impl FnOnce(&mut Attributes, u64) -> 
     attributes.timed(None, began, |attributes| work(attributes, began)).map(|_| ())
 }
 
-/// Tells when the last plug-in ended.
+/// Returns when the last plug-in ended.
 fn run(
     attributes: &mut Attributes,
     mut began: u64,
@@ -61,7 +61,7 @@ fn run(
     Ok(began)
 }
 
-/// The second half: the plug-ins see what would be stored.
+/// Validating admission: plug-ins see the object as it would be stored.
 pub(crate) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     attributes.is_validating = true;
     half(attributes, |attributes, began| run(attributes, began, |plugin| plugin.validate).map(|_| ()))

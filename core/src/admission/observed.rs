@@ -1,10 +1,10 @@
-//! What admission did, for whoever counts. Nothing is decided by it.
+//! What admission did, for metrics. No decision depends on it.
 
 use super::Attributes;
 use super::outcome::{Half, Observation, Timing};
 use crate::pipeline::effect::Stop;
 
-/// As people are told why an expression failed.
+/// The metric label for why an expression failed.
 pub fn error_type(why: &str) -> &'static str {
     if why.starts_with("compilation") {
         "compile_error"
@@ -24,8 +24,8 @@ impl Attributes<'_> {
         self.admitted.told.observations.push(observation);
     }
 
-    /// Has one plug-in do its work, or all of them, and says when it ended: the next one begins then, so that a chain
-    /// of thirty reads the clock once for each.
+    /// Runs `work` (one plug-in or a whole half) and records its duration. Returns the end time, which is the next
+    /// plug-in's start, so that a chain of thirty plug-ins reads the clock thirty times, not sixty.
     pub(super) fn timed(
         &mut self,
         plugin: Option<u8>,

@@ -1,4 +1,4 @@
-//! What has come of admission so far, as data: whoever keeps it or counts it needs nothing of the chain.
+//! Results of admission, as data: callers that keep or count them need nothing else of the chain.
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
@@ -7,7 +7,7 @@ use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a write does, as plug-ins and webhooks tell writes apart: whatever the verb of the request was.
+/// The operation of a write as plug-ins and webhooks see it, whatever the request's verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Create,
@@ -26,7 +26,7 @@ impl Operation {
         }
     }
 
-    /// As the metrics of pod security spell it.
+    /// The label in the metrics of PodSecurity.
     pub fn word(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -37,33 +37,33 @@ impl Operation {
     }
 }
 
-/// What came of admission beside the object.
+/// Results of admission beside the object.
 #[derive(Debug, Default, Clone)]
 pub struct Admitted {
     pub told: Told,
-    /// Writes of other objects that must happen together with this one: a quota's usage.
+    /// Writes of other objects that must be made together with this one, such as a quota's usage.
     pub besides: Vec<Write>,
-    /// What others than the client and the server have changed.
+    /// Changes that webhooks and policies made.
     pub changes: Vec<ChangedBy>,
 }
 
-/// Who is asked again, when what they saw is no longer what there is.
+/// Which webhooks and policies are called again because the object changed after them.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
-    /// 0, and 1 when all are run once more.
+    /// 0 at first, 1 when all run once more.
     pub round: u32,
     pub is_wanted: bool,
     pub webhooks: Asked,
     pub policies: Asked,
 }
 
-/// Those of one sort who want to be asked again, by whatever tells them apart.
+/// Webhooks or policies that want reinvocation, by their identifiers.
 #[derive(Debug, Default, Clone)]
 pub struct Asked {
-    /// Asked since the last change.
+    /// Called since the last change.
     before: BTreeSet<String>,
     due: BTreeSet<String>,
-    /// The object as the last of them left it.
+    /// The object as the last call left it.
     left: Option<Value>,
 }
 
@@ -86,45 +86,45 @@ impl Asked {
         self.before.insert(id);
     }
 
-    /// The object is another by now: who saw it before is to see it again.
+    /// The object changed: whoever was called before must be called again.
     pub fn changed(&mut self) {
         self.due.append(&mut self.before);
     }
 }
 
-/// What the client and the auditor are told, whether the write is admitted or not.
+/// Warnings and annotations, sent whether or not the write is admitted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Told {
     pub warnings: Texts,
-    /// For the request's audit events.
+    /// For the audit events of the request.
     pub annotations: Annotations,
-    /// For whoever counts.
+    /// For metrics.
     pub operation: Option<Operation>,
     pub timings: Vec<Timing>,
     pub observations: Vec<Observation>,
-    /// How long it took until what came of the write was durable.
+    /// The time until the write was durable.
     pub storage_nanos: u64,
 }
 
-/// What audit events say of a request beside its fields, by key.
+/// Annotations of audit events, by key.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Annotations(BTreeMap<String, Annotation>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     pub value: String,
-    /// It repeats parts of an object: only events that hold the object that was sent may have it, or what a policy keeps
-    /// out of the audit log would come in by here.
+    /// The value contains parts of the object. Only audit events that include the request's object may have it, or it
+    /// would leak what the audit policy leaves out.
     pub shows_object: bool,
 }
 
 impl Annotations {
-    /// Says something, unless the key has been used: what was said first stays.
+    /// Adds an annotation. The first value of a key stays.
     pub fn add(&mut self, key: impl Into<String>, value: impl Into<String>) {
         self.entry(key.into(), Annotation { value: value.into(), shows_object: false });
     }
 
-    /// The same of what repeats parts of an object.
+    /// The same for a value that contains parts of an object.
     pub fn add_of_object(&mut self, key: impl Into<String>, value: impl Into<String>) {
         self.entry(key.into(), Annotation { value: value.into(), shows_object: true });
     }
@@ -160,7 +160,7 @@ impl Admitted {
     }
 }
 
-/// Nanoseconds since some moment, of whoever has a clock. What is measured with them is told, and decides nothing.
+/// A clock, in nanoseconds since some moment. Measured times go into metrics; no decision depends on them.
 pub type Ticks = fn() -> u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,17 +169,17 @@ pub enum Half {
     Validating,
 }
 
-/// One plug-in at work.
+/// The run of one plug-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Its number in the table; none for the whole half.
+    /// Its index in the table; `None` for the whole half.
     pub plugin: Option<u8>,
     pub half: Half,
     pub is_rejected: bool,
     pub nanos: u64,
 }
 
-/// Something that happens to few requests.
+/// An event that few requests have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
     Webhook {
@@ -188,16 +188,16 @@ pub enum Observation {
         end: End,
         nanos: u64,
     },
-    /// The conditions of a webhook or a policy were looked at.
+    /// The match conditions of a webhook or policy were evaluated.
     Conditions {
         name: String,
         of: &'static str,
         half: Half,
-        /// Whether they hold; none where that cannot be told.
+        /// The result; `None` if an evaluation failed.
         hold: Option<bool>,
         nanos: u64,
     },
-    /// A policy that judges has said something.
+    /// A validating policy gave a result.
     Validated {
         policy: Arc<str>,
         binding: Arc<str>,
@@ -205,7 +205,7 @@ pub enum Observation {
         action: &'static str,
         nanos: u64,
     },
-    /// A mutation of a policy was carried out, or could not be.
+    /// A policy's mutation was applied, or failed.
     Mutated {
         policy: Arc<str>,
         binding: Arc<str>,
@@ -224,32 +224,31 @@ pub enum Observation {
     },
 }
 
-/// How the question to a webhook ended.
+/// How the call of a webhook ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Admitted,
-    /// With this code.
+    /// With this status code.
     Rejected(u16),
-    /// It could not be called, which its configuration forgives or not.
+    /// The call failed; the failure policy says whether to ignore it.
     Failed {
         is_ignored: bool,
     },
-    /// What it wants cannot be done.
+    /// Its answer cannot be used.
     Unusable,
 }
 
-/// One for each round of webhooks.
+/// One for each round of mutating webhooks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pauses(Arc<Mutex<[Option<Pause>; 2]>>);
 
-/// Where webhooks that change an object were left, when one of them had to be asked: what had come of those before it.
+/// Where a round of mutating webhooks was interrupted to call one of them, with the results of those before it.
 #[derive(Debug, Clone)]
 pub(super) struct Pause {
-    /// The state that it was judged on, and the object as the first webhook would see it: where either is another, what
-    /// came of it is as well.
+    /// The state's version, and the object as the first webhook saw it. If either differs, the pause is not used.
     pub(super) version: Offset,
     pub(super) begun: Arc<Value>,
-    /// The number of the webhook that is asked.
+    /// The index of the webhook being called.
     pub(super) at: usize,
     pub(super) object: Value,
     pub(super) admitted: Admitted,

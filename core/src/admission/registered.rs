@@ -1,7 +1,7 @@
-//! Who is registered to look at writes: webhooks and policies, kept beside the objects that say so.
+//! The registered webhooks and policies, an index kept up to date with the objects that define them.
 //!
-//! Events fold in here as roles do into the authorizer's index. A request finds those that may concern it by its
-//! resource, so that one which concerns nobody pays for a look-up.
+//! Events fold into it as roles do into the RBAC index. A request looks up the webhooks and policies for its resource,
+//! so that a write that concerns none costs one look-up.
 
 use super::expressions::Expression;
 use super::rules::{Matching, rules};
@@ -11,19 +11,19 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Everything registered. Cloning shares all of it.
+/// All registered webhooks and policies. A clone shares all of it.
 #[derive(Clone, Default)]
 pub struct Registered {
     pub mutating: Family<Vec<Webhook>>,
     pub validating: Family<Vec<Webhook>>,
     pub validating_policies: Family<Policy>,
     pub mutating_policies: Family<Policy>,
-    /// By policy and by name.
+    /// By policy name and binding name.
     validating_bindings: OrdMap<(Arc<str>, Arc<str>), Arc<Binding>>,
     mutating_bindings: OrdMap<(Arc<str>, Arc<str>), Arc<Binding>>,
 }
 
-/// The objects of one kind by name, and by the resources that they speak of.
+/// The objects of one kind by name, and by the resources that their rules name.
 pub struct Family<T> {
     by_name: OrdMap<Arc<str>, Arc<T>>,
     /// `pods`, or `*`.
@@ -73,7 +73,7 @@ impl<T: Concerns> Family<T> {
         ["*", resource].into_iter().any(|resource| self.by_resource.contains_key(resource))
     }
 
-    /// Those that may concern a resource, in the order of their names.
+    /// Those that may match a resource, by name.
     pub fn concerning(&self, resource: &str) -> Vec<(Arc<str>, Arc<T>)> {
         if self.by_name.is_empty() {
             return Vec::new();
@@ -83,35 +83,35 @@ impl<T: Concerns> Family<T> {
         names.into_iter().filter_map(|name| Some((name.clone(), self.by_name.get(name)?.clone()))).collect()
     }
 
-    /// All of them, in the order of their names.
+    /// All, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<T>)> {
         self.by_name.iter()
     }
 }
 
-/// Which resources something may speak of.
+/// The resources that an object's rules name.
 pub trait Concerns {
     fn resources(&self) -> BTreeSet<String>;
 }
 
-/// A webhook of a configuration.
+/// One webhook of a webhook configuration.
 pub struct Webhook {
     pub name: String,
     pub client: Value,
     pub matching: Matching,
     pub conditions: Vec<Condition>,
-    /// A failure to call it is no refusal.
+    /// The failure policy is Ignore.
     pub is_ignored: bool,
-    /// It is asked again when others change the object after it.
+    /// The webhook wants to be called again if the object changes after it.
     pub is_reinvoked: bool,
-    /// It does nothing beside answering, at least when that is asked of it.
+    /// The webhook has no side effects, at least in dry runs.
     pub takes_dry_runs: bool,
     pub timeout_seconds: u64,
-    /// The version of the review that it is sent.
+    /// The AdmissionReview version that the webhook gets.
     pub review_version: &'static str,
 }
 
-/// An expression that must hold for something to be asked.
+/// A match condition: an expression that must be true for the call.
 pub struct Condition {
     pub name: String,
     pub expression: Expression,
@@ -123,7 +123,7 @@ impl Concerns for Vec<Webhook> {
     }
 }
 
-/// A policy in expressions, of either sort.
+/// A validating or mutating policy.
 pub struct Policy {
     pub matching: Matching,
     pub conditions: Vec<Condition>,
@@ -131,7 +131,7 @@ pub struct Policy {
     pub is_reinvoked: bool,
     /// `apiVersion` and `kind` of its parameters.
     pub parameters: Option<(String, String)>,
-    /// Name and expression, each of which sees those before it.
+    /// Name and expression; each sees the variables before it.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub audit_annotations: Vec<(String, Expression)>,
@@ -156,17 +156,17 @@ impl Concerns for Policy {
     }
 }
 
-/// What puts a policy to use.
+/// A binding, which activates a policy.
 pub struct Binding {
     pub name: Arc<str>,
-    /// `None`: all that the policy matches.
+    /// `None`: everything that the policy matches.
     pub matching: Option<Matching>,
     pub parameters: Value,
     pub actions: Vec<String>,
 }
 
 impl Registered {
-    /// Folds in a change of an object; `None`: it is gone.
+    /// Takes in the newest state of an object; `None` if it was deleted.
     pub fn note(&mut self, registers: Registers, name: &Arc<str>, document: Option<&Value>) {
         match registers {
             Registers::MutatingWebhooks => self.mutating.put(name, document.map(webhooks)),
@@ -178,12 +178,12 @@ impl Registered {
         }
     }
 
-    /// Whether policies may concern a resource: to judge it may take a second and more.
+    /// Whether any policy may match a resource: judging then may take a second or more.
     pub fn has_policies_on(&self, resource: &str) -> bool {
         self.validating_policies.concerns(resource) || self.mutating_policies.concerns(resource)
     }
 
-    /// The bindings of a policy, in the order of their names.
+    /// The bindings of a policy, by name.
     pub fn validating_bindings(&self, policy: &Arc<str>) -> Vec<Arc<Binding>> {
         bindings(&self.validating_bindings, policy)
     }
@@ -202,7 +202,7 @@ fn bindings(all: &Bindings, policy: &Arc<str>) -> Vec<Arc<Binding>> {
 }
 
 fn bind(all: &mut Bindings, name: &Arc<str>, document: Option<&Value>) {
-    // The policy that it names may have changed, which is rare: bindings are few.
+    // The binding may have named another policy before. Bindings are few, so a scan is cheap.
     let before = all.keys().find(|(_, bound)| bound == name).cloned();
     if let Some(before) = before {
         all.remove(&before);
@@ -261,7 +261,7 @@ fn conditions(holder: &Value) -> Vec<Condition> {
     conditions.map(condition).collect()
 }
 
-/// `matchConstraints` of a policy, or `matchResources` of a binding.
+/// The `matchConstraints` of a policy or `matchResources` of a binding.
 fn matching(resources: &Value) -> Matching {
     Matching::new(resources, rules(&resources["resourceRules"]), rules(&resources["excludeResourceRules"]))
 }

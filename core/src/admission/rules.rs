@@ -1,10 +1,10 @@
-//! Which writes somebody wants to see: rules on resources, and selectors of labels.
+//! Matching rules of webhooks and policies: rules on resources, and label selectors.
 
 use crate::select::LabelSelector;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// Operations, groups, versions, resources and scope that belong together.
+/// One combination of operations, groups, versions, resources and scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     operations: Vec<String>,
@@ -12,11 +12,11 @@ pub struct Rule {
     versions: Vec<String>,
     pub(super) resources: Vec<String>,
     scope: String,
-    /// Empty: all of them.
+    /// Empty: all names.
     names: Vec<String>,
 }
 
-/// What is asked of a rule.
+/// What a rule is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub operation: &'a str,
@@ -28,12 +28,12 @@ pub struct Asked<'a> {
     pub name: &'a str,
 }
 
-/// All that says which writes somebody wants to see.
+/// Everything that decides whether a webhook or policy matches a write.
 #[derive(Debug, Clone)]
 pub struct Matching {
     pub rules: Vec<Rule>,
     pub excluded: Vec<Rule>,
-    /// Other versions of the same kind match as well.
+    /// Rules also match other versions of the same kind (`matchPolicy: Equivalent`).
     pub is_equivalent: bool,
     pub namespaces: LabelSelector,
     pub objects: LabelSelector,
@@ -78,7 +78,7 @@ impl Matching {
     pub fn new(holder: &Value, rules: Vec<Rule>, excluded: Vec<Rule>) -> Matching {
         let selector = |field: &str| match &holder[field] {
             Value::Null => LabelSelector::everything(),
-            // What the rules of its kind have let through can be read.
+            // Validation has accepted the selector, so it parses.
             selector => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::everything()),
         };
         Matching {
@@ -100,7 +100,7 @@ pub(super) fn resources_of(rules: &[Rule]) -> BTreeSet<String> {
     rules.iter().flat_map(|rule| rule.resources.iter()).map(|resource| plural(resource)).collect()
 }
 
-/// `pods/status` speaks of `pods`.
+/// `pods/status` becomes `pods`.
 fn plural(resource: &str) -> String {
     resource.split('/').next().unwrap_or(resource).to_owned()
 }

@@ -1,4 +1,4 @@
-//! Which plug-ins are on, and what the operator told them.
+//! Which plug-ins are enabled, and their configuration.
 
 use super::plugins::{EventLimit, ImagePolicy, Limited, PLUGINS, Plugin, PodSecurity};
 use crate::object::reader::read;
@@ -6,19 +6,19 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The chain: the plug-ins that are on, in their order, and what configures them.
+/// The chain: the enabled plug-ins in order, and their configuration.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    // Invariant: in the order of the table, with the number there.
+    // Invariant: in the order of the table; the number is the index there.
     plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
-    /// Gates that are off, of those that plug-ins look at.
+    /// The disabled feature gates, of those that plug-ins look at.
     pub gates_off: BTreeSet<&'static str>,
-    /// The plug-ins that were told something.
+    /// The plug-ins that got a configuration.
     configured: Vec<&'static str>,
 }
 
-/// What the operator told the plug-ins.
+/// The configuration of the plug-ins.
 #[derive(Debug, Clone, Default)]
 pub struct Configuration {
     pub toleration_seconds: TolerationSeconds,
@@ -26,16 +26,16 @@ pub struct Configuration {
     pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
     pub image_policy: Option<ImagePolicy>,
-    /// The files that say who speaks to webhooks.
+    /// The kubeconfigs with the credentials for calling webhooks.
     pub mutating_users: Option<String>,
     pub validating_users: Option<String>,
     /// Node selectors by namespace, and the cluster's own.
     pub node_selectors: Map,
-    /// The cluster's default tolerations, and those that it allows.
+    /// The cluster's default tolerations, and the allowed ones.
     pub tolerations: Value,
 }
 
-/// How long pods stay on a node that is not ready, or that nobody hears of, when they say nothing.
+/// How long pods tolerate a node that is not ready or unreachable unless they say otherwise, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct TolerationSeconds {
     pub not_ready: i64,
@@ -48,18 +48,18 @@ impl Default for TolerationSeconds {
     }
 }
 
-/// What the operator says of plug-ins by name.
+/// The operator's choice of plug-ins by name.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     pub enabled: Vec<String>,
     pub disabled: Vec<String>,
-    /// These and no others, where it is there: the older option.
+    /// Exactly these plug-ins, if set: the older option.
     pub only: Option<Vec<String>>,
-    /// Off unless they are named, though they are on by default.
+    /// Disabled unless named, although they are on by default.
     pub left_out: &'static [&'static str],
 }
 
-/// Why the chain cannot be as the operator wants it.
+/// Why the chain cannot be built as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigurationFault {
     Unknown {
@@ -69,16 +69,16 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option beside the newer ones.
+    /// The older option was used beside the newer ones.
     Mixed,
-    /// What is wrong with what a plug-in was told.
+    /// A fault in a plug-in's configuration.
     Plugin {
         plugin: String,
         why: String,
     },
 }
 
-/// Those without which the state could not be trusted: a namespace that ends must end with all that is in it.
+/// The plug-ins without which the state would become inconsistent: a namespace must not end before its content.
 impl Default for Admission {
     fn default() -> Self {
         Admission::of(|plugin| plugin.is_vital)
@@ -86,7 +86,7 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// Those that are on in Kubernetes when nothing is said.
+    /// The plug-ins that Kubernetes enables by default.
     pub fn standard() -> Self {
         Admission::of(|plugin| plugin.is_default)
     }
@@ -96,7 +96,7 @@ impl Admission {
         Self { plugins, configuration: Configuration::default(), gates_off: BTreeSet::new(), configured: Vec::new() }
     }
 
-    /// The chain that somebody wants, or all that is wrong with it.
+    /// The chain for the operator's choice, or all faults in it.
     pub fn chosen(choice: &Choice) -> Result<Self, Vec<ConfigurationFault>> {
         let Choice { enabled, disabled, only, left_out } = choice;
         let mut faults = Vec::new();
@@ -128,19 +128,19 @@ impl Admission {
         }))
     }
 
-    /// The chain without some plug-ins.
+    /// The chain without these plug-ins.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.plugins.retain(|(_, plugin)| !names.contains(&plugin.name));
         self
     }
 
-    /// The same while gates are off.
+    /// The chain with these feature gates disabled.
     pub fn with_gates_off(mut self, gates: &BTreeSet<&'static str>) -> Self {
         self.gates_off = gates.clone();
         self
     }
 
-    /// The plug-ins that cannot do without a configuration and have none.
+    /// Faults for the enabled plug-ins that require a configuration and have none.
     pub fn unconfigured(&self) -> Vec<ConfigurationFault> {
         let in_need = self.plugins.iter().map(|(_, plugin)| plugin).filter(|plugin| plugin.needs_configuration);
         let without = in_need.filter(|plugin| !self.configured.contains(&plugin.name));
@@ -156,8 +156,7 @@ impl Admission {
         self.plugins.iter().any(|(_, plugin)| plugin.name == name)
     }
 
-    /// Takes what the operator says of one plug-in, and tells all that is wrong with it; what is said of one that is off
-    /// has no effect.
+    /// Configures one plug-in; returns all faults. The configuration of a disabled plug-in has no effect.
     pub fn configure(&mut self, name: &str, document: &Value) -> Vec<ConfigurationFault> {
         let Some((_, plugin)) = self.plugins.iter().find(|(_, plugin)| plugin.name == name) else { return Vec::new() };
         let Some(configure) = plugin.configure else { return Vec::new() };

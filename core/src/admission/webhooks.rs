@@ -1,6 +1,7 @@
-//! Webhooks: they see a write as a review, and what they answer changes it, refuses it, or is told.
+//! Admission webhooks: each gets the write as an AdmissionReview; its answer may change the object, refuse the write,
+//! or add warnings and annotations.
 //!
-//! The call is an effect. What a webhook changed is told with the event, so that replay asks nobody.
+//! The call is an effect. The changed fields are recorded in the event, so that replay calls no webhook.
 
 mod pause;
 mod review;
@@ -22,16 +23,16 @@ use holdfast_value::{Value, json};
 use review::{Patch, Verdict};
 use std::sync::Arc;
 
-/// What all conditions of one webhook or policy may cost.
+/// The cost limit for all match conditions of one webhook or policy.
 const CONDITIONS_COST_MAX: u64 = 2_500_000;
 
-/// One webhook, and where it stands among all that are configured.
+/// One webhook with its position.
 struct Found {
     configuration: Arc<str>,
     webhooks: Arc<Vec<Webhook>>,
-    /// Of its configuration.
+    /// The index within its configuration.
     at: usize,
-    /// Of all.
+    /// The index among all webhooks.
     index: usize,
 }
 
@@ -41,15 +42,15 @@ impl Found {
     }
 }
 
-/// Those that may concern the write, in order.
+/// The webhooks that may match the write, in order.
 fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
-    // Nobody may lock everybody out by a webhook on what makes webhooks.
+    // Webhooks do not see webhook configurations and policies, so that nobody can lock everybody out.
     if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
-    // Both are in the order of names.
+    // Both iterators are ordered by name.
     let mut concerning = family.concerning(&attributes.kind.resource).into_iter().peekable();
     if concerning.peek().is_none() {
         return Vec::new();
@@ -70,7 +71,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     all
 }
 
-/// Which version of the kind a webhook is to be shown, if it wants to see the write at all.
+/// The version in which the webhook wants to see the write; `None` if it does not match.
 fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> Result<Option<usize>, Stop> {
     let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
     let asking = Asking { name: &webhook.name, of: None, conditions: &webhook.conditions };
@@ -78,22 +79,21 @@ fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> 
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
         Err(why) => {
-            // A name that is yet to be made is not told.
+            // A generated name is not shown before it exists.
             let subject = Subject { name: attributes.shown_name().to_owned(), ..attributes.subject() };
             Err(Refusal::Forbidden { subject, why: Forbidden::Admission(why) }.into())
         }
     }
 }
 
-/// Whose conditions are looked at: those of a webhook, or of a policy with its parameter.
+/// The owner of the match conditions: a webhook, or a policy with its parameter.
 pub(super) struct Asking<'q> {
     pub name: &'q str,
     pub of: Option<(&'q Policy, Option<&'q Value>)>,
     pub conditions: &'q [Condition],
 }
 
-/// Whether all conditions hold, those of a policy with its parameter. One that does not makes up for those that cannot
-/// be told.
+/// Whether all match conditions are true. One that is false outweighs others whose evaluation failed.
 pub(super) fn holds(
     attributes: &mut Attributes,
     asking: &Asking,
@@ -147,7 +147,7 @@ fn all_hold(
     })
 }
 
-/// MutatingAdmissionWebhook: one after the other, each sees what those before it made.
+/// MutatingAdmissionWebhook: webhooks are called one after another, each with the result of those before.
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, true);
     if all.is_empty() {
@@ -180,7 +180,8 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Has one webhook change the object; true when it did. Auditors learn once whether it has, whatever else came of it.
+/// Calls one mutating webhook; returns whether it changed the object. One audit annotation records this, whatever else
+/// happens.
 fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let asked = ask(attributes, found, version, shown, &place);
@@ -249,7 +250,7 @@ fn ask(
     Ok(is_changed)
 }
 
-/// What a patch is to do, if anything. Its type matters only where there is an object that it could change.
+/// The operations of the patch, if there are any. The patch type is checked only if there is an object to change.
 fn operations(attributes: &Attributes, patch: Option<&Patch>) -> Result<Option<Value>, Failure> {
     let Some(patch) = patch else { return Ok(None) };
     let operations = patch.operations()?;
@@ -259,7 +260,7 @@ fn operations(attributes: &Attributes, patch: Option<&Patch>) -> Result<Option<V
     Ok(operations)
 }
 
-/// Puts a webhook's patch on the object as it was shown.
+/// Applies a webhook's patch to the object as it was shown.
 fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version: usize) -> Result<bool, Stop> {
     if attributes.object.is_null() {
         let why = format!(
@@ -278,7 +279,7 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
     Ok(is_changed)
 }
 
-/// The version of its kind that a patched object is of: the one that it was shown in, unless the patch says otherwise.
+/// The version of the patched object: the version shown, unless the patch changes `apiVersion`.
 fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version: usize) -> Result<usize, Stop> {
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
     for field in ["apiVersion", "kind"] {
@@ -310,7 +311,7 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     if id == attributes.request.target.kind {
         return Ok(found);
     }
-    // It is read as what it says that it is, before anybody sees that it cannot become what it was.
+    // As in Kubernetes, the object is decoded as what it claims to be before the conversion back fails.
     let layout = crate::kinds::layout(&other, found).map_err(|refusal| internal(refusal.message()))?;
     layout.check(patched).map_err(|error| internal(error.to_string()))?;
     let package = |name: &str| name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core").to_owned();
@@ -319,14 +320,14 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     Err(attributes.fault(format!("converting ({of_group}.{kind}) to ({hub}.{own}): unknown conversion")))
 }
 
-/// ValidatingAdmissionWebhook: all at once, and the first that says no is told.
+/// ValidatingAdmissionWebhook: all webhooks are called at once; the first refusal in order is returned.
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, false);
     let (mut asked, mut missing, mut refused) = (Vec::new(), Vec::new(), None);
     let mut shown = Shown::default();
     for found in &all {
         let Some(version) = wanted(attributes, found.webhook(), &mut shown)? else { continue };
-        // One that may not be asked says no at once, before any of the others has answered.
+        // A webhook that does not support dry runs refuses at once, before the others answer.
         if let Err(stop) = check_dry_run(attributes, found.webhook()) {
             observe(attributes, found.webhook(), End::Unusable, 0);
             refused.get_or_insert(stop);
@@ -343,7 +344,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if !missing.is_empty() {
         return Err(Stop::Needs(Effect::Review(missing)));
     }
-    // Auditors know them by their place among those that the write concerns.
+    // Audit annotations number the webhooks among those that match the write.
     for (nth, (found, call)) in asked.into_iter().enumerate() {
         let Some(call) = call else { continue };
         let (webhook, place) = (found.webhook(), format!("round_0_index_{nth}"));
@@ -384,7 +385,7 @@ fn check_dry_run(attributes: &Attributes, webhook: &Webhook) -> Result<(), Stop>
     .into())
 }
 
-/// A webhook that could not be asked stands in the way, unless its configuration says otherwise.
+/// Handles a failed call by the webhook's failure policy.
 fn fail(attributes: &mut Attributes, webhook: &Webhook, failure: &Failure, key: &str, place: &str) -> Result<(), Stop> {
     if webhook.is_ignored {
         attributes.annotate(format!("{key}.webhook.admission.k8s.io/{place}"), webhook.name.clone());

@@ -1,6 +1,7 @@
-//! Whether the server behind an APIService can be used, and how its status tells so.
+//! Whether the server behind an APIService is available, as its status shows it.
 //!
-//! What the state shows is judged here; where it shows nothing amiss, the caller asks the server and reports.
+//! This module judges what the state shows. If the state shows no problem, the caller asks the server and reports the
+//! result.
 
 use super::resolve::{self, Slices};
 use super::{ApiService, Backend, kind, write};
@@ -21,11 +22,11 @@ pub struct Condition {
     pub message: String,
 }
 
-/// What the state alone tells.
+/// The result of looking at the state alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Known(Condition),
-    /// The server is to be asked for the resources of this version.
+    /// The caller must ask the server for the resources of this version.
     Ask,
 }
 
@@ -42,13 +43,13 @@ impl Condition {
         Condition { holds: true, reason: "Passed", message: "all checks passed".into() }
     }
 
-    /// The server was asked, in vain.
+    /// The condition after a discovery request without an answer.
     pub fn unanswered(message: String) -> Condition {
         Condition { holds: false, reason: "FailedDiscoveryCheck", message }
     }
 }
 
-/// Judges by what is known of the Service and its endpoints.
+/// Judges by the Service and its endpoints.
 pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     let Some(Backend { namespace, name, port, .. }) = &service.backend else {
         return Finding::Known(Condition::local());
@@ -74,7 +75,7 @@ pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     Finding::Ask
 }
 
-/// Writes the condition, unless the status tells so already.
+/// The step that writes the condition; `None` if the status has it already.
 pub fn report(state: &State, name: &str, condition: &Condition, stamp: Stamp) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let Value::Object(mut document) = state.get(kind, name)?.document() else { return None };

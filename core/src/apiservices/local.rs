@@ -1,8 +1,8 @@
-//! The APIServices of what this server answers itself: one for each built-in group version, and one for each that
-//! a CustomResourceDefinition serves.
+//! The APIServices of the group versions that this server serves itself: built-in ones, and those that
+//! CustomResourceDefinitions define.
 //!
-//! At the start everything is compared. From then on an event leads to the group versions that it touches, and to no
-//! others: a definition costs the same however many there are.
+//! At the start all are compared. After that each event leads only to the group versions that it changes, so that the
+//! cost of a definition does not depend on the number of others.
 
 use super::{GROUP, GroupVersion, kind, write};
 use crate::kinds::{self, known, registry};
@@ -13,26 +13,26 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Says that the server keeps an APIService: `onstart` or `true`, for always.
+/// Marks an APIService as managed by the server: `onstart`, or `true` for always.
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// Groups of custom resources stand behind the built-in ones.
+/// Priorities of custom resource groups, which sort behind the built-in ones.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
-/// This group is always the first, and has no APIService.
+/// Priorities of the aggregator's own group: it is always first and has no APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 
-/// Which group versions custom definitions serve, kept from event to event.
+/// The group versions that CustomResourceDefinitions serve, kept up to date by events.
 #[derive(Debug, Default)]
 pub struct Custom {
     /// What each definition serves.
     served: BTreeMap<String, BTreeSet<GroupVersion>>,
-    /// How many definitions serve each.
+    /// The number of definitions that serve each group version.
     serving: BTreeMap<GroupVersion, usize>,
 }
 
 impl Custom {
-    /// Takes note of the newest state of a definition, `None` when it is gone. What is returned is to be planned.
+    /// Takes in the newest state of a definition; `None` if it was deleted. Returns the group versions to plan.
     pub fn note(&mut self, name: &str, definition: Option<&Value>) -> Vec<GroupVersion> {
         let now = definition.map(served_by).unwrap_or_default();
         let before = match now.is_empty() {
@@ -72,7 +72,7 @@ pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
     kinds::priorities(&served.group, &served.version)
 }
 
-/// The priorities that a group version has where no APIService says otherwise.
+/// The priorities of a group version without an APIService that sets others.
 pub fn priorities(served: &GroupVersion) -> (i64, i64) {
     if served.group == GROUP {
         return OWN_PRIORITIES;
@@ -80,7 +80,7 @@ pub fn priorities(served: &GroupVersion) -> (i64, i64) {
     built_in(served).unwrap_or(CUSTOM_PRIORITIES)
 }
 
-/// The group versions that are built in and have an APIService.
+/// The built-in group versions that have an APIService.
 pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
     let all = registry().groups().into_iter().flat_map(|group| {
         let name = group.group;
@@ -89,17 +89,17 @@ pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
     all.filter(|served| built_in(served).is_some())
 }
 
-/// Whether clients are offered anything of a group version.
+/// Whether clients are offered any resource of a group version.
 fn is_offered(state: &State, served: &GroupVersion) -> bool {
     state.registry.group(&served.group).is_some_and(|group| group.versions.contains(&served.version))
 }
 
-/// What is to be done for everything that the server answers, and for what it no longer does.
+/// The steps for all group versions that the server serves now or served before.
 pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
     all(state, custom).iter().filter_map(|served| plan(state, custom, served, true)).collect()
 }
 
-/// All group versions that the server answers or that have an APIService.
+/// All group versions that the server serves, or that have an APIService.
 pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
     let mut names: BTreeSet<GroupVersion> = built_in_versions().filter(|served| is_offered(state, served)).collect();
     names.extend(custom.serving.keys().cloned());
@@ -109,8 +109,8 @@ pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
     names.into_iter().collect()
 }
 
-/// What is to be done for one group version, if anything. Built-in ones are brought back to what they were when the
-/// server starts; until then they are left as somebody wants them, but for one that is deleted.
+/// The step for one group version, if any. Changes to a built-in APIService are undone only when the server starts
+/// (`starting`); a deleted one is created again at once.
 pub fn plan(state: &State, custom: &Custom, served: &GroupVersion, starting: bool) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let name = served.name();
@@ -145,7 +145,7 @@ fn wanted(custom: &Custom, served: &GroupVersion) -> Option<Document> {
         "groupPriorityMinimum": group,
         "versionPriority": version,
     });
-    // That of the core group is stored as none.
+    // The core group is stored as an absent field.
     if !served.group.is_empty() {
         spec["group"] = served.group.as_str().into();
     }

@@ -1,7 +1,8 @@
-//! Which server answers for a group and version: APIServices as the server reads them, and what follows from them.
+//! Which server serves a group version: APIServices as the server reads them, and what follows from them.
 //!
-//! Plans only, as data: `local` keeps the APIServices of what this server answers itself, `available` says whether
-//! another server can be used, `resolve` where it is, `trust` what it is told about this one.
+//! Plans only, as data: `local` keeps the APIServices of this server's own group versions, `available` judges whether
+//! another server is available, `resolve` finds its address, `trust` publishes what other servers need to trust this
+//! one.
 
 pub mod available;
 pub mod local;
@@ -20,38 +21,38 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The user in whose name the server writes.
+/// The user as which the server writes.
 pub const USER: &str = "system:apiserver";
-/// Who owns what it writes.
+/// The field manager of these writes.
 const MANAGER: &str = "kube-apiserver";
 pub const GROUP: &str = "apiregistration.k8s.io";
 
-/// A version of a group of the API. The core group has no name.
+/// A version of an API group. The core group's name is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupVersion {
     pub group: String,
     pub version: String,
 }
 
-/// An APIService, as far as the server acts on it.
+/// The fields of an APIService that the server acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiService {
     pub served: GroupVersion,
     pub group_priority: i64,
     pub version_priority: i64,
-    /// `None` when this server answers itself.
+    /// `None` if this server serves the group version itself.
     pub backend: Option<Backend>,
-    /// What the condition says.
+    /// The status of its `Available` condition.
     pub available: bool,
 }
 
-/// Another server, behind a Service.
+/// Another API server, behind a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     pub namespace: String,
     pub name: String,
     pub port: u16,
-    /// PEM of those who vouch for it; empty for those that this machine trusts.
+    /// PEM certificates of the server's CAs; empty: the CAs of this machine.
     pub ca_bundle: Vec<u8>,
     pub insecure: bool,
 }
@@ -61,7 +62,7 @@ impl GroupVersion {
         GroupVersion { group: group.into(), version: version.into() }
     }
 
-    /// What the name of an APIService says: `v1.apps`, and `v1.` for the core group.
+    /// Parses the name of an APIService: `v1.apps`, and `v1.` for the core group.
     pub fn of_name(name: &str) -> Option<GroupVersion> {
         let (version, group) = name.split_once('.')?;
         Some(GroupVersion::new(group, version))
@@ -72,7 +73,7 @@ impl GroupVersion {
         format!("{}.{}", self.version, self.group)
     }
 
-    /// Where its resources are listed.
+    /// The path of its discovery document.
     pub fn path(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}", self.version),
@@ -107,7 +108,7 @@ impl ApiService {
     }
 }
 
-/// The kind of APIServices.
+/// The kind APIService.
 pub fn kind(state: &State) -> Option<(KindId, usize)> {
     state.registry.known(known::API_SERVICE)
 }

@@ -1,4 +1,4 @@
-//! From a reference to a Service to an address: the Service's own, or that of one of its endpoints.
+//! The address for a reference to a Service: its cluster IP, or one of its endpoints.
 
 use crate::kinds::{Known, known};
 use crate::object::meta;
@@ -6,12 +6,12 @@ use crate::state::{Entry, State};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which address stands for a Service.
+/// How a Service is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// The Service's own: something on this machine leads on from there.
+    /// By its cluster IP: this machine routes Service traffic.
     Service,
-    /// A ready endpoint's.
+    /// By a ready endpoint.
     Endpoints,
 }
 
@@ -21,19 +21,19 @@ pub struct Address {
     pub port: u16,
 }
 
-/// Which EndpointSlices belong to which Service, kept from event to event, so that a Service's are found at once.
+/// The EndpointSlices of each Service, kept up to date by events, so that finding them needs no scan.
 #[derive(Debug, Default)]
 pub struct Slices {
     of_service: BTreeMap<String, BTreeSet<String>>,
     service_of: BTreeMap<String, String>,
 }
 
-/// The label by which a slice names its Service.
+/// The label on an EndpointSlice with its Service's name.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Slices {
-    /// Takes note of the newest state of a slice, `None` when it is gone. The Services it belongs or belonged to, by
-    /// their keys, are returned.
+    /// Takes in the newest state of a slice; `None` if it was deleted. Returns the keys of the Services that it belongs
+    /// or belonged to.
     pub fn note(&mut self, key: &str, slice: Option<&Entry>) -> BTreeSet<String> {
         let (namespace, _) = meta::split_key(key);
         let service = slice.and_then(|slice| slice.index.label(SERVICE_NAME));
@@ -57,10 +57,10 @@ impl Slices {
     }
 }
 
-/// Where a Service's traffic goes.
+/// The endpoints of a Service's port.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Whether anything is said about its endpoints.
+    /// Whether any EndpointSlice or Endpoints object describes the Service.
     pub known: bool,
     pub ready: Vec<Address>,
 }
@@ -74,14 +74,14 @@ fn object(state: &State, known: Known, namespace: &str, name: &str) -> Option<Va
     state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
 }
 
-/// The name of a port of a Service, which may be empty.
+/// The name of a Service's port, which may be empty.
 pub fn port_name(service: &Value, port: u16) -> Option<String> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let found = ports.into_iter().flatten().find(|found| found["port"] == port)?;
     Some(found["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The ready endpoints of a Service's port: of its slices, or of Endpoints that nobody has made slices of.
+/// The ready endpoints of a Service's port: from its EndpointSlices, otherwise from its Endpoints object.
 pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, port_name: &str) -> Endpoints {
     let mut found = Endpoints::default();
     if let Some((kind, _)) = state.registry.known(known::ENDPOINT_SLICE) {
@@ -124,7 +124,7 @@ fn items<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     value.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Where to reach a port of a Service. `draw` chooses among its endpoints.
+/// The address of a Service's port. `draw` is a random number that chooses among the endpoints.
 pub fn resolve(
     state: &State,
     slices: &Slices,

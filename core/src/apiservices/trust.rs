@@ -1,5 +1,5 @@
-//! What other servers of the API need in order to trust this one: whose certificates stand for users, and in which
-//! headers this one tells on whose behalf it asks.
+//! The ConfigMap from which other API servers learn to trust this one: the CAs of client certificates, and the request
+//! headers in which this server names the user it proxies for.
 
 use super::write;
 use crate::kinds::known;
@@ -12,20 +12,20 @@ use holdfast_value::{Map, Value, json};
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// What is told.
+/// The content of the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// PEM of those who sign clients' certificates; empty where nobody does.
+    /// PEM certificates of the CAs for client certificates; empty if there are none.
     pub client_authorities: String,
     pub front_proxy: Option<FrontProxy>,
 }
 
-/// How a proxy in front of a server proves itself and names the user.
+/// How a proxy in front of a server authenticates itself and names the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// PEM of those who sign proxies' certificates.
+    /// PEM certificates of the CAs for proxies' certificates.
     pub authorities: String,
-    /// Common names that a proxy may have; any, when there is none.
+    /// Allowed common names of proxies; empty: any.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub uid_headers: Vec<String>,
@@ -36,7 +36,7 @@ pub struct FrontProxy {
 const CLIENT_AUTHORITIES: &str = "client-ca-file";
 const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 
-/// Writes the ConfigMap, unless it tells all of this already. What other servers told stays beside it.
+/// The step that writes the ConfigMap; `None` if it is up to date. Certificates that other servers wrote are kept.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     let (kind, version) = state.registry.known(known::CONFIG_MAP)?;
     let target =
@@ -88,7 +88,7 @@ fn told(trust: &Trust, old: &Map) -> Map {
     data
 }
 
-/// The certificates of both texts, each once.
+/// The certificates of both PEM texts, without duplicates.
 fn joined(old: &str, own: &str) -> String {
     let mut all: Vec<&str> = Vec::new();
     for certificate in certificates(old).chain(certificates(own)) {
@@ -99,7 +99,7 @@ fn joined(old: &str, own: &str) -> String {
     all.iter().map(|certificate| format!("{certificate}\n")).collect()
 }
 
-/// The PEM blocks of a text, without what stands between them.
+/// The PEM blocks of a text, without the text between them.
 fn certificates(text: &str) -> impl Iterator<Item = &str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

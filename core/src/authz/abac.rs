@@ -1,4 +1,4 @@
-//! Policies of a file: a line each, which allows some user or group something.
+//! ABAC: a policy file with one policy a line, each of which allows a user or group something.
 
 use super::{Attributes, PolicyRule, Target, User, Verdict};
 use holdfast_value::Value;
@@ -8,10 +8,10 @@ const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 const KIND: &str = "Policy";
 const EVERYBODY: &str = "system:authenticated";
 const READING: [&str; 3] = ["get", "list", "watch"];
-/// As many bytes as one line may have.
+/// The most bytes of one line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What one line allows.
+/// The policy in one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Policy {
     user: String,
@@ -23,18 +23,18 @@ struct Policy {
     path: String,
 }
 
-/// All lines, found by the user or the group that they are about.
+/// All policies, indexed by user and group.
 #[derive(Debug, Default)]
 pub struct Policies {
     lines: Vec<Policy>,
     by_user: BTreeMap<String, Vec<usize>>,
     by_group: BTreeMap<String, Vec<usize>>,
-    /// Whether some lines are of the version that has no name.
+    /// Whether any line lacks a version.
     pub has_unversioned: bool,
 }
 
 impl Policies {
-    /// Reads a file; `name` is how it is called in what is told of a line that is wrong.
+    /// Parses a file; `name` is its name in error messages.
     pub fn read(name: &str, text: &str) -> Result<Policies, String> {
         let (mut policies, mut faults) = (Policies::default(), Vec::new());
         for (at, line) in text.lines().enumerate() {
@@ -67,7 +67,7 @@ impl Policies {
         self.lines.push(policy);
     }
 
-    /// The lines about a user, in the order of the file.
+    /// The policies about a user, in file order.
     fn about(&self, user: &User) -> Vec<&Policy> {
         let by_group = user.groups.iter().filter_map(|group| self.by_group.get(group));
         let mut found: Vec<usize> =
@@ -111,7 +111,7 @@ impl Policies {
 }
 
 impl Policy {
-    /// A line, and whether it says its version.
+    /// Parses a line; returns whether it has a version.
     fn read(line: &str) -> Result<(Policy, bool), String> {
         let document: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if !document.is_object() {
@@ -138,7 +138,7 @@ impl Policy {
         .of_known_users())
     }
 
-    /// What is left out means all, and so does the group of every resource.
+    /// An old policy without a version: absent fields mean everything, and its API group is every group.
     fn unversioned(line: &Value) -> Result<Policy, String> {
         let all = |text: String| if text.is_empty() { "*".to_owned() } else { text };
         let (resource, namespace) = (text(line, "resource")?, text(line, "namespace")?);
@@ -158,7 +158,7 @@ impl Policy {
         Ok(policy.of_known_users())
     }
 
-    /// All users are all who have said who they are.
+    /// `*` means all authenticated users.
     fn of_known_users(mut self) -> Policy {
         if self.user == "*" || self.group == "*" {
             self.group = EVERYBODY.into();

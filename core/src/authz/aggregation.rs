@@ -1,4 +1,4 @@
-//! The rules of a ClusterRole that gathers other ClusterRoles by their labels.
+//! Aggregated ClusterRoles: roles that combine the rules of other ClusterRoles selected by labels.
 
 use super::rule::PolicyRule;
 use holdfast_value::Value;
@@ -6,16 +6,16 @@ use imbl::OrdMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The rules that one document holds.
+/// The rules of one document.
 pub type RuleBlock = Arc<[PolicyRule]>;
 
-/// A ClusterRole as the index keeps it.
+/// A ClusterRole in the index.
 #[derive(Debug, Clone)]
 pub struct ClusterRole {
     pub labels: BTreeMap<String, String>,
-    /// The rules written in the document.
+    /// The rules in the document.
     pub written: RuleBlock,
-    /// Present when the role gathers others; `written` then only mirrors what was gathered.
+    /// Set if the role aggregates others; `written` is then only a copy of the aggregated rules.
     pub selectors: Option<Vec<LabelSelector>>,
 }
 
@@ -29,10 +29,10 @@ impl ClusterRole {
     }
 }
 
-/// What the role called `name` gathers: selector by selector, the matching roles in order of their names.
+/// The rules that the role called `name` aggregates: for each selector, the matching roles by name.
 ///
-/// A gathered role may gather others itself. Each role is visited once, so that roles which gather each other
-/// end up with the rules of them all instead of never ending.
+/// An aggregated role may aggregate others. Each role is visited once, so that roles which aggregate each other get the
+/// rules of all of them instead of looping forever.
 pub fn gathered(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<RuleBlock> {
     fn visit<'a>(
         role: &'a ClusterRole,
@@ -59,13 +59,13 @@ pub fn gathered(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<R
     out
 }
 
-/// The rules of `blocks` in order, each once: what the aggregation controller writes into a gathering role.
+/// The rules of `blocks` in order without duplicates: what the aggregation controller writes into the role.
 pub fn flattened(blocks: &[RuleBlock]) -> Vec<PolicyRule> {
     let mut seen = BTreeSet::new();
     blocks.iter().flat_map(|block| block.iter()).filter(|rule| seen.insert(*rule)).cloned().collect()
 }
 
-/// A label selector in parsed form. Without any requirement it matches everything.
+/// A parsed label selector. Without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -77,7 +77,7 @@ enum Requirement {
     NotIn(String, Vec<String>),
     Exists(String),
     DoesNotExist(String),
-    /// An operator that does not exist: the selector matches nothing.
+    /// An unknown operator: the selector matches nothing.
     Never,
 }
 
@@ -93,7 +93,7 @@ impl LabelSelector {
         Self { requirements }
     }
 
-    /// The selectors of a ClusterRole document; `None` when it does not aggregate.
+    /// The selectors of a ClusterRole document; `None` if it does not aggregate.
     pub fn list_from(role: &Value) -> Option<Vec<Self>> {
         let rule = role.get("aggregationRule").filter(|rule| rule.is_object())?;
         let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
@@ -162,7 +162,7 @@ mod tests {
             .collect()
     }
 
-    /// The first verb of each rule that `name` gathers.
+    /// The first verb of each rule that `name` aggregates.
     fn verbs(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<String> {
         flattened(&gathered(name, roles)).into_iter().map(|rule| rule.verbs[0].clone()).collect()
     }

@@ -1,6 +1,6 @@
-//! The default roles and bindings, and how a start brings an older store up to them.
+//! The default roles and bindings, and how a starting server updates those of an older store.
 //!
-//! The policy itself is data: `core/data/bootstrap-policy.txt`, whose head explains its form.
+//! The policy is data: `core/data/bootstrap-policy.txt`, whose head explains the format.
 
 use super::aggregation::{ClusterRole, flattened, gathered};
 use super::cover::uncovered;
@@ -14,8 +14,8 @@ const POLICY: &str = include_str!("../../data/bootstrap-policy.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Every default ClusterRole, ClusterRoleBinding, Role and RoleBinding, without uids and timestamps.
-/// ClusterRoles that gather others already hold what they gather.
+/// Every default ClusterRole, ClusterRoleBinding, Role and RoleBinding, without UIDs and timestamps. Aggregated
+/// ClusterRoles already contain the aggregated rules.
 pub fn bootstrap_policy() -> Vec<Value> {
     let mut documents: Vec<Value> = table::blocks(POLICY).iter().flat_map(documents_of).collect();
     let cluster_roles: OrdMap<Arc<str>, Arc<ClusterRole>> = documents
@@ -30,8 +30,8 @@ pub fn bootstrap_policy() -> Vec<Value> {
     documents
 }
 
-/// What `existing` should become so that it grants at least what `wanted` does; `None` when it already does, or
-/// when its owner has set the autoupdate annotation to false. What its owner added stays.
+/// The update of `existing` that makes it grant at least what `wanted` grants; `None` if it already does, or if its
+/// annotation turns autoupdate off. Additions by users stay.
 pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     let Some(existing) = existing else { return Some(wanted.clone()) };
     let autoupdate = existing.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(AUTOUPDATE));
@@ -41,7 +41,7 @@ pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     let mut result = existing.clone();
     add_missing_metadata(&mut result, wanted);
     if wanted.get("roleRef").is_some() {
-        // A binding to another role is no version of the wanted one: it is replaced whole.
+        // The role of a binding is immutable, so a binding to another role is replaced.
         if role_ref(existing) != role_ref(wanted) {
             return Some(wanted.clone());
         }
@@ -146,7 +146,7 @@ fn document(kind: &str, namespace: Option<&str>, name: &str) -> Value {
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata})
 }
 
-/// Labels and annotations that are there already win.
+/// Existing labels and annotations stay.
 fn add_missing_metadata(result: &mut Value, wanted: &Value) {
     for part in ["labels", "annotations"] {
         let Some(wanted) = wanted.get("metadata").and_then(|metadata| metadata.get(part)?.as_object()) else {
@@ -186,7 +186,7 @@ fn role_ref(binding: &Value) -> [&str; 3] {
     ["apiGroup", "kind", "name"].map(|key| text(&binding["roleRef"], key))
 }
 
-/// A user or group without apiGroup means the one group that defines them.
+/// A user or group without apiGroup has the only group that defines them.
 fn subject(subject: &Value) -> [&str; 4] {
     let kind = text(subject, "kind");
     let group = match text(subject, "apiGroup") {

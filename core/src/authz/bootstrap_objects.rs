@@ -1,4 +1,4 @@
-//! What else a fresh server creates: namespaces, priority classes, flow control, its own Service.
+//! Other objects that a new server creates: namespaces, priority classes, flow control, its own Service.
 
 use super::table::{self, Block, RuleLine};
 use crate::kinds::core::ServiceRanges;
@@ -7,10 +7,10 @@ use holdfast_value::{Map, Value, json};
 use std::net::IpAddr;
 
 const FLOW_CONTROL: &str = include_str!("../../data/flow-control.txt");
-/// Says whether the server keeps an object of flow control up to date.
+/// The annotation that says whether the server keeps a flow control object up to date.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// Namespaces and priority classes, flow schemas and priority levels, without uids and timestamps.
+/// Namespaces, priority classes, flow schemas and priority levels, without UIDs and timestamps.
 pub fn bootstrap_objects() -> Vec<Value> {
     let mut documents: Vec<Value> =
         ["default", "kube-system", "kube-public", "kube-node-lease"].into_iter().map(namespace).collect();
@@ -28,13 +28,13 @@ pub fn bootstrap_objects() -> Vec<Value> {
     documents
 }
 
-/// The flow schemas and priority levels among them.
+/// The flow schemas and priority levels alone.
 pub fn flow_control_objects() -> Vec<Value> {
     table::blocks(FLOW_CONTROL).iter().map(flow_control).collect()
 }
 
-/// The Service `kubernetes` that leads to the server at `advertise:port`, with its endpoints, the ServiceCIDRs
-/// and the IPAddress that back it. It has an address of the first range.
+/// The Service `kubernetes` for the server at `advertise:port`, with its endpoints, and the ServiceCIDRs and IPAddress
+/// for it. Its address is from the first range.
 pub fn kubernetes_service(service_ranges: &ServiceRanges, advertise: IpAddr, port: u16) -> Vec<Value> {
     let address = service_ranges.first.address(1);
     let service_ranges: Vec<String> = service_ranges.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The default policy as data (shape, counts, what must never be granted), and its reconciliation.
+//! The default policy: its shape, counts, what it must never grant, and its reconciliation.
 
 use super::*;
 use crate::authz::chain::{Chain, Way};
@@ -106,7 +106,7 @@ fn documents_have_the_form_of_kubernetes() {
     );
 }
 
-/// Who may do what on a fresh server: one row, one question.
+/// Permissions on a new server: one row, one question.
 #[test]
 fn a_fresh_server_allows_and_refuses() {
     let mut index = index();
@@ -213,7 +213,7 @@ fn a_fresh_server_allows_and_refuses() {
     }
 }
 
-/// Unrestricted power is for few: a slip in the table that hands it to others must not pass.
+/// Only these roles may have unrestricted rules: a mistake in the table must not give them to others.
 #[test]
 fn only_known_roles_hold_dangerous_rules() {
     let mut dangerous = BTreeSet::new();

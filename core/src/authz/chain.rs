@@ -1,4 +1,4 @@
-//! The configured authorizers, asked in order.
+//! The chain of configured authorizers, asked in order.
 
 use super::abac::Policies;
 use super::nodes::{self, NodeGraph};
@@ -9,7 +9,7 @@ use super::{Attributes, PolicyRule, Target, User, Verdict};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The ways to authorize, as options and files name them.
+/// Authorization modes, as options and files name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     AlwaysAllow,
@@ -38,7 +38,7 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Parses `Node,RBAC`. An empty list, and a mode named twice, are mistakes of the operator.
+    /// Parses `Node,RBAC`. An empty list or a repeated mode is an error.
     pub fn parse_list(names: &[&str]) -> Result<Vec<Self>, String> {
         let names: Vec<&str> = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
         let modes = names
@@ -53,7 +53,7 @@ impl Mode {
     }
 }
 
-/// One authorizer with all that it goes by, beside the cluster's own objects.
+/// One authorizer with its configuration, beside the cluster's objects.
 #[derive(Debug)]
 pub enum Way {
     AlwaysAllow,
@@ -62,7 +62,7 @@ pub enum Way {
     Webhook(Webhook),
     Rbac,
     Node,
-    /// Paths that are open to everybody, which is no mode.
+    /// Paths open to everybody; not an authorization mode.
     Paths(Vec<OpenPath>),
 }
 
@@ -79,7 +79,7 @@ impl Way {
         })
     }
 
-    /// As metrics name it, by mode and name: only webhooks have names of their own.
+    /// Mode and name for metrics: only webhooks have their own names.
     fn named(&self) -> Option<(Mode, String)> {
         let mode = self.mode()?;
         let name = match self {
@@ -90,7 +90,7 @@ impl Way {
     }
 }
 
-/// The authorizers in their order.
+/// The authorizers in order.
 #[derive(Debug)]
 pub struct Chain {
     ways: Vec<Way>,
@@ -101,7 +101,7 @@ impl Chain {
         Chain { ways }
     }
 
-    /// The same with one that is asked before all others.
+    /// The same chain with another authorizer in front.
     pub fn behind(mut self, first: Way) -> Chain {
         self.ways.insert(0, first);
         self
@@ -111,13 +111,13 @@ impl Chain {
         self.ways.iter().any(|way| way.mode() == Some(mode))
     }
 
-    /// Whether any of them looks at selectors, which are read for nobody else.
+    /// Whether any authorizer uses selectors; otherwise they need not be parsed.
     pub fn reads_selectors(&self) -> bool {
         self.has(Mode::Node) || self.has(Mode::Webhook)
     }
 }
 
-/// The chain of now. A file that is followed may put another in its place; one look at it is good for one judgement.
+/// The current chain. Reloading the configuration file replaces it; each judgement reads it once.
 #[derive(Debug, Clone)]
 pub struct Configured(Arc<RwLock<Arc<Chain>>>);
 
@@ -143,30 +143,30 @@ impl From<Way> for Configured {
     }
 }
 
-/// The chain over one state of the cluster.
+/// The chain with one state of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Authorizer<'a> {
     pub chain: &'a Arc<Chain>,
     pub rbac: &'a RbacIndex,
-    /// There wherever the chain has the Node authorizer.
+    /// Set if the chain has the Node authorizer.
     pub nodes: Option<&'a NodeGraph>,
-    /// What webhooks have said so far, and what they are yet to be asked.
+    /// The answers of webhooks so far, and the open questions.
     pub consulted: &'a Consulted,
 }
 
-/// What the chain came to.
+/// The decision of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     pub verdict: Verdict,
-    /// What kept authorizers from saying more. A refusal with one of these is a fault of the server's.
+    /// Errors of authorizers. A refusal with an error is reported as a server error.
     pub errors: Vec<String>,
-    /// Who allowed or denied, and under which name; nobody asked the privileged.
+    /// The authorizer that allowed or denied, by mode and name; `None` for privileged users, for whom none is asked.
     pub by: Option<(Mode, String)>,
-    /// Webhooks whose conditions kept them from being asked.
+    /// Webhooks skipped because of their match conditions.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// A webhook that was not asked: by its conditions, or because they came to nothing.
+/// A webhook that was not asked because its match conditions are false or failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedOver {
     pub webhook: String,
@@ -186,7 +186,7 @@ impl Judged {
         self.verdict.reason()
     }
 
-    /// All errors as one.
+    /// All errors as one text.
     pub fn error(&self) -> Option<String> {
         (!self.errors.is_empty()).then(|| super::rbac::joined_errors(self.errors.iter().cloned()))
     }
@@ -198,19 +198,19 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Every rule of a user that the authorizers can name.
+/// The rules of a user, as far as the authorizers can list them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownRules {
     pub rules: Vec<PolicyRule>,
     pub errors: Vec<String>,
-    /// Some authorizers know more than they can name.
+    /// Some authorizers cannot list all their rules.
     pub is_incomplete: bool,
 }
 
 impl Authorizer<'_> {
-    /// The first that allows or denies decides. Nobody can lock out the privileged group.
+    /// The first authorizer that allows or denies decides. The privileged group is always allowed.
     ///
-    /// Where a webhook has yet to be asked, nobody behind it is, and the outcome is to be thrown away.
+    /// If a webhook has not been asked yet, later authorizers are not asked, and the result must be discarded.
     pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Judged {
         if user.is_privileged() {
             return Judged::of(Verdict::Allow { reason: String::new() });
@@ -292,7 +292,7 @@ impl Authorizer<'_> {
     }
 }
 
-/// Everything, as two rules: resources and paths.
+/// Everything, as two rules: for resources and for paths.
 pub fn all_rules() -> [PolicyRule; 2] {
     let all = || vec!["*".to_owned()];
     [
@@ -302,7 +302,7 @@ pub fn all_rules() -> [PolicyRule; 2] {
 }
 
 impl<'a> Attributes<'a> {
-    /// The resource that is asked for, where it is no path.
+    /// The requested resource; `None` for a path.
     pub fn target(&self) -> Option<&super::ResourceTarget<'a>> {
         match &self.target {
             Target::Resource(target) => Some(target),

@@ -1,4 +1,4 @@
-//! Chains: who is asked, in which order, and what becomes of what they say.
+//! Chains: which authorizers are asked, in which order, and how their answers are combined.
 
 use super::*;
 use crate::authz::role::RoleKind;
@@ -20,7 +20,7 @@ fn webhook(name: &str, on_failure: OnFailure, conditions: &[&str]) -> Way {
     Way::Webhook(Webhook { name: name.into(), conditions, on_failure })
 }
 
-/// Asks for `/metrics`, and has webhooks answer; gives back whom they were asked about, too.
+/// Authorizes `get /metrics` with webhook answers from `answer`; also returns the users that webhooks were asked about.
 fn ask(
     ways: Vec<Way>,
     user: &User,
@@ -119,7 +119,7 @@ fn webhooks_allow_deny_fail_or_have_no_opinion() {
             (errors.iter().map(|e| e.to_string()).collect(), asked.iter().map(|w| w.to_string()).collect::<Vec<_>>())
         );
     }
-    // An error of one that has no opinion is forgotten when another allows.
+    // An error of an authorizer without an opinion is dropped if a later one allows.
     let (judged, _) = ask(chain(OnFailure::NoOpinion), &jane, |_| Err("down".into()));
     assert!(judged.is_allowed() && judged.error().is_none(), "{judged:?}");
     assert_eq!(judged.by, Some((Mode::Rbac, "rbac".into())));
@@ -139,7 +139,7 @@ fn conditions_keep_webhooks_from_being_asked() {
     assert_eq!(judged(&["true", "request.user == 'joe'", "'dev' in request.groups"]), (true, 1, vec![]));
     assert_eq!(judged(&["has(request.resourceAttributes)"]), (false, 0, vec![false]));
     assert_eq!(judged(&["request.resourceAttributes.namespace != 'a'"]), (false, 0, vec![true]));
-    // What does not hold outweighs what comes to nothing.
+    // A false condition outweighs a failed one.
     let both = ["request.resourceAttributes.namespace != 'a'", "has(request.resourceAttributes)"];
     assert_eq!(judged(&both), (false, 0, vec![false]));
     let (failed, _) = ask(&both[..1], OnFailure::Deny);

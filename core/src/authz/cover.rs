@@ -1,22 +1,22 @@
-//! Whether rules grant all that other rules do, in about linear time however many and however long they are.
+//! Whether rules grant everything that other rules grant, in about linear time however many and long they are.
 
 use super::rule::{Part, PolicyRule};
 use super::rule_index::RuleIndex;
 use std::ops::ControlFlow;
 
-/// A rule grants a product of things. So many of all rules together are looked for, and so many more for each of their
-/// texts; what is not looked for counts as not held.
+/// Each rule grants a product of parts. At most this many parts of all rules together are checked, plus `PARTS_A_TEXT`
+/// for each text in the rules; unchecked parts count as not granted.
 const PARTS_MIN: usize = 50_000;
 const PARTS_A_TEXT: usize = 4;
-/// Of what is missing so much is told.
+/// The most missing parts that are reported.
 const MISSING_MAX: usize = 1_000;
 
-/// What somebody lacks.
+/// The parts that are not granted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Each grants one thing.
+    /// Each rule grants one part.
     pub rules: Vec<PolicyRule>,
-    /// There was too much to look for, or too much is missing: nobody knows about the rest.
+    /// The check or the report was cut, so more may be missing.
     pub is_cut: bool,
 }
 
@@ -26,7 +26,7 @@ impl Missing {
     }
 }
 
-/// What `servant` grants and `holds` does not say to be held.
+/// The parts of `servant`'s rules for which `holds` is false.
 pub fn missing<'a>(holds: impl Fn(&Part<'_>) -> bool, servant: impl IntoIterator<Item = &'a PolicyRule>) -> Missing {
     let mut missing = Missing::default();
     let mut left = PARTS_MIN;
@@ -46,13 +46,13 @@ pub fn missing<'a>(holds: impl Fn(&Part<'_>) -> bool, servant: impl IntoIterator
     Missing { is_cut: looked.is_break(), ..missing }
 }
 
-/// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
+/// The parts of `servant`'s rules that no rule of `owner` grants; empty if all are covered.
 pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Missing {
     let index = RuleIndex::new(owner.iter());
     missing(|part| index.find(part, |number| &owner[number as usize], |_| Ok(())).is_some(), servant)
 }
 
-/// Whether the owner's rules grant all that the servant's do.
+/// Whether `owner`'s rules grant everything that `servant`'s do.
 pub fn covers(owner: &[PolicyRule], servant: &[PolicyRule]) -> bool {
     uncovered(owner, servant).is_empty()
 }
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The comparisons of each with each would not end soon.
+    /// Comparing each rule with each would take too long.
     #[test]
     fn many_rules_and_long_ones_are_compared_soon() {
         let numbers = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
@@ -108,7 +108,7 @@ mod tests {
         let one_each: Vec<PolicyRule> = numbers(30_000).into_iter().map(|name| about("pods", vec![name])).collect();
         assert!(covers(&long, &one_each));
         assert!(covers(&one_each, &one_each));
-        // Nothing is granted that was not looked for.
+        // Unchecked parts count as not granted.
         let product = PolicyRule { verbs: numbers(300), resources: numbers(300), ..about("", numbers(2)) };
         let product = [product];
         assert!(!covers(&product, &product));

@@ -1,8 +1,8 @@
-//! Nobody may grant what it does not hold.
+//! Privilege escalation: nobody may grant permissions that they do not have.
 //!
-//! These checks come after authorization, before a role or binding is written. The verbs `escalate` (on the
-//! role) and `bind` (on the referenced role) lift them, as does membership in the privileged group.
-//! They are the `authorize` of their kinds; what other kinds check in this way takes the same [`Grant`].
+//! These checks follow authorization, before a role or binding is written. The verbs `escalate` (on the role) and
+//! `bind` (on the referenced role) bypass them, and so does membership in the privileged group. They are the
+//! `authorize` functions of their kinds; other kinds with such checks use the same [`Grant`].
 
 use super::chain::{Authorizer, Judged, all_rules};
 use super::cover::missing;
@@ -14,37 +14,37 @@ use crate::refusal::{Cause, Forbidden, Refusal, Subject};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// What is said elsewhere, on which it hangs what a write grants.
+/// Facts outside the object on which the granted permissions depend.
 pub trait Elsewhere {
-    /// Under which resource the objects of a kind are served.
+    /// The resource under which objects of a kind are served.
     fn resource(&self, group: &str, version: &str, kind: &str) -> Option<&str>;
-    /// Version and kind of the objects that a validating policy reads beside those that it judges.
+    /// apiVersion and kind of the parameters that a validating policy reads.
     fn validating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
-    /// The same of a mutating policy.
+    /// The same for a mutating policy.
     fn mutating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
 }
 
-/// A write that may grant something, with what is needed to judge it.
+/// A write that may grant permissions, with the data to judge it.
 pub struct Grant<'a> {
     pub elsewhere: &'a dyn Elsewhere,
     pub authorizer: Authorizer<'a>,
     pub user: &'a User,
-    /// Empty for kinds of the cluster.
+    /// Empty for cluster-scoped kinds.
     pub namespace: &'a str,
     /// The name in the request's path, so it is empty for a create.
     pub name: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// The object as refusals name it.
+    /// The object as refusals name it by resource.
     pub subject: Subject,
-    /// By which those name it that say what is wrong with it.
+    /// The kind, by which Invalid refusals name the object.
     pub kind: &'a str,
     pub new: &'a Value,
     /// `None` for a create.
     pub old: Option<&'a Value>,
 }
 
-/// Says no to a write that its author may not make. `Kind::authorize` takes one.
+/// Refuses a write that its user may not make; used by `Kind::authorize`.
 pub type Authorize = fn(&Grant<'_>) -> Result<(), Refusal>;
 
 impl Grant<'_> {
@@ -52,13 +52,13 @@ impl Grant<'_> {
         Refusal::Forbidden { subject: self.subject.clone(), why: Forbidden::Author(message.into()) }
     }
 
-    /// The same for a field of the object, as if it were against the rules of its kind.
+    /// The same for a field, as if it violated the kind's rules.
     pub fn invalid(&self, field: &str, message: &str) -> Refusal {
         let subject = Subject { resource: self.kind.to_owned(), ..self.subject.clone() };
         Refusal::Invalid { subject, causes: Cause::forbidden(field, message).into() }
     }
 
-    /// Whether the author may use `verb` on an object of the cluster.
+    /// Whether the user may use `verb` on a cluster-scoped object.
     pub fn allows(&self, verb: &str, group: &str, resource: &str, name: &str) -> bool {
         self.allows_in("", verb, group, resource, name)
     }
@@ -68,13 +68,13 @@ impl Grant<'_> {
         self.judged(verb, target).is_allowed()
     }
 
-    /// What the authorizers say of the author using `verb` on this.
+    /// The authorizers' decision on the user's `verb` on a target.
     pub fn judged(&self, verb: &str, target: ResourceTarget<'_>) -> Judged {
         self.authorizer.authorize(self.user, &Attributes::resource(verb, target))
     }
 
-    /// Whether only that is new by which garbage collection and others' finalizers work. Everything else may grant
-    /// something: a label can have another role gather this one.
+    /// Whether the update changes only fields for garbage collection and finalizers. Any other change may grant
+    /// something: a label can make another role aggregate this one.
     pub fn only_lets_go(&self) -> bool {
         let essence = |document: &Value| {
             let mut document = document.clone();
@@ -89,11 +89,11 @@ impl Grant<'_> {
     }
 }
 
-/// Whether a ClusterRole may be written.
+/// Checks the write of a ClusterRole.
 pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
     role(grant, RoleKind::ClusterRole)?;
-    // Gathering is open-ended: whoever sets it could come to grant anything, and whoever ends it keeps what was gathered
-    // from being taken back. A rule that selects nothing gathers nothing, and is refused by the rules of the kind.
+    // Aggregation is open-ended: a user that sets it could grant anything, and one that removes it makes the aggregated
+    // rules permanent. An empty aggregationRule aggregates nothing and is refused by validation.
     let gathers = [Some(grant.new), grant.old].into_iter().flatten().any(gathers);
     if gathers && !may_escalate(grant, RoleKind::ClusterRole) && lacks(grant, &all_rules()).is_some() {
         return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
@@ -105,7 +105,7 @@ fn gathers(role: &Value) -> bool {
     role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether a Role may be written.
+/// Checks the write of a Role.
 pub fn namespaced_role(grant: &Grant<'_>) -> Result<(), Refusal> {
     role(grant, RoleKind::Role)
 }
@@ -125,7 +125,7 @@ fn may_escalate(grant: &Grant<'_>, kind: RoleKind) -> bool {
     grant.only_lets_go() || grant.allows_in(grant.namespace, "escalate", GROUP, resource, grant.name)
 }
 
-/// Whether a RoleBinding or ClusterRoleBinding may be written.
+/// Checks the write of a RoleBinding or ClusterRoleBinding.
 pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     let text = |pointer: &str| grant.new.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/roleRef/kind"), text("/roleRef/name"));
@@ -137,13 +137,13 @@ pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     if may_bind || grant.only_lets_go() {
         return Ok(());
     }
-    // The rules of the kind refuse what is no role in better words.
+    // Validation refuses an invalid role kind with a better message.
     if role.is_none() {
         return Ok(());
     }
     let rbac = grant.authorizer.rbac;
     let rules = rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
-        // It is told of as if it were a binding.
+        // As in Kubernetes, the missing role is reported with the binding's resource.
         Refusal::NotFound(Subject { name: name.to_owned(), ..grant.subject.clone() })
     })?;
     if rbac.holds_role(grant.user, grant.namespace, kind, name) {
@@ -159,10 +159,10 @@ fn lacks<'a>(grant: &Grant<'_>, rules: impl IntoIterator<Item = &'a PolicyRule>)
     escalation(&grant.authorizer, grant.user, grant.namespace, rules)
 }
 
-/// How long the list of what somebody lacks may be.
+/// The most bytes of the list of missing permissions in a refusal.
 const LIST_BYTES_MAX: usize = 64 << 10;
 
-/// Why `user` may not grant `rules` in `namespace`, naming what it lacks. `None`: it holds them all.
+/// Why `user` may not grant `rules` in `namespace`, with the missing permissions; `None` if the user has them all.
 pub fn escalation<'a>(
     authorizer: &Authorizer<'_>,
     user: &User,
@@ -209,7 +209,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::Arc;
 
-    /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.
+    /// `jane` has `rules` in the namespace `work`, and `joe` has everything everywhere.
     struct Nowhere;
 
     impl Elsewhere for Nowhere {
@@ -239,7 +239,7 @@ mod tests {
         json!({"roleRef": {"kind": kind, "name": role}, "subjects": [{"kind": "User", "name": user}]})
     }
 
-    /// What follows `is forbidden: ` when `user` may not write `new` in the namespace `work`, or in the cluster.
+    /// The message after `is forbidden: ` if `user` may not write `new`, in the namespace `work` or cluster-scoped.
     fn refused(index: &RbacIndex, user: &User, hook: Authorize, old: Option<&Value>, new: &Value) -> Option<String> {
         let subject = Subject::new(GROUP, "roles", "");
         let (chain, consulted) = (Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
@@ -301,10 +301,10 @@ mod tests {
         for (old, new, is_refused) in [
             (None, &gathering, true),
             (Some(&none), &gathering, true),
-            // Whoever may not gather does not end it either.
+            // A user that may not add an aggregationRule may not remove it either.
             (Some(&gathering), &none, true),
             (Some(&gathering), &empty, true),
-            // The rules of the kind have words for these.
+            // Validation refuses these.
             (None, &bare, false),
             (None, &empty, false),
             (Some(&none), &empty, false),
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Labels have a role gathered by others, and nobody knows what annotations do.
+    /// Labels may make other roles aggregate this one, and annotations may have any effect.
     #[test]
     fn every_change_of_a_role_is_judged_but_those_by_which_it_goes() {
         let index = index(json!([]));
@@ -355,7 +355,7 @@ mod tests {
         assert!(missing.starts_with("NotFound") && missing.contains("\"none\""), "{missing}");
     }
 
-    /// A short request may name a long role.
+    /// A short request may refer to a long role.
     #[test]
     fn the_list_of_what_is_missing_ends() {
         let names: Vec<String> = (0..100).map(|number| format!("name{number}")).collect();
@@ -370,7 +370,7 @@ mod tests {
         assert!(refused.len() < LIST_BYTES_MAX + 1_000, "{}", refused.len());
         let last = refused.lines().last().expect("a line");
         assert!(last.starts_with("and more than ") && last.ends_with(" more"), "{last}");
-        // Whoever has the role itself holds it, and nothing is compared.
+        // A user bound to the role itself holds it; no rules are compared.
         let mut index = index(json!([]));
         index.put(RoleKind::Role, "work", "own", &json!({"rules": distinct}));
         let own = binding("Role", "own", "friend");

@@ -1,7 +1,7 @@
-//! Acting in another's name: who may take on which user, and whom that makes of them.
+//! Impersonation: who may act as which user, and the resulting user.
 //!
-//! [`legacy`] is the one permission that there always was. [`by_modes`] knows permissions beside it that hold for some
-//! requests alone, by what kind of user is taken on.
+//! [`legacy`] checks the permission `impersonate`. [`by_modes`] also checks constrained impersonation: permissions for
+//! some requests only, by the kind of user impersonated.
 
 use super::chain::{Authorizer, Judged};
 use super::rbac::joined_errors;
@@ -11,7 +11,7 @@ use crate::object::names;
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 
-/// Another user, in whose name somebody wants to act.
+/// The user that a caller wants to impersonate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActingAs {
     pub name: String,
@@ -21,7 +21,7 @@ pub struct ActingAs {
 }
 
 impl ActingAs {
-    /// As Kubernetes' programs print it.
+    /// As Go prints it.
     pub fn printed(&self) -> String {
         let list = |items: &[String]| {
             let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
@@ -40,16 +40,16 @@ impl ActingAs {
     }
 }
 
-/// A way of taking on another user, with verbs of its own.
+/// A mode of impersonation, with its own verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The node that the caller's own pod is on.
+    /// The node on which the caller's pod runs.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Users that are neither nodes nor service accounts.
+    /// Users other than nodes and service accounts.
     UserInfo,
-    /// `impersonate`, for all users and requests.
+    /// The verb `impersonate`, for all users and requests.
     Legacy,
 }
 
@@ -58,7 +58,7 @@ impl Mode {
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
-    /// The verb that users, groups and the rest are asked for by.
+    /// The verb checked for users, groups and the other parts.
     fn verb(self) -> &'static str {
         match self {
             Mode::AssociatedNode => "impersonate:associated-node",
@@ -69,12 +69,12 @@ impl Mode {
         }
     }
 
-    /// The verb, for audit events, where it is one that says more than that somebody is impersonated.
+    /// The verb for audit events, if impersonation is constrained.
     pub fn constraint(self) -> Option<&'static str> {
         (self != Mode::Legacy).then(|| self.verb())
     }
 
-    /// Whether this way leads to such a user.
+    /// Whether this mode can impersonate such a user.
     fn leads_to(self, wanted: &ActingAs, caller: &User) -> bool {
         let (node, account) = (node_of(&wanted.name), service_account_of(&wanted.name));
         match self {
@@ -91,27 +91,27 @@ impl Mode {
     }
 }
 
-/// Where a service account's token says which node its pod is on.
+/// The extra field in which a service account's token names its pod's node.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// What authorizers are told of a caller that takes on its own node: which things its token says, not what they are. A
-/// permission for this holds on all nodes or on none.
+/// The extra field by which authorizers learn that a caller impersonates its own node. It has the keys in the token,
+/// not their values: a permission for this applies to all nodes or to none.
 const ASSOCIATED: &str = "authentication.kubernetes.io/associated-node-keys";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// From so many groups or values on, it is asked first whether the caller may take on any.
+/// From this many groups or values on, permission for `*` is checked first.
 const MANY: usize = 4;
 
-/// Namespace and name of `system:serviceaccount:NAMESPACE:NAME`; nothing for a name that no service account has.
+/// Namespace and name in `system:serviceaccount:NAMESPACE:NAME`; `None` if no service account can have the name.
 pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (names::label(namespace).is_empty() && names::subdomain(name).is_empty()).then_some((namespace, name))
 }
 
-/// The name of `system:node:NAME`.
+/// The node's name in `system:node:NAME`.
 fn node_of(user: &str) -> Option<&str> {
     user.strip_prefix("system:node:").filter(|name| names::subdomain(name).is_empty())
 }
 
-/// The user that the caller may act as.
+/// The user that the caller may act as, by the verb `impersonate`.
 pub fn legacy(authorizer: &Authorizer<'_>, caller: &User, wanted: &ActingAs) -> Result<User, Refusal> {
     let asking = Asking { authorizer, caller, mode: Mode::Legacy, tells_errors: false };
     asking.may_be_named(wanted)?;
@@ -121,8 +121,8 @@ pub fn legacy(authorizer: &Authorizer<'_>, caller: &User, wanted: &ActingAs) -> 
     Ok(asking.user(wanted))
 }
 
-/// The same by the first way that leads there, and which one that is. The one that did so `last` is tried first, and
-/// where none leads there, the refusal is the first one's.
+/// The user by the first mode that allows it, and that mode. The mode `last`, which allowed the previous request, is
+/// tried first. If no mode allows it, the refusal is the first mode's.
 pub fn by_modes(
     authorizer: &Authorizer<'_>,
     caller: &User,
@@ -138,7 +138,7 @@ pub fn by_modes(
             Err(refusal) => _ = refused.get_or_insert(refusal),
         }
     }
-    // The last way leads to everybody, so that one has refused.
+    // The last mode applies to all users, so it has refused.
     Err(refused.unwrap_or(Refusal::Unauthorized))
 }
 
@@ -169,12 +169,12 @@ fn by_mode(
     Ok(asking.user(wanted))
 }
 
-/// A caller who wants to take on a user in one way.
+/// A caller that wants to impersonate a user in one mode.
 struct Asking<'a> {
     authorizer: &'a Authorizer<'a>,
     caller: &'a User,
     mode: Mode,
-    /// Whether a refusal says what kept authorizers from saying more.
+    /// Whether a refusal includes the authorizers' errors.
     tells_errors: bool,
 }
 
@@ -183,7 +183,7 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// Users and groups have moved to another group with the newer verbs.
+    /// For the constrained verbs, users and groups are in another API group.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }
@@ -260,7 +260,7 @@ impl Asking<'_> {
         all.try_for_each(|(key, text)| self.may(&value(key, text)))
     }
 
-    /// The user that is taken on, with the groups that everybody of its kind has.
+    /// The impersonated user, with the groups that all users of its kind have.
     fn user(&self, wanted: &ActingAs) -> User {
         let mut groups = wanted.groups.clone();
         if groups.is_empty() {
@@ -282,7 +282,7 @@ impl Asking<'_> {
     }
 }
 
-/// Why a value of a user cannot be taken on by the newer verbs.
+/// Why the constrained verbs cannot impersonate a user with this value.
 fn unfit(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());

@@ -1,4 +1,4 @@
-//! Tables: who may act in whose name, and whom that makes of them.
+//! Tables: who may act as whom, and the resulting user.
 
 use super::*;
 use crate::authz::chain::{Chain, Way};
@@ -7,7 +7,7 @@ use crate::authz::{Consulted, RbacIndex};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// Somebody who may do what the rules say.
+/// Calls `look` with an authorizer in which the group `callers` has these rules.
 fn with_rules<T>(rules: Value, look: impl FnOnce(&Authorizer<'_>) -> T) -> T {
     let mut rbac = RbacIndex::default();
     rbac.put(RoleKind::ClusterRole, "", "r", &json!({"rules": rules}));
@@ -28,7 +28,7 @@ fn wanted(name: &str, groups: &[&str]) -> ActingAs {
 
 #[test]
 fn everybody_is_known_or_unknown() {
-    // The name and the groups asked for, and the groups that the user has.
+    // The requested name and groups, and the resulting user's groups.
     let cases: [(&str, &[&str], &[&str]); 9] = [
         ("jane", &[], &["system:authenticated"]),
         ("jane", &["a"], &["a", "system:authenticated"]),
@@ -67,7 +67,7 @@ fn each_part_is_asked_for() {
         rule("impersonate", "authentication.k8s.io", "userextras/scopes", &["s"]),
         rule("impersonate", "authentication.k8s.io", "uids", &["7"]),
     ];
-    // With the first few of the rules, the next part is refused.
+    // With each further rule, the next part is refused.
     let cannot = |subject: &str, resource: &str, group: &str| {
         format!(
             "{subject} is forbidden: User \"joe\" cannot impersonate resource \"{resource}\" in API group \"{group}\" at \
@@ -85,13 +85,13 @@ fn each_part_is_asked_for() {
     for (count, expected) in expected.iter().enumerate() {
         assert_eq!(&refused(rules[..count].into(), &all), expected, "{count} rules");
     }
-    // A name that no service account has is that of a user.
+    // A name that no service account can have is an ordinary user's.
     assert_eq!(refused(json!([users]), &wanted("system:serviceaccount:a:b:c", &[])), "");
     let in_namespace = refused(json!([users]), &wanted("system:serviceaccount:a:b", &[]));
     assert!(in_namespace.contains("resource \"serviceaccounts\" in API group \"\" in the namespace \"a\""));
 }
 
-/// A caller, rules, whom it wants to be, and the way with the groups that it got, or the refusal.
+/// A caller, its rules and the wanted user; then the mode and groups, or the refusal.
 struct ByModes {
     caller: User,
     rules: Value,

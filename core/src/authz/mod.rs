@@ -1,9 +1,10 @@
-//! Who may do what: users, the attributes of what they ask for, and the authorizers that judge it.
+//! Authorization: users, request attributes, and the authorizers that judge them.
 //!
-//! Start at [`Authorizer`](chain::Authorizer), which asks the configured authorizers in order: `rbac` holds the
-//! index of roles and bindings, `nodes` what each node's pods need, `abac` the lines of a policy file, and `webhook`
-//! what another server is asked. `bootstrap` and `bootstrap_objects` are what a fresh server creates, `reviews`
-//! answers the access review kinds, and `impersonation` says in whose name somebody may act. Authentication happens elsewhere: a [`User`] arrives proven.
+//! Start at [`Authorizer`](chain::Authorizer), which asks the configured authorizers in order: `rbac` (the index of
+//! roles and bindings), `nodes` (what each node's pods need), `abac` (the lines of a policy file) and `webhook`
+//! (another server). `bootstrap` and `bootstrap_objects` are created by a new server, `reviews` answers the access
+//! review kinds, and `impersonation` decides who may act as whom. Authentication happens elsewhere: a [`User`] is
+//! already authenticated.
 
 pub mod abac;
 pub mod aggregation;
@@ -38,7 +39,7 @@ pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget, Forbidden, Refusal, Subject};
 use crate::select::{FieldSelector, LabelSelector, Operator};
 
-/// What is asked for.
+/// The attributes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb such
@@ -50,32 +51,32 @@ pub struct Attributes<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
     Resource(ResourceTarget<'a>),
-    /// A path that is no resource: `/metrics`.
+    /// A non-resource path: `/metrics`.
     Path(&'a str),
 }
 
-/// A resource, or one object of it. Empty text stands for absent.
+/// A resource, or one object of it. Empty text means absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceTarget<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub resource: &'a str,
     pub subresource: &'a str,
-    /// Empty: the cluster, or all namespaces.
+    /// Empty: cluster-scoped, or all namespaces.
     pub namespace: &'a str,
     pub name: &'a str,
-    /// What of them is asked for. A user may be allowed less than everything.
+    /// The selectors of the request. A user may be allowed to see only part of a resource.
     pub selected: Option<&'a Selected>,
 }
 
-/// What a list, a watch or a mass deletion asks for, as authorizers see it.
+/// The selectors of a list, watch or collection deletion, for authorizers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selected {
     pub fields: Vec<Requirement>,
     pub labels: Vec<Requirement>,
 }
 
-/// One part of a selector.
+/// One requirement of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
@@ -87,7 +88,7 @@ pub struct Requirement {
 impl Requirement {
     const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-    /// One of a review; `None` for what is none.
+    /// Parses a requirement in a review; `None` if it is malformed.
     fn from_value(value: &holdfast_value::Value) -> Option<Requirement> {
         let operator = Self::OPERATORS.into_iter().find(|operator| value["operator"] == *operator)?;
         let values = value["values"].as_array().into_iter().flatten();
@@ -97,7 +98,7 @@ impl Requirement {
 }
 
 impl Selected {
-    /// What selectors say; one that cannot be read says nothing.
+    /// Parses selectors; an invalid one has no requirements.
     pub fn parse(fields: &str, labels: &str) -> Selected {
         let of_field = |requirement: &crate::select::FieldRequirement| Requirement {
             key: requirement.field.clone(),
@@ -110,7 +111,7 @@ impl Selected {
                 Operator::NotIn | Operator::NotEquals => "NotIn",
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
-                // Reviews have no word for them.
+                // Reviews have no such operators.
                 Operator::GreaterThan | Operator::LessThan => return None,
             };
             Some(Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() })
@@ -141,7 +142,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// An authorizer's answer. What nobody allows is refused.
+/// An authorizer's decision. If none allows, the request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Allow { reason: String },
@@ -161,7 +162,7 @@ impl Verdict {
     }
 }
 
-/// What `user` may not do, for the refusal that says so.
+/// The content of a refusal: what `user` may not do.
 pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied {
     let target = match &attributes.target {
         Target::Path(path) => DeniedTarget::Path((*path).to_owned()),
@@ -175,7 +176,7 @@ pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied 
     Denied { user: user.name.clone(), verb: attributes.verb.to_owned(), target, reason: reason.to_owned() }
 }
 
-/// The refusal of what a user may not do.
+/// The refusal of a request that `user` may not make.
 pub fn forbidden(user: &User, attributes: &Attributes<'_>, reason: &str) -> Refusal {
     Refusal::Forbidden {
         subject: match attributes.target() {
@@ -186,7 +187,7 @@ pub fn forbidden(user: &User, attributes: &Attributes<'_>, reason: &str) -> Refu
     }
 }
 
-/// `["a" "b"]`: a list as clients know it from Go.
+/// A list as Go's `%q` prints it: `["a" "b"]`.
 pub(crate) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<String> = items.iter().map(|item| quoted(item.as_ref())).collect();
     format!("[{}]", items.join(" "))

@@ -1,6 +1,6 @@
 //! Paths that are open to everybody.
 
-/// A path that everybody may ask for, or all that begin so when it ended in `*`. Never a resource.
+/// A path that everybody may request; with `*` at the end, all paths that begin so. Never a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPath {
     text: String,

@@ -1,8 +1,7 @@
-//! The index of roles and bindings, and its verdicts.
+//! RBAC: the index of roles and bindings, and its decisions.
 //!
-//! The index is persistent: it is cloned with the state in constant time and follows it document by document.
-//! A question touches the roles that are bound to the user or to one of its groups where they are few, and otherwise
-//! those that grant what is asked for.
+//! The index is persistent: it is cloned with the state in constant time and updated with each document. A question
+//! looks at the roles bound to the user or its groups if they are few, otherwise at the roles that grant the request.
 
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};
@@ -17,34 +16,33 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many roles that are bound to one subject are asked one after the other. Of more, those are that grant what is asked
-/// for.
+/// Up to this many roles bound to one subject are checked one by one. With more, roles are found by what they grant.
 const ROLES_ASKED: usize = 16;
-/// How many bytes of rules are named when somebody asks for all of them.
+/// The most bytes of rules listed when a user asks for all its rules.
 pub const RULES_BYTES_MAX: usize = 256 << 10;
-/// What a role counts for among them besides its rules.
+/// What a role counts in addition to its rules.
 const ROLE_BYTES: usize = 64;
-/// So many subjects of a binding are looked through for the one that a reason names.
+/// How many subjects of a binding are searched for the one named in a reason.
 const SUBJECTS_COMPARED: usize = 16;
 
-/// Every role and binding of the cluster, found by subject.
+/// Every role and binding of the cluster, indexed by subject.
 #[derive(Debug, Clone, Default)]
 pub struct RbacIndex {
     cluster_roles: OrdMap<Arc<str>, Arc<ClusterRole>>,
-    /// What each of them grants: its own rules, or those of every role that it gathers.
+    /// The rules that each ClusterRole grants: its own, or all that it aggregates.
     granted: RoleSet,
-    /// Names of the ClusterRoles that gather others.
+    /// Names of the aggregated ClusterRoles.
     gathering: OrdSet<Arc<str>>,
     /// Roles by namespace.
     roles: OrdMap<Arc<str>, RoleSet>,
-    /// Bindings by namespace. ClusterRoleBindings stand under the empty name.
+    /// Bindings by namespace; ClusterRoleBindings have an empty namespace.
     scopes: OrdMap<Arc<str>, Scope>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Scope {
     bindings: OrdMap<Arc<str>, Arc<Binding>>,
-    /// By subject, then role: however many bindings name a role, it is found once.
+    /// By subject, then role, so that a role is found once however many bindings name it.
     bound: OrdSet<Bound>,
 }
 
@@ -70,7 +68,7 @@ enum Subject {
     ServiceAccount { namespace: String, name: String, user: String },
 }
 
-/// Whom a binding names. Service accounts are found by the name of their user.
+/// A subject for look-ups. A service account is looked up by its user name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Named<'a> {
     User(&'a str),
@@ -84,7 +82,7 @@ struct Bound {
     subject: u32,
 }
 
-/// A place among what is bound.
+/// A position in the ordered set of bound subjects.
 struct Place<'a> {
     named: Named<'a>,
     at: Edge<'a>,
@@ -97,18 +95,18 @@ enum Edge<'a> {
     After(&'a RoleRef),
 }
 
-/// The rules that a user has in a namespace.
+/// The rules of a user in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesForUser {
     pub rules: Vec<PolicyRule>,
-    /// Bindings whose roles are missing, as messages.
+    /// Messages about bindings to missing roles.
     pub errors: Vec<String>,
-    /// There are more than [`RULES_BYTES_MAX`] bytes of them.
+    /// The rules exceed [`RULES_BYTES_MAX`].
     pub is_cut: bool,
 }
 
 impl RbacIndex {
-    /// What roles and bindings say of `user` doing `attributes`. They only ever allow.
+    /// The decision for `user` doing `attributes`. RBAC only allows, it never denies.
     pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
         let namespace = match &attributes.target {
             Target::Resource(target) => target.namespace,
@@ -122,7 +120,7 @@ impl RbacIndex {
         }
     }
 
-    /// Says of parts, of one after the other, whether `user` holds them in `namespace`.
+    /// A function that says for each part whether `user` has it in `namespace`.
     pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for scope in self.scopes_of(namespace) {
@@ -140,17 +138,17 @@ impl RbacIndex {
         }
     }
 
-    /// Whether a role is bound to `user` in `namespace`, so that it holds all that the role grants.
+    /// Whether a role is bound to `user` in `namespace`, so that the user has everything the role grants.
     pub fn holds_role(&self, user: &User, namespace: &str, role_kind: &str, role_name: &str) -> bool {
         let role = RoleRef { kind: role_kind.to_owned(), name: role_name.to_owned() };
         self.scopes_of(namespace).any(|scope| {
-            // Roles belong to the namespace of their binding.
+            // A Role belongs to the namespace of its binding.
             let is_here = role_kind == RoleKind::ClusterRole.name() || scope.is_of(namespace);
             is_here && subjects_of(user).any(|named| scope.bound_to(named, &role).is_some())
         })
     }
 
-    /// Rules that `user` has in `namespace` (or, if that is empty, in the cluster), each role's once.
+    /// The rules of `user` in `namespace` (if empty: cluster-scoped), each role once.
     pub fn rules_for(&self, user: &User, namespace: &str) -> RulesForUser {
         let mut left = RULES_BYTES_MAX;
         let mut is_cut = false;
@@ -194,7 +192,7 @@ impl RbacIndex {
         RulesForUser { errors: errors.into_iter().collect(), is_cut, ..out }
     }
 
-    /// The rules behind a role reference in `namespace`, or the message that there is no such role.
+    /// The rules of a role reference in `namespace`, or a message that the role is missing.
     pub fn role_rules(&self, role_kind: &str, role_name: &str, namespace: &str) -> Result<&Arc<Rules>, String> {
         let unsupported = || format!("unsupported role reference kind: {}", quoted(role_kind));
         let kind = RoleKind::of_reference(role_kind).ok_or_else(unsupported)?;
@@ -206,7 +204,7 @@ impl RbacIndex {
         found.ok_or_else(|| format!("{singular}.{GROUP} {} not found", quoted(role_name)))
     }
 
-    /// The rules that a gathering ClusterRole should hold now: `None` when it holds them, or gathers nothing.
+    /// The rules that an aggregated ClusterRole should contain; `None` if it contains them, or does not aggregate.
     pub fn aggregate(&self, name: &str) -> Option<Value> {
         let role = self.cluster_roles.get(name).filter(|role| role.selectors.is_some())?;
         let wanted = flattened(self.granted.get(name)?.blocks());
@@ -214,12 +212,12 @@ impl RbacIndex {
         differs.then(|| wanted.iter().map(PolicyRule::to_value).collect())
     }
 
-    /// The gathering ClusterRoles for which [`aggregate`](Self::aggregate) has new rules.
+    /// The aggregated ClusterRoles whose rules are out of date.
     pub fn stale_aggregates(&self) -> Vec<String> {
         self.gathering.iter().filter(|name| self.aggregate(name).is_some()).map(|name| name.to_string()).collect()
     }
 
-    /// Takes in a role or binding.
+    /// Adds or replaces a role or binding.
     pub fn put(&mut self, kind: RoleKind, namespace: &str, name: &str, document: &Value) {
         match kind {
             RoleKind::ClusterRole => self.change_cluster_role(name, Some(ClusterRole::from_value(document))),
@@ -247,13 +245,13 @@ impl RbacIndex {
         }
     }
 
-    /// What is bound in the cluster, then in the namespace.
+    /// The cluster's bindings, then the namespace's.
     fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
         self.scopes.get("").into_iter().chain(own)
     }
 
-    /// A binding by which `user` holds `part` in `namespace`. `errors` takes what is wrong with those that were asked.
+    /// A binding by which `user` has `part` in `namespace`. Problems with the roles checked are added to `errors`.
     fn grantor(&self, user: &User, namespace: &str, part: &Part<'_>, errors: &mut BTreeSet<String>) -> Option<&Bound> {
         self.scopes_of(namespace).find_map(|scope| {
             let mut subjects = subjects_of(user);
@@ -261,7 +259,7 @@ impl RbacIndex {
         })
     }
 
-    /// The same among what one scope binds to one subject.
+    /// The same among the roles that one scope binds to one subject.
     fn grantor_to<'a>(
         &'a self,
         named: Named<'_>,
@@ -282,7 +280,7 @@ impl RbacIndex {
         self.found_grantor(named, scope, &roles.next()?.binding, part)
     }
 
-    /// The same, found among the roles that grant it; `of` is any binding of the scope.
+    /// The same, found through the roles that grant the part; `of` is any binding of the scope.
     fn found_grantor<'a>(
         &'a self,
         named: Named<'_>,
@@ -308,7 +306,7 @@ impl RbacIndex {
         self.role_rules(&binding.role.kind, &binding.role.name, &binding.namespace)
     }
 
-    /// Puts or deletes a ClusterRole and, where some role gathers it, works out anew what is gathered.
+    /// Replaces or deletes a ClusterRole, and recomputes the roles that aggregate it.
     fn change_cluster_role(&mut self, name: &str, new: Option<ClusterRole>) {
         let key: Arc<str> = name.into();
         let new = new.map(Arc::new);
@@ -372,13 +370,13 @@ impl RbacIndex {
     }
 }
 
-/// A user as bindings name it: by itself, then by its groups.
+/// A user's subjects: itself, then its groups.
 fn subjects_of(user: &User) -> impl Iterator<Item = Named<'_>> {
     [Named::User(&user.name)].into_iter().chain(user.groups.iter().map(|group| Named::Group(group)))
 }
 
 impl Scope {
-    /// Of each role that is bound to a subject, the first binding.
+    /// The first binding of each role bound to a subject.
     fn roles_of<'a, 'n>(&'a self, named: Named<'n>) -> impl Iterator<Item = &'a Bound> + use<'a, 'n> {
         let of_subject = move |bound: &&Bound| bound.named() == named;
         let first = self.bound.get_next(&Place { named, at: Edge::Start }).filter(of_subject);
@@ -418,7 +416,7 @@ impl Bound {
         };
         let first = binding.subjects.iter().take(SUBJECTS_COMPARED).find(|subject| subject.applies_to(user));
         let subject = first.unwrap_or_else(|| self.subject()).text();
-        // Told of every request, of those too whose reason nobody reads.
+        // This text is made for every request, even if nobody reads it, so it must be fast.
         let (name, role_name) = (quoted(&name), quoted(&binding.role.name));
         ["RBAC: allowed by ", kind, " ", &name, " of ", &binding.role.kind, " ", &role_name, " to ", &subject].concat()
     }
@@ -448,7 +446,7 @@ impl Ord for Bound {
 
 impl Equivalent<Bound> for Place<'_> {
     fn equivalent(&self, _: &Bound) -> bool {
-        // A place stands between what is bound.
+        // A position is never equal to an element.
         false
     }
 }
@@ -478,7 +476,7 @@ impl Binding {
                 SERVICE_ACCOUNT => {
                     let own = text(subject, "namespace");
                     let namespace = if own.is_empty() { namespace.to_owned() } else { own };
-                    // Without a namespace, in a ClusterRoleBinding, nobody is meant.
+                    // A service account without a namespace (in a ClusterRoleBinding) means no user.
                     let user = service_account_user(&namespace, &name);
                     (!namespace.is_empty()).then_some(Subject::ServiceAccount { namespace, name, user })
                 }
@@ -513,7 +511,7 @@ impl Subject {
     }
 }
 
-/// Several messages as one: bare when there is one, bracketed otherwise.
+/// Joins messages: a single one alone, several in brackets.
 pub(crate) fn joined_errors(errors: impl IntoIterator<Item = String>) -> String {
     let errors: Vec<String> = errors.into_iter().collect();
     match &errors[..] {

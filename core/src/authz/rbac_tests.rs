@@ -1,4 +1,5 @@
-//! Tables for the verdicts of the index, and a property against a twin that reads every document each time.
+//! Tables for the index's decisions, and a property test against a naive twin that reads every document for each
+//! question.
 
 use super::*;
 use crate::authz::ResourceTarget;
@@ -178,7 +179,7 @@ fn a_gathering_role_acts_on_what_it_gathers_and_says_what_to_write() {
     assert_eq!(index.aggregate("view"), Some(json!([])));
 }
 
-/// One change of the documents, from small alphabets so that names collide.
+/// A write of one document, from small alphabets so that names collide.
 #[derive(Debug, Clone)]
 struct RoleWrite {
     kind: &'static str,
@@ -244,7 +245,7 @@ fn changes() -> impl Strategy<Value = Vec<RoleWrite>> {
 
 type Documents = BTreeMap<(&'static str, &'static str, &'static str), Value>;
 
-/// The twin: goes through every binding, and through every role for each.
+/// The twin: checks every binding, and every role for each.
 fn naive(documents: &Documents, user: &User, attributes: &Attributes<'_>) -> bool {
     let namespace = match attributes.target {
         Target::Resource(target) => target.namespace,
@@ -278,7 +279,7 @@ fn role_allows(documents: &Documents, kind: &str, namespace: &str, name: &Value,
         .filter(|(k, ns, n)| *k == kind && *ns == namespace && Some(*n) == name.as_str())
         .map(|(_, _, n)| *n)
         .collect();
-    // Follows gathering to its end by plain repetition.
+    // Follows aggregation to its end by repetition.
     for _ in 0..if kind == "ClusterRole" { 4 } else { 0 } {
         for name in reached.clone() {
             let gathering = &documents[&("ClusterRole", "", name)]["aggregationRule"]["clusterRoleSelectors"];
@@ -367,7 +368,7 @@ proptest! {
     }
 }
 
-/// How many roles are asked, and how many found, for one question.
+/// The number of roles that one question considers, for each scope and subject.
 fn looked_at(index: &RbacIndex, user: &User, namespace: &str) -> Vec<usize> {
     let scopes = index.scopes_of(namespace);
     scopes.flat_map(|scope| subjects_of(user).map(|named| scope.roles_of(named).count())).collect()
@@ -438,7 +439,7 @@ fn rules_are_named_up_to_a_bound_and_each_role_once() {
     let found = index.rules_for(&jane, "work");
     let bytes: usize = found.rules.iter().map(PolicyRule::text_bytes).sum();
     assert!(found.is_cut && bytes <= RULES_BYTES_MAX && found.rules.len() > 10, "{bytes}");
-    // Missing roles are told of within the bound, too.
+    // Missing roles count within the limit, too.
     for number in 0..20_000 {
         let name = format!("a{number}");
         index.put(RoleKind::RoleBinding, "work", &name, &binding("Role", &name, subject.clone()));

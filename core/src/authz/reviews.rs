@@ -1,4 +1,4 @@
-//! Questions about access, asked as documents: the review kinds, which are answered and never stored.
+//! Access reviews: kinds that are answered and never stored.
 
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
@@ -10,9 +10,9 @@ use crate::schema::schema;
 use crate::select::{FieldSelector, LabelSelector};
 use holdfast_value::{CompactString, Map, Value, json};
 
-/// Answers the review `body`, asked by `user`: the document with its status.
+/// Answers the review `body` of `user`: returns the document with its status.
 ///
-/// A local review carries its namespace in its metadata.
+/// A local review has its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
     check(kind, body)?;
@@ -36,7 +36,7 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
     Ok(with_status(body, status))
 }
 
-/// Whether a review asks something that can be answered.
+/// Checks that a review can be answered.
 pub fn check(kind: &Kind, body: &Value) -> Result<(), Refusal> {
     let mut causes = kind.question.map_or_else(Causes::default, |question| causes_against(question, body));
     if causes.is_empty() {
@@ -49,13 +49,13 @@ pub fn check(kind: &Kind, body: &Value) -> Result<(), Refusal> {
     Err(invalid(kind, causes))
 }
 
-/// Kubernetes names neither the kind nor the object.
+/// As in Kubernetes, the refusal names neither the kind nor the object.
 pub fn invalid(kind: &Kind, causes: Causes) -> Refusal {
     Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
-/// Answers a TokenReview with whom the token stands for, and for which of the audiences that were asked about; or with
-/// why it is nobody's.
+/// Answers a TokenReview with the token's user and those of the requested audiences for which it is valid, or with the
+/// reason why it is invalid.
 pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) -> Result<Value, Refusal> {
     if text(body.get("spec").unwrap_or(&Value::Null), "token").is_empty() {
         return Err(Refusal::BadRequest(BadRequest::NoToken));
@@ -68,7 +68,7 @@ pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) ->
     Ok(with_status(body, status))
 }
 
-/// A user as `userInfo` shows it.
+/// A user as `userInfo`.
 pub fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     if !user.name.is_empty() {
@@ -159,7 +159,7 @@ fn selector_causes(resource: &Value, name: &str, causes: &mut Causes) {
     }
 }
 
-/// An operator that nobody here knows is a newer client's, and passes.
+/// An unknown operator may be a newer client's, and is accepted.
 fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Causes) {
     let key = text(requirement, "key");
     if selector == "fieldSelector" && key.is_empty() {
@@ -182,7 +182,7 @@ fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mu
     }
 }
 
-/// A review names no object: its metadata says nothing, save who manages it and, for a local one, where it is.
+/// The cause if metadata has any field other than managed fields and, for a local review, the namespace.
 fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
     let metadata = body.get("metadata").and_then(Value::as_object)?;
     let says_nothing = |(key, value): (&CompactString, &Value)| {
@@ -211,8 +211,8 @@ fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Valu
     status
 }
 
-/// What of the objects is asked about, be it written as a selector or taken apart; and what is told of selectors that
-/// cannot be read. The request is judged without them, as one for more.
+/// The selectors in a review, raw or as requirements, and messages for those that cannot be parsed. The request is
+/// judged without these, that is, as one for more objects.
 fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
     let mut selected = Selected::default();
     let mut unread = Vec::new();
@@ -237,7 +237,7 @@ fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
     (selected, unread)
 }
 
-/// Selectors of fields compare one value.
+/// Field selectors compare one value.
 fn is_field_requirement(requirement: &Requirement) -> bool {
     matches!(requirement.operator, "In" | "NotIn") && requirement.values.len() == 1
 }
@@ -287,7 +287,7 @@ fn rules_status(user: &User, namespace: &str, authorizer: &Authorizer<'_>) -> Va
     status
 }
 
-/// The user that a review speaks of.
+/// The user in a review.
 fn user_of(spec: &Value) -> User {
     let texts = |value: &Value| {
         let items = value.as_array().into_iter().flatten();

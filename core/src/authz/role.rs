@@ -1,11 +1,11 @@
-//! What roles and bindings are called: a binding names the kind of its role, whatever kinds a server has.
+//! Names of RBAC kinds: a binding names its role's kind independently of the served kinds.
 
 /// The group of roles and bindings.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
-/// How a binding calls a service account.
+/// The kind of a service account in a binding's subjects.
 pub const SERVICE_ACCOUNT: &str = "ServiceAccount";
 
-/// What a kind of this group is to the authorizer.
+/// The RBAC kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoleKind {
     Role,
@@ -15,7 +15,7 @@ pub enum RoleKind {
 }
 
 impl RoleKind {
-    /// The kind, as a binding names the kind of its role.
+    /// The kind's name, as in a binding's roleRef.
     pub fn name(self) -> &'static str {
         match self {
             Self::Role => "Role",
@@ -30,12 +30,12 @@ impl RoleKind {
         all.into_iter().find(|role| role.name() == kind)
     }
 
-    /// The kind of role that a binding names; `None` for what is no role.
+    /// The role kind that a binding refers to; `None` if it is not one.
     pub fn of_reference(kind: &str) -> Option<Self> {
         Self::named(kind).filter(|role| !role.is_binding())
     }
 
-    /// The plural name of a kind of roles, and the singular one.
+    /// The plural and the singular name of a kind.
     pub fn resource(self) -> (&'static str, &'static str) {
         match self {
             Self::Role => ("roles", "role"),

@@ -1,4 +1,4 @@
-//! The rules of roles: each role's once, however many bindings name it, and the roles of a place by what they grant.
+//! The rules of roles: stored once for each role however many bindings name it, and indexed by what they grant.
 
 use super::aggregation::RuleBlock;
 use super::rule::{Part, PolicyRule};
@@ -7,16 +7,16 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// So many rules, of so many texts together, are walked over: an index would be no quicker.
+/// Up to this many rules with this many texts together are searched without an index, which would be no faster.
 const RULES_WALKED: usize = 16;
 const TEXTS_WALKED: usize = 256;
 
-/// What a role grants, from one document or from many.
+/// The rules of a role, from one document or aggregated from many.
 #[derive(Debug, Default)]
 pub struct Rules {
     blocks: Box<[RuleBlock]>,
     is_short: bool,
-    /// Made when somebody first asks.
+    /// Built on first use.
     index: OnceLock<RuleIndex>,
 }
 
@@ -28,7 +28,7 @@ impl Rules {
         Rules { blocks: blocks.into(), is_short, index: OnceLock::new() }
     }
 
-    /// Whether these are the rules of the same documents.
+    /// Whether these rules come from the same documents.
     pub fn is_of(&self, blocks: &[RuleBlock]) -> bool {
         self.blocks.len() == blocks.len() && self.blocks.iter().zip(blocks).all(|(own, other)| Arc::ptr_eq(own, other))
     }
@@ -41,13 +41,13 @@ impl Rules {
         &self.blocks
     }
 
-    /// Rules gathered from many documents, each once; a single document's rules as they are written.
+    /// Aggregated rules without duplicates; a single document's rules as they are.
     pub fn each_listed(&self) -> impl Iterator<Item = &PolicyRule> {
         let (is_gathered, mut seen) = (self.blocks.len() > 1, BTreeSet::new());
         self.iter().filter(move |rule| !is_gathered || seen.insert(*rule))
     }
 
-    /// Whether a rule grants this.
+    /// Whether a rule grants this part.
     pub fn grant(&self, part: &Part<'_>) -> bool {
         if self.is_short {
             return self.iter().any(|rule| rule.grants(part));
@@ -68,11 +68,11 @@ impl Rules {
     }
 }
 
-/// The roles of a namespace, or of the cluster: by name, and by what they grant.
+/// The roles of a namespace or the cluster: by name, and by what they grant.
 ///
-/// Whatever roles are written, few of them are indexed anew: they stand in segments, of which each is at most half as
-/// large as the one before it. A role that was written stands in the last one, and segments are joined when one is too
-/// large for its place. Segments still hold what roles were before; that is told from what they are now.
+/// A write of a role re-indexes few roles. Roles are stored in segments, each at most half as large as the one before.
+/// A written role goes into the last segment, and segments that are too large for their position are merged. Segments
+/// may still contain older versions of roles; a look-up compares them with the current ones.
 #[derive(Debug, Clone, Default)]
 pub struct RoleSet {
     by_name: OrdMap<Arc<str>, Arc<Rules>>,
@@ -82,7 +82,7 @@ pub struct RoleSet {
 #[derive(Debug, Default)]
 struct Segment {
     roles: Vec<(Arc<str>, Arc<Rules>)>,
-    /// Made when somebody first asks.
+    /// Built on first use.
     index: OnceLock<SegmentIndex>,
 }
 
@@ -125,7 +125,7 @@ impl RoleSet {
         }
     }
 
-    /// A role that grants this and that is `wanted`.
+    /// A role that grants this part and for which `wanted` is true.
     pub fn find(&self, part: &Part<'_>, mut wanted: impl FnMut(&str) -> bool) -> Option<&Arc<str>> {
         self.segments.iter().find_map(|segment| {
             segment.find(part, |(name, rules)| self.is_current(name, rules) && wanted(name)).map(|(name, _)| name)
@@ -152,7 +152,7 @@ impl Segment {
             let rules = self.roles.iter().flat_map(|(_, rules)| rules.iter());
             SegmentIndex { firsts: firsts.collect(), index: RuleIndex::new(rules) }
         });
-        // The last role that begins at or before the rule: one without rules begins where the next one does.
+        // The last role that begins at or before the rule; a role without rules begins where the next one does.
         let place = |number: u32| firsts.partition_point(|first| *first <= number).saturating_sub(1);
         let rule = |number: u32| {
             let place = place(number);
@@ -184,7 +184,7 @@ mod tests {
         Part::Resource { verb, group: "", resource: "pods", subresource: None, name: Some("a") }
     }
 
-    /// The roles that are looked at, of many, do not become more.
+    /// The number of roles examined does not grow with the number of roles.
     #[test]
     fn a_look_among_many_roles_costs_as_much_as_among_few() {
         let mut set = RoleSet::default();
@@ -198,7 +198,7 @@ mod tests {
             true
         });
         assert_eq!((found.map(|name| &**name), asked), (Some("r500"), 1));
-        // A role that is written again and again leaves nothing.
+        // Writing a role repeatedly leaves no garbage.
         for _ in 0..5_000 {
             set.put("r1", rules(&["list"]));
         }

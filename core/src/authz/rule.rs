@@ -1,12 +1,12 @@
-//! One policy rule: what it grants, how it is taken apart, how it is written.
+//! One policy rule: what it grants, its parts, and its text.
 
 use super::{Attributes, Target, quoted_list};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
-/// where empty means every name.
+/// A rule of a role, for resources or for paths. An empty list matches nothing, except `resource_names`, where empty
+/// means every name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyRule {
     pub verbs: Vec<String>,
@@ -16,16 +16,16 @@ pub struct PolicyRule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// One thing that rules may grant: one verb on one resource, or on one path.
+/// One thing that a rule can grant: one verb on one resource or path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// `*` in any of these stands for all there are, and only a `*` grants it.
+        /// `*` in any of these means everything, and is granted only by a `*`.
         resource: &'a str,
         subresource: Option<&'a str>,
-        /// `None` for objects of whatever name, which only a rule without names grants.
+        /// `None` for objects of any name, which only a rule without names grants.
         name: Option<&'a str>,
     },
     Path {
@@ -35,7 +35,7 @@ pub enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// What a request needs.
+    /// The part that a request needs.
     pub fn needed(attributes: &Attributes<'a>) -> Part<'a> {
         let verb = attributes.verb;
         match &attributes.target {
@@ -50,7 +50,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether an entry of a rule's resources is about this: `*` is every resource and subresource, `*/scale` that
+    /// Whether an entry of a rule's resources matches: `*` is every resource and subresource, `*/scale` that
     /// subresource of every resource.
     pub(super) fn is_resource(&self, own: &str) -> bool {
         let Part::Resource { resource, subresource, .. } = *self else { return false };
@@ -58,12 +58,12 @@ impl<'a> Part<'a> {
             return true;
         }
         let Some(subresource) = subresource else { return own == resource };
-        // The subresource may hold slashes itself, so the split goes by its length.
+        // The subresource may contain slashes, so the split is by its length.
         let head = own.strip_suffix(subresource).and_then(|head| head.strip_suffix('/'));
         head.is_some_and(|head| head == "*" || head == resource)
     }
 
-    /// The part as a rule of its own.
+    /// The part as a rule.
     pub(super) fn to_rule(self) -> PolicyRule {
         let one = |text: &str| vec![text.to_owned()];
         match self {
@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
 }
 
 impl PolicyRule {
-    /// Reads one entry of `rules`. What is not a list of text reads as empty, and so grants nothing.
+    /// Reads an entry of `rules`. A field that is not a list of strings reads as empty, and grants nothing.
     pub fn from_value(value: &Value) -> Self {
         Self {
             verbs: texts(value.get("verbs")),
@@ -117,7 +117,7 @@ impl PolicyRule {
         Value::Object(map)
     }
 
-    /// Whether the rule grants this, found by a walk over its lists.
+    /// Whether the rule grants this part, by a search through its lists.
     pub fn grants(&self, part: &Part<'_>) -> bool {
         let name_matches = |name: &Option<&str>| {
             self.resource_names.is_empty() || name.is_some_and(|name| self.resource_names.iter().any(|own| own == name))
@@ -145,12 +145,12 @@ impl PolicyRule {
         lists.into_iter().flatten()
     }
 
-    /// How long the rule is as text, about.
+    /// The approximate length of the rule as text.
     pub(super) fn text_bytes(&self) -> usize {
         self.texts().map(|text| text.len() + 3).sum::<usize>() + 16
     }
 
-    /// Calls `visit` with all that the rule grants, each verb on each thing by itself, until it breaks.
+    /// Calls `visit` with each part that the rule grants until it returns `Break`.
     pub(super) fn each_part<'a, B>(&'a self, mut visit: impl FnMut(Part<'a>) -> ControlFlow<B>) -> ControlFlow<B> {
         let names = || self.resource_names.iter().map(|name| Some(name.as_str()));
         let unnamed = self.resource_names.is_empty().then_some(None);
@@ -175,7 +175,7 @@ impl PolicyRule {
         ControlFlow::Continue(())
     }
 
-    /// `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`, as messages show a rule.
+    /// The rule as messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
     pub fn compact_text(&self) -> String {
         let parts: Vec<String> = [
             ("APIGroups", &self.api_groups),
@@ -192,7 +192,7 @@ impl PolicyRule {
     }
 }
 
-/// Joins the verbs of broken-down rules that speak of the same resource (and name), for messages.
+/// Combines the verbs of single-part rules about the same resource and name, for messages.
 pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut simple: BTreeMap<(String, String, Option<String>), PolicyRule> = BTreeMap::new();
     let mut out = Vec::new();
@@ -217,7 +217,7 @@ pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     out
 }
 
-/// Whether the `*`-tailed or plain `url` of a rule matches `path`.
+/// Whether a rule's `url`, possibly ending in `*`, matches `path`.
 fn path_covers(url: &str, path: &str) -> bool {
     url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
 }
@@ -231,7 +231,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-/// An entry that is no text becomes an empty name, because dropping it could widen the rule to every name.
+/// An entry that is not a string becomes an empty name: dropping it could widen the rule to every name.
 fn names(value: Option<&Value>) -> Vec<String> {
     let items = value.and_then(Value::as_array).into_iter().flatten();
     items.map(|item| item.as_str().unwrap_or_default().to_owned()).collect()

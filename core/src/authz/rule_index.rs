@@ -1,45 +1,45 @@
-//! Rules found by what they grant: a look costs the same however many rules there are, and however long they are.
+//! Finds rules by what they grant, in constant time whatever their number and length.
 
 use super::rule::{Part, PolicyRule};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
-/// A rule grants each of its verbs on each of its resources, and so on: a product. One whose product is more than this
-/// many times its entries is found by its resources alone, so that an index is never much larger than its rules.
+/// A rule grants the product of its lists (verbs, groups, resources, names). If the product exceeds this many times the
+/// rule's entries, the rule is indexed by its resources alone, so that an index is never much larger than its rules.
 const PARTS_AN_ENTRY: usize = 4;
-/// Short rules are found by each thing that they grant, whatever the product.
+/// Short rules are indexed by each part, whatever the product.
 const PARTS_MIN: usize = 64;
 
-/// Where rules, known by their numbers, grant what.
+/// An index from granted parts to rules, by rule number.
 #[derive(Debug, Default)]
 pub struct RuleIndex {
     /// Sorted.
     entries: Box<[Entry]>,
-    /// The lists of rules that are found by their resources alone, sorted.
+    /// The sorted lists of rules that are indexed by resources alone.
     wide: BTreeMap<u32, Sorted>,
-    /// How long the URLs with a star are before it: sorted, each once.
+    /// The lengths of URL prefixes before a `*`, sorted, without duplicates.
     prefix_lengths: Box<[usize]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    /// A hash of what is granted here. Another thing may have the same, so the rule is asked as well.
+    /// A hash of the granted part. Hashes may collide, so the rule itself is checked too.
     key: u64,
     rule: u32,
-    /// Which of the things that the rule grants.
+    /// Which of the rule's parts.
     part: u32,
 }
 
-/// What the key of an entry is made of besides its texts.
+/// The kind of an entry, hashed into its key.
 const EXACT: u64 = 1;
 const WIDE: u64 = 2;
 const PATH: u64 = 3;
 const PREFIX: u64 = 4;
-/// Stands for the name of a rule without names.
+/// Stands for the name in a rule without names.
 const ANY_NAME: u64 = 5;
 
 impl RuleIndex {
-    /// Rules get their numbers in their order.
+    /// Rules are numbered in order.
     pub fn new<'a>(rules: impl Iterator<Item = &'a PolicyRule>) -> RuleIndex {
         let mut entries = Vec::new();
         let mut wide = BTreeMap::new();
@@ -68,8 +68,8 @@ impl RuleIndex {
         RuleIndex { entries: entries.into(), wide, prefix_lengths: prefix_lengths.into() }
     }
 
-    /// The first rule that grants `part` and that `accept` takes. What it does not take it answers with the number of the
-    /// next rule that it could. `rule` knows the rules by their numbers.
+    /// The first rule that grants `part` and that `accept` accepts. To reject a rule, `accept` returns the number of
+    /// the next rule that it could accept. `rule` gives a rule by number.
     pub fn find<'r>(
         &self,
         part: &Part<'_>,
@@ -143,7 +143,7 @@ impl RuleIndex {
     }
 }
 
-/// How long the lists of a rule are. One without names grants as much as one with one name.
+/// The lengths of a rule's lists. A rule without names counts as one with one name.
 struct Sides {
     verbs: usize,
     groups: usize,
@@ -170,7 +170,7 @@ impl Sides {
     }
 }
 
-/// Tells the key of each thing that a rule grants on resources.
+/// Calls `add` with the key of each part that a rule grants on resources.
 fn each_part(rule: &PolicyRule, sides: &Sides, mut add: impl FnMut(u64, usize)) {
     let hashes = |list: &[String]| list.iter().map(|text| hash(&[text])).collect::<Vec<u64>>();
     let names = match rule.resource_names.is_empty() {
@@ -192,7 +192,7 @@ fn each_part(rule: &PolicyRule, sides: &Sides, mut add: impl FnMut(u64, usize)) 
     debug_assert_eq!(part, sides.product());
 }
 
-/// Whether the thing with this number, as [`each_part`] counts, grants `part`.
+/// Whether the part with this number, in the order of [`each_part`], grants `part`.
 fn part_grants(rule: &PolicyRule, number: usize, part: &Part<'_>) -> bool {
     let Part::Resource { verb, group, name, .. } = *part else { return false };
     let sides = Sides::of(rule);
@@ -210,7 +210,7 @@ fn part_grants(rule: &PolicyRule, number: usize, part: &Part<'_>) -> bool {
         }
 }
 
-/// The places of the texts in the lists of one rule, in the order of the texts.
+/// The indexes of the texts in a rule's lists, sorted by text.
 #[derive(Debug)]
 struct Sorted {
     verbs: Box<[u32]>,
@@ -244,7 +244,7 @@ fn url<'r>(entry: &Entry, rule: &'r PolicyRule) -> Option<&'r str> {
     rule.non_resource_urls.get(entry.part as usize).map(String::as_str)
 }
 
-/// What stands before the star of a URL; `None` for one without.
+/// The part of a URL before its `*`; `None` without one.
 fn prefix(url: &str) -> Option<&str> {
     url.ends_with('*').then(|| url.trim_end_matches('*'))
 }
@@ -263,7 +263,7 @@ fn hash_resource(resource: &str, subresource: Option<&str>) -> u64 {
     }
 }
 
-/// The same for a text in pieces as for the whole.
+/// A text in pieces has the same hash as the whole.
 fn hash(pieces: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     pieces.iter().for_each(|piece| hasher.write(piece.as_bytes()));
@@ -350,7 +350,7 @@ mod tests {
             ),
         ) {
             let texts = |list: Vec<&str>, more: usize| {
-                // Long enough to be found by resources alone.
+                // Long enough to be indexed by resources alone.
                 let padding = (0..more * 12).map(|number| format!("more{number}"));
                 list.into_iter().map(str::to_owned).chain(padding).collect::<Vec<_>>()
             };

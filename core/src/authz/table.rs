@@ -1,13 +1,13 @@
-//! The form of the bootstrap tables: blocks of lines, one fact a line, told apart by indentation.
+//! Parses the bootstrap tables: blocks of lines with one fact a line, structured by indentation.
 
-/// A line that begins in the first column, and the indented lines below it.
+/// A line without indentation, and the indented lines below it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub words: Vec<String>,
     pub lines: Vec<Vec<String>>,
 }
 
-/// `VERBS on RESOURCES of GROUPS [named NAMES] [cluster]` or `VERBS at PATHS`, with its lists taken apart.
+/// `VERBS on RESOURCES of GROUPS [named NAMES] [cluster]` or `VERBS at PATHS`, with its lists split.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleLine {
     pub verbs: Vec<String>,
@@ -18,8 +18,7 @@ pub(super) struct RuleLine {
     pub cluster: bool,
 }
 
-/// Takes a table apart. A line that stands four columns in goes on with the line before it; after a comma,
-/// without a space.
+/// Splits a table into blocks. A line indented by four continues the line before; after a comma without a space.
 pub(super) fn blocks(table: &str) -> Vec<Block> {
     let mut logical: Vec<(bool, String)> = Vec::new();
     for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
@@ -46,7 +45,7 @@ pub(super) fn blocks(table: &str) -> Vec<Block> {
 }
 
 impl RuleLine {
-    /// The tables are part of the program: a line out of form is a mistake in it.
+    /// The tables are part of the program: a malformed line is a bug.
     pub fn parse(words: &[String]) -> Self {
         let mut out = Self { verbs: list(&words[0]), ..Self::default() };
         let mut rest = words[1..].iter();
@@ -70,7 +69,7 @@ impl RuleLine {
     }
 }
 
-/// `group=system:masters` as `("group", "system:masters")`.
+/// Parses `group=system:masters` into `("group", "system:masters")`.
 pub(super) fn subject(word: &str) -> (&str, &str) {
     match word.split_once('=') {
         Some(pair @ ("user" | "group" | "account", _)) => pair,

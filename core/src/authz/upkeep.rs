@@ -1,4 +1,4 @@
-//! What is left to do for cluster roles that gather others' rules: the gathered rules are written into them.
+//! Writes aggregated rules into ClusterRoles whose aggregation is out of date.
 
 use super::User;
 use crate::kinds::known;
@@ -8,10 +8,10 @@ use crate::state::State;
 use holdfast_value::json;
 use std::sync::Arc;
 
-/// In whose name gathered rules are written: this account in kube-system.
+/// The service account in kube-system as which rules are written.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
-/// One application of rules for each role that has others than it gathers.
+/// One apply for each aggregated ClusterRole whose rules are out of date.
 pub fn plan(state: &State) -> Vec<Step> {
     let Some((kind, version)) = state.registry.known(known::CLUSTER_ROLE) else { return Vec::new() };
     let apply = |name: String| {

@@ -1,11 +1,11 @@
-//! Who asks.
+//! Users.
 
 use std::collections::BTreeMap;
 
-/// Members of this group may do everything, whatever the modes and the roles say.
+/// Members of this group may do everything, whatever the authorizers say.
 pub const PRIVILEGED_GROUP: &str = "system:masters";
 
-/// Who asks. Shared behind an `Arc`, as it lives as long as a connection.
+/// An authenticated user. Shared behind an `Arc`, as it lives as long as a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -19,7 +19,7 @@ impl User {
         Self { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..Self::default() }
     }
 
-    /// The user that a service account's token stands for, with the groups that every service account has.
+    /// The user of a service account, with the groups of all service accounts.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let groups = vec![
             "system:serviceaccounts".to_owned(),

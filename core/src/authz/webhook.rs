@@ -1,7 +1,7 @@
-//! Another server that is asked: what it is asked about, and what is made of its answer.
+//! Authorization webhooks: the questions to another server, and the interpretation of its answers.
 //!
-//! Nothing here waits. A judgement that meets a question without an answer notes it in [`Consulted`] and counts for
-//! nothing: whoever wanted it has the question answered, and judges again.
+//! Nothing here waits. A judgement that needs an unanswered question records it in [`Consulted`], and its result is
+//! discarded: the caller has the question answered, and judges again.
 
 use super::{Attributes, Selected, Target, User, Verdict};
 use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};
@@ -9,21 +9,21 @@ use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// What one condition may cost.
+/// The cost limit of one match condition.
 const CONDITION_COST_MAX: u64 = 1_000_000;
-/// The answers to larger questions are not kept: whoever asks decides what they are about.
+/// Answers to larger questions are not cached, because users choose the size of their questions.
 const KEPT_BYTES_MAX: usize = 10_000;
 
-/// A webhook as the chain sees it. How it is reached is the shell's to know, by the name.
+/// A webhook in the chain. The shell finds its connection by name.
 #[derive(Debug)]
 pub struct Webhook {
     pub name: String,
-    /// It is asked where all of them hold.
+    /// The webhook is asked only if all of them are true.
     pub conditions: Vec<Condition>,
     pub on_failure: OnFailure,
 }
 
-/// What a webhook that cannot be asked has said.
+/// The decision if a webhook cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
     NoOpinion,
@@ -43,23 +43,23 @@ impl OnFailure {
 pub(super) enum Concern {
     Asked(Question),
     NotAsked,
-    /// Nobody can say, for this reason.
+    /// The match conditions failed, for this reason.
     Unknown(String),
 }
 
-/// What a webhook is asked.
+/// A question to a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     pub webhook: String,
-    /// About whom.
+    /// The user that the question is about.
     pub user: String,
     /// The `spec` of a SubjectAccessReview in version v1, as JSON.
     pub spec: String,
-    /// Whether the answer may be kept for others who ask the same.
+    /// Whether the answer may be cached for others with the same question.
     pub may_be_kept: bool,
 }
 
-/// The part of a webhook's answer that counts.
+/// The decision in a webhook's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opinion {
     pub allowed: bool,
@@ -67,10 +67,10 @@ pub struct Opinion {
     pub reason: String,
 }
 
-/// Or why there is none.
+/// An opinion, or why there is none.
 pub type Answer = Result<Opinion, String>;
 
-/// What webhooks have been asked for one request. Its copies are one.
+/// The questions and answers of one request. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Consulted(Arc<Mutex<Consultation>>);
 
@@ -81,7 +81,7 @@ struct Consultation {
 }
 
 impl Consulted {
-    /// The answer to a question, which is noted where there is none yet.
+    /// The answer to a question; a question without one is recorded as open.
     pub(super) fn answer(&self, question: Question) -> Option<Answer> {
         let mut own = self.lock();
         let answer = own.answers.get(&question).cloned();
@@ -91,12 +91,12 @@ impl Consulted {
         answer
     }
 
-    /// The questions that the last judgement could not do without.
+    /// Takes the open questions of the last judgement.
     pub fn take_open(&self) -> Vec<Question> {
         std::mem::take(&mut self.lock().open)
     }
 
-    /// Whether anything rests on what nobody has answered yet.
+    /// Whether any question is open.
     pub fn is_open(&self) -> bool {
         !self.lock().open.is_empty()
     }
@@ -163,7 +163,7 @@ fn asked_bytes(attributes: &Attributes<'_>) -> usize {
         }
 }
 
-/// The `spec` of a SubjectAccessReview that asks this.
+/// The `spec` of a SubjectAccessReview for this request.
 fn spec(user: &User, attributes: &Attributes<'_>) -> Value {
     let mut spec = Map::new();
     match &attributes.target {
@@ -258,7 +258,7 @@ static REQUEST: LazyLock<Type> = LazyLock::new(|| {
     )
 });
 
-/// An expression over `request`, the `spec` of a SubjectAccessReview.
+/// A match condition: an expression over `request`, the `spec` of a SubjectAccessReview.
 #[derive(Debug)]
 pub struct Condition {
     text: String,
@@ -266,7 +266,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Compiles it, or says what is wrong with it.
+    /// Compiles the condition, or returns the error.
     pub fn new(text: &str) -> Result<Condition, String> {
         let environment = Environment::kubernetes().variable("request", REQUEST.clone());
         let program = compile(text, &environment).map_err(|faults| {
@@ -295,7 +295,7 @@ impl Condition {
     }
 }
 
-/// Whether all hold. One that does not outweighs those that come to nothing.
+/// Whether all conditions are true. A false one outweighs failed ones.
 fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     let spec = filled(spec);
     let mut errors = Vec::new();
@@ -309,7 +309,7 @@ fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     if errors.is_empty() { Ok(true) } else { Err(super::rbac::joined_errors(errors)) }
 }
 
-/// Expressions find every text, though reviews leave out empty ones.
+/// Adds empty strings that reviews leave out, so that expressions find every field.
 fn filled(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let fill = |part: &mut Value, fields: &[&str]| {

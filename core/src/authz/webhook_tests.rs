@@ -1,4 +1,4 @@
-//! What webhooks are asked.
+//! The questions to authorization webhooks.
 
 use super::*;
 use crate::authz::{Requirement, ResourceTarget};

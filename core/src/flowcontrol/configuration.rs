@@ -1,4 +1,4 @@
-//! What the objects of `flowcontrol.apiserver.k8s.io` come to.
+//! The configuration that follows from FlowSchemas and PriorityLevelConfigurations.
 
 use super::queues::Queuing;
 use super::schemas::{CATCH_ALL, EXEMPT, Metadata, Schema, Schemas};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Every flow that is told apart, and every level that requests can go to.
+/// All flow schemas and priority levels.
 #[derive(Debug)]
 pub struct Configuration {
     pub schemas: Schemas,
@@ -20,19 +20,19 @@ pub struct Configuration {
 pub struct Level {
     pub name: String,
     pub uid: Arc<str>,
-    /// Nobody in it waits, or is refused.
+    /// Requests of this level never wait and are never refused.
     pub exempt: bool,
     pub shares: u32,
     pub lendable_percent: u32,
-    /// `None`: as much as others lend.
+    /// `None`: as many seats as other levels lend.
     pub borrowing_percent: Option<u32>,
-    /// `None`: whoever finds no seat is refused.
+    /// `None`: a request without a free seat is refused.
     pub queuing: Option<Queuing>,
 }
 
 impl Configuration {
-    /// That of the objects in the state. Those that a server cannot do without are there in any case; and one that has
-    /// none yet goes by those that it is about to make.
+    /// The configuration from the objects in the state. Mandatory objects are always added; a server that has no
+    /// objects yet uses those that it is about to create.
     pub fn of(state: &State) -> Configuration {
         let none = |(kind, _): (KindId, usize)| state.count(kind) == 0;
         if state.registry.known(known::FLOW_SCHEMA).is_none_or(none) {
@@ -53,7 +53,7 @@ impl Configuration {
         Configuration { schemas: Schemas::new(schemas), levels }
     }
 
-    /// That of a server on which nobody has changed anything.
+    /// The configuration of a server whose objects nobody has changed.
     pub fn built_in() -> Configuration {
         let levels = built_in::<LevelSpec, Level>(known::PRIORITY_LEVEL_CONFIGURATION);
         let schemas = built_in(known::FLOW_SCHEMA).collect();
@@ -97,7 +97,7 @@ impl Named for Schema {
     }
 }
 
-/// An object of the group, as it is stored.
+/// An object of the group `flowcontrol.apiserver.k8s.io`, as stored.
 #[derive(Deserialize)]
 pub(super) struct Object<S> {
     metadata: Metadata,
@@ -142,7 +142,7 @@ struct QueuingSpec {
     queue_length_limit: Number,
 }
 
-/// A number that validation keeps from being negative.
+/// A number that validation keeps non-negative.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct Number(i64);
 

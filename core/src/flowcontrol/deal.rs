@@ -1,14 +1,14 @@
-//! Shuffle sharding: each flow has a hand of a level's queues, and hardly two flows have the same.
+//! Shuffle sharding: each flow gets a hand of a level's queues, and two flows rarely get the same hand.
 //!
-//! A flow that fills its queues fills few of another's. Hands are dealt by a hash of the flow, so that nothing is kept of
-//! a flow, however many there are.
+//! So a flow that fills its queues fills few queues of any other flow. A hash of the flow determines its hand, so that
+//! nothing is stored per flow.
 
 use sha2::{Digest, Sha256};
 
-/// More than any valid level has: a hand is drawn from 60 bits, and is no larger than its deck.
+/// More queues than any valid level's hand has: a hand is drawn from 60 bits and is no larger than its deck.
 const HAND_MAX: usize = 16;
 
-/// What a flow is known by within its level: by schema and distinguisher.
+/// Identifies a flow within its level: the hash of schema name and distinguisher.
 pub fn flow(schema: &str, distinguisher: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(schema);
@@ -30,12 +30,12 @@ impl Hand {
     pub fn deal(flow: u64, deck: u32, size: u32) -> Hand {
         let size = size.clamp(1, deck.max(1)) as usize;
         let mut hand = Hand { queues: [0; HAND_MAX], size: size.min(HAND_MAX) };
-        // The same, in ascending order.
+        // The cards dealt so far, in ascending order.
         let mut dealt = [0; HAND_MAX];
         let mut rest = flow;
         for place in 0..hand.size {
             let left = u64::from(deck.max(1)) - place as u64;
-            // The card at this place among those that are left.
+            // The index of the next card among those not dealt yet.
             let mut card = (rest % left) as u32;
             rest /= left;
             let mut before = 0;
@@ -62,7 +62,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// As if the cards lay in a row and were taken away one by one.
+        /// The naive twin: takes cards out of a list one after another.
         #[test]
         fn hands_are_dealt_from_a_deck(seed: u64, deck in 1_u32..200, size in 1_u32..12) {
             let hand = Hand::deal(seed, deck, size);
@@ -86,7 +86,7 @@ mod tests {
         let first = hand(0);
         assert_eq!(first.len(), 6);
         assert_eq!((1..2000).filter(|name| hand(*name) == first).count(), 0);
-        // Every queue is somebody's.
+        // Every queue is in some flow's hand.
         assert_eq!((0..2000).flat_map(hand).collect::<BTreeSet<u32>>().len(), 128);
     }
 

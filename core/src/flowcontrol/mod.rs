@@ -1,11 +1,11 @@
-//! Priority and fairness: which requests go first when there are more than the server can take.
+//! Priority and fairness: which requests go first when more arrive than the server can handle.
 //!
-//! [`Configuration`] is what the objects of `flowcontrol.apiserver.k8s.io` come to. It tells which flow a request belongs
-//! to ([`schemas`]) and how many of the server's seats each level has ([`seats`]). A level is a [`Queues`]: it starts
-//! requests, has them wait in turn, or refuses them. [`work`] says how many seats a request takes, [`deal`] which queues
-//! are a flow's, [`upkeep`] what is to be done about the objects themselves.
+//! [`Configuration`] is read from the objects of `flowcontrol.apiserver.k8s.io`. It says which flow a request belongs
+//! to ([`schemas`]) and how many of the server's seats each priority level has ([`seats`]). A priority level is a
+//! [`Queues`]: it starts requests, queues them, or refuses them. [`work`] says how many seats a request takes, [`deal`]
+//! which queues a flow uses, [`upkeep`] keeps the objects up to date.
 //!
-//! Nothing here waits or knows a clock: time comes in with each call, in nanoseconds since the server's start.
+//! Nothing here waits or reads a clock: each call carries the time, in nanoseconds since the server's start.
 
 pub mod configuration;
 pub mod deal;

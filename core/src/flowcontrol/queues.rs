@@ -1,55 +1,55 @@
-//! One level: a number of seats, and queues in which requests wait for them in turn.
+//! One priority level: its seats, and the queues in which requests wait for them.
 //!
-//! Fair queuing by virtual time. The level's progress is counted in nanoseconds of one seat that each queue in use has
-//! been due. A queue's next request is thought to begin where the queue has got to, and to end when it has had what it
-//! takes; the one that would end first begins first. How long a request takes is not known before it has ended: until
-//! then it is expected to be short, and the queue is charged the difference afterwards.
+//! Fair queuing by virtual time. The level's progress is the seat time, in nanoseconds of one seat, that each queue in
+//! use has been due since the start. A queue's next request virtually begins at the queue's own progress, and ends
+//! after the seat time it takes; the request with the earliest virtual end starts first. A request's duration is
+//! unknown until it ends: until then a short one is assumed, and the difference is charged to the queue afterwards.
 //!
-//! A queue that nobody waits in and nothing runs from is forgotten, so what is kept grows with the requests in progress,
-//! whatever is configured and however many flows there are.
+//! A queue without waiting or running requests is dropped, so that memory grows with the requests in progress, not with
+//! the configuration or the number of flows.
 
 use super::deal::Hand;
 use super::seats::Demand;
 use super::{Moment, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How requests wait.
+/// How the queues of a level are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queuing {
     pub queues: u32,
     pub hand_size: u32,
-    /// How many may wait in one queue.
+    /// The most requests that wait in one queue.
     pub length_max: u32,
 }
 
-/// What a level is configured to be.
+/// The configuration of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// `None`: every request begins at once.
+    /// `None`: every request starts at once.
     pub seats: Option<u32>,
-    /// `None`: nobody waits.
+    /// `None`: a request without a free seat is refused.
     pub queuing: Option<Queuing>,
 }
 
-/// Names a request of a level for as long as it takes seats or waits.
+/// Identifies a request of a level while it waits or holds seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
-    /// `None`: it came when there were no queues.
+    /// `None`: it arrived while the level had no queues.
     pub queue: Option<u32>,
-    /// In the order in which they came.
+    /// In order of arrival.
     number: u64,
 }
 
-/// What becomes of a request that comes.
+/// The result of a request's arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     Started(Ticket),
-    /// [`Queues::take_started`] tells when it may begin.
+    /// [`Queues::take_started`] tells when it has started.
     Waiting(Ticket),
     Refused(Full),
 }
 
-/// What there was no room in.
+/// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     Level,
@@ -63,34 +63,35 @@ pub enum Leave {
     Cancelled,
 }
 
-/// What has become of all requests so far.
+/// Counts of all requests so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub dispatched: u64,
-    /// Those that left their queue are among them.
+    /// Includes requests that left their queue.
     pub rejected: u64,
     pub timed_out: u64,
     pub cancelled: u64,
-    /// How often the next one took more seats than were free, while some were.
+    /// How often the next request needed more seats than were free although some were.
     pub no_room: u64,
 }
 
-/// A level. `T` is what its caller knows of a request.
+/// A priority level. `T` is the caller's own data about a request.
 pub struct Queues<T> {
     shape: Shape,
-    /// Those with a request that waits or has seats.
+    /// Queues with a request that waits or holds seats.
     queues: BTreeMap<u32, Queue<T>>,
-    /// Queues in which somebody waits, by when their first request would end and then by when it came.
+    /// Queues with waiting requests, by the virtual end of their first request and then by its arrival.
     order: BTreeSet<(i128, u64, u32)>,
     running: BTreeMap<Ticket, Request<T>>,
-    /// Requests that have ended, and keep some seats for a while: how many.
+    /// Finished requests that still hold seats for a while, and how many.
     lingering: BTreeMap<Ticket, u32>,
     started: Vec<Ticket>,
-    /// The progress of every queue in use since the start, up to `last`.
+    /// The virtual time: progress of every queue in use since the start, up to `last`.
     progress: i128,
     last: Moment,
     next_number: u64,
-    // Invariant: what all requests in `running` and `lingering` have, and what those in queues would take.
+    // Invariant: `seats_taken` is the sum of the seats in `running` and `lingering`, `seats_wanted` of those in the
+    // queues.
     seats_taken: u64,
     seats_wanted: u64,
     waiting: usize,
@@ -100,14 +101,14 @@ pub struct Queues<T> {
 
 struct Queue<T> {
     waiting: BTreeMap<u64, Request<T>>,
-    /// What they are expected to take together.
+    /// The expected seat time of all waiting requests.
     work: i128,
-    /// How many requests have seats.
+    /// The number of requests that hold seats.
     seated: u32,
     seats: u64,
-    /// The progress at which its next request begins.
+    /// The progress at which the queue's next request virtually begins.
     next_start: i128,
-    /// Its place in `order`.
+    /// The queue's entry in `order`.
     place: Option<(i128, u64)>,
 }
 
@@ -115,7 +116,7 @@ struct Queue<T> {
 pub struct Request<T> {
     pub work: Work,
     pub came: Moment,
-    /// While it waits, the same.
+    /// The same as `came` while it waits.
     pub began: Moment,
     progress: i128,
     pub about: T,
@@ -141,7 +142,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Changes what the level is. Queues that are no longer dealt are emptied in their turn.
+    /// Changes the configuration. Queues beyond the new number receive no requests and drain in their turn.
     pub fn reshape(&mut self, now: Moment, shape: Shape) {
         self.pass(now);
         self.shape = shape;
@@ -152,7 +153,7 @@ impl<T> Queues<T> {
         self.shape
     }
 
-    /// A request comes.
+    /// A request arrives.
     pub fn arrive(&mut self, now: Moment, flow: u64, work: Work, about: T) -> Arrival {
         self.pass(now);
         let request = Request { work, came: now, began: now, progress: self.progress, about };
@@ -170,7 +171,8 @@ impl<T> Queues<T> {
         };
         let index = self.choose(flow, queuing, number);
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
-        // Whoever waits in it waits because there is no room: a wide request may leave seats free meanwhile.
+        // If anyone waits in the queue, there is no room for this request either. A wide request at the front may leave
+        // seats free; later requests do not overtake it.
         if length >= queuing.length_max.max(1) as usize {
             self.counts.rejected += 1;
             return Arrival::Refused(Full::Queue);
@@ -185,7 +187,7 @@ impl<T> Queues<T> {
         self.place(index);
         self.dispatch(now);
         self.note_demand(now);
-        // Nobody has to be told that it has begun who has not been told to wait.
+        // The result says that the request has started, so `take_started` must not return it as well.
         match self.started.iter().position(|started| *started == ticket) {
             Some(at) => {
                 self.started.remove(at);
@@ -195,7 +197,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// A request leaves its queue; false when it has begun meanwhile, and has to be ended.
+    /// A request leaves its queue. Returns false if it has started in the meantime; then the caller must end it.
     pub fn leave(&mut self, now: Moment, ticket: Ticket, why: Leave) -> bool {
         self.pass(now);
         let Some(index) = ticket.queue else { return false };
@@ -215,8 +217,8 @@ impl<T> Queues<T> {
         true
     }
 
-    /// A request has been carried out. Answers for how long it keeps some of its seats, if it does: then it is
-    /// [released](Self::release).
+    /// A request has been executed. If it keeps some seats, returns for how long; the caller then
+    /// [releases](Self::release) them.
     pub fn end(&mut self, now: Moment, ticket: Ticket) -> Option<Moment> {
         self.pass(now);
         let request = self.running.remove(&ticket)?;
@@ -234,7 +236,7 @@ impl<T> Queues<T> {
         (kept > 0).then_some(work.lingering)
     }
 
-    /// Gives back the seats that a request kept.
+    /// Frees the seats that a finished request kept.
     pub fn release(&mut self, now: Moment, ticket: Ticket) {
         self.pass(now);
         let Some(seats) = self.lingering.remove(&ticket) else { return };
@@ -243,12 +245,12 @@ impl<T> Queues<T> {
         self.note_demand(now);
     }
 
-    /// Requests that have waited and may begin.
+    /// Requests that waited and have now started.
     pub fn take_started(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.started)
     }
 
-    /// What is known of a request that waits or runs.
+    /// The caller's data about a request that waits or runs.
     pub fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request<T>> {
         if self.running.contains_key(&ticket) {
             return self.running.get_mut(&ticket);
@@ -256,18 +258,18 @@ impl<T> Queues<T> {
         self.queues.get_mut(&ticket.queue?)?.waiting.get_mut(&ticket.number)
     }
 
-    /// The queue of the flow in which there is the least work.
+    /// The flow's queue with the least expected work.
     fn choose(&self, flow: u64, queuing: Queuing, number: u64) -> u32 {
         let hand = Hand::deal(flow, queuing.queues, queuing.hand_size);
         let hand = hand.queues();
-        // Where hands overlap, no queue comes first for all of them.
+        // The start rotates, so that ties do not always fall on the same queue where hands overlap.
         let first = (number % hand.len() as u64) as usize;
         let turned = hand[first..].iter().chain(&hand[..first]);
         let work = |index: &u32| self.queues.get(index).map_or(0, |queue| queue.work);
         turned.copied().min_by_key(work).unwrap_or_default()
     }
 
-    /// Lets time go by: every queue in use has made progress.
+    /// Advances the progress to `now`.
     fn pass(&mut self, now: Moment) {
         let elapsed = now.saturating_sub(self.last);
         self.last = self.last.max(now);
@@ -282,13 +284,14 @@ impl<T> Queues<T> {
         self.shape.seats.is_none_or(|seats| self.seats_taken < seats.into())
     }
 
-    /// Whether a request may begin that takes so many seats. One that takes more than there are has them all.
+    /// Whether a request that takes this many seats may start. A request wider than the level starts when no seats are
+    /// taken.
     fn has_room(&self, wanted: u32) -> bool {
         let Some(seats) = self.shape.seats else { return true };
         self.seats_taken + u64::from(wanted) <= seats.into() || (self.seats_taken == 0 && seats > 0)
     }
 
-    /// Has those begin whose turn it is, as long as there are seats.
+    /// Starts the requests whose turn it is while there are free seats.
     fn dispatch(&mut self, now: Moment) {
         while let Some((_, number, index)) = self.order.first().copied() {
             let Some(queue) = self.queues.get(&index) else { break };
@@ -320,7 +323,7 @@ impl<T> Queues<T> {
         self.running.insert(ticket, request);
     }
 
-    /// Takes seats back from a request, which is over with its last one.
+    /// Takes seats back from a request; `over`: it holds none any more.
     fn free(&mut self, ticket: Ticket, seats: u32, over: bool) {
         self.seats_taken -= u64::from(seats);
         let Some(index) = ticket.queue else { return };
@@ -330,7 +333,7 @@ impl<T> Queues<T> {
         self.place(index);
     }
 
-    /// Puts a queue where it belongs in the order, or forgets it.
+    /// Updates a queue's entry in the order, or drops a queue without requests.
     fn place(&mut self, index: u32) {
         let Some(queue) = self.queues.get_mut(&index) else { return };
         if let Some((end, number)) = queue.place.take() {
@@ -338,7 +341,7 @@ impl<T> Queues<T> {
         }
         match queue.waiting.first_key_value() {
             Some((number, request)) => {
-                // A queue gathers no credit for a time in which its first request was not there.
+                // A queue gets no credit for the time before its first waiting request arrived.
                 queue.next_start = queue.next_start.max(request.progress);
                 let place = (queue.next_start + request.work.expected(), *number);
                 queue.place = Some(place);
@@ -354,13 +357,13 @@ impl<T> Queues<T> {
     }
 }
 
-/// What people and metrics are told.
+/// What metrics and debug pages show.
 impl<T> Queues<T> {
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many are being carried out.
+    /// The number of requests being executed.
     pub fn executing(&self) -> usize {
         self.running.len()
     }
@@ -381,26 +384,26 @@ impl<T> Queues<T> {
         self.counts
     }
 
-    /// The seats that were wanted since this was asked last.
+    /// The demand for seats since the last call.
     pub fn take_demand(&mut self, now: Moment) -> Demand {
         self.note_demand(now);
         let next = self.demand.next(now);
         std::mem::replace(&mut self.demand, next)
     }
 
-    /// The queues that are in use, by their number.
+    /// The queues in use, by number.
     pub fn in_use(&self) -> impl Iterator<Item = (u32, Shown<'_, T>)> {
         self.queues.iter().map(|(index, queue)| (*index, Shown { queue, of: self, index: *index }))
     }
 
-    /// Those that are carried out and came when there were no queues.
+    /// Running requests that arrived while the level had no queues.
     pub fn unqueued(&self) -> impl Iterator<Item = &Request<T>> {
         // Tickets without a queue come before all others.
         self.running.iter().take_while(|(ticket, _)| ticket.queue.is_none()).map(|(_, request)| request)
     }
 }
 
-/// One queue, to look at.
+/// A read-only look at one queue.
 pub struct Shown<'a, T> {
     queue: &'a Queue<T>,
     of: &'a Queues<T>,
@@ -408,7 +411,7 @@ pub struct Shown<'a, T> {
 }
 
 impl<'a, T> Shown<'a, T> {
-    /// The first comes first.
+    /// In order of arrival.
     pub fn waiting(&self) -> impl ExactSizeIterator<Item = &'a Request<T>> + use<'a, T> {
         self.queue.waiting.values()
     }

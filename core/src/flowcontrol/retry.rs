@@ -1,19 +1,19 @@
-//! How long those who are refused are asked to stay away: longer while many are.
+//! The Retry-After of refused requests: it grows while many are refused.
 
 use super::Moment;
 
 const SECOND: Moment = 1_000_000_000;
 const SECONDS_MAX: u32 = 32;
-/// So many times as many refusals a second as seconds to wait, and the time is doubled.
+/// The time doubles if the refusals per second are at least this many times its seconds.
 const MANY: u32 = 3;
 
-/// Of one level.
+/// The Retry-After of one priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAfter {
     seconds: u32,
-    /// When they were last looked at.
+    /// When the time was last adjusted.
     since: Moment,
-    /// How many were refused since then.
+    /// The number of refusals since then.
     refused: u32,
 }
 
@@ -24,10 +24,10 @@ impl Default for RetryAfter {
 }
 
 impl RetryAfter {
-    /// Counts one more that is refused now, and says after how many seconds it may come back.
+    /// Counts a refusal, and returns the seconds after which the request may be repeated.
     pub fn refuse(&mut self, now: Moment) -> u32 {
         let passed = now.saturating_sub(self.since) / SECOND;
-        // Whoever was told to wait is given the time to.
+        // Adjusts only after the clients that were told to wait could come back.
         if passed >= u64::from(self.seconds) {
             let a_second = u64::from(self.refused) / passed;
             if a_second >= u64::from(MANY * self.seconds) {
@@ -51,7 +51,7 @@ mod tests {
         let mut retry = RetryAfter::default();
         let mut now = 0;
         let mut told = Vec::new();
-        // A hundred a second.
+        // A hundred refusals per second.
         for _ in 0..9000 {
             now += SECOND / 100;
             told.push(retry.refuse(now));

@@ -1,7 +1,7 @@
-//! Flow schemas: which flow a request belongs to.
+//! FlowSchemas: which flow a request belongs to.
 //!
-//! The schema with the lowest precedence that matches is a request's. Schemas are found by the subjects that they name,
-//! so that a request is compared with those that could be about its user, in their order, and with no others.
+//! A request belongs to the matching schema with the lowest precedence. Schemas are indexed by the subjects that they
+//! name, so that a request is compared, in order, only with those that could match its user.
 
 use crate::authz::{Attributes, ResourceTarget, Target, User, service_account_user};
 use serde::Deserialize;
@@ -21,22 +21,22 @@ pub(super) struct Metadata {
 const ANY: &str = "*";
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// All schemas, in the order in which they are tried.
+/// All schemas in the order of matching.
 #[derive(Debug)]
 pub struct Schemas {
     ordered: Vec<Schema>,
-    // Places in the order, ascending, by whom they are about.
+    // Places in that order, ascending, by the subject they name.
     by_user: Places,
     by_group: Places,
-    /// By the namespace of service accounts.
+    /// By namespace of the service accounts.
     by_namespace: Places,
-    /// About all users.
+    /// Rules for all users.
     everybody: Vec<Place>,
-    /// What nothing else matches.
+    /// The schema for requests that match no rule.
     rest: usize,
 }
 
-/// A rule, by the place of its schema and its own in that.
+/// A rule: the place of its schema, and its place within the schema.
 type Place = (usize, usize);
 type Places = BTreeMap<String, Vec<Place>>;
 
@@ -50,7 +50,7 @@ pub struct Schema {
     rules: Vec<Rule>,
 }
 
-/// What tells the flows of a schema apart.
+/// How a schema distinguishes its flows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Distinguisher {
     #[default]
@@ -60,7 +60,7 @@ pub enum Distinguisher {
 }
 
 impl Distinguisher {
-    /// What stands for the request's flow within its schema.
+    /// The value that identifies the request's flow within its schema.
     pub fn of<'a>(self, user: &'a User, attributes: &Attributes<'a>) -> &'a str {
         match (self, attributes.target) {
             (Distinguisher::User, _) => &user.name,
@@ -112,7 +112,7 @@ impl Schemas {
         self.ordered.iter()
     }
 
-    /// The place of the schema that a request belongs to, among all of them.
+    /// The index of the schema that a request belongs to.
     pub fn find(&self, user: &User, attributes: &Attributes<'_>) -> usize {
         let namespace = service_account_namespace(&user.name);
         let lists = [
@@ -131,13 +131,13 @@ impl Schemas {
     }
 }
 
-/// Of `system:serviceaccount:NAMESPACE:NAME`.
+/// The namespace in `system:serviceaccount:NAMESPACE:NAME`.
 fn service_account_namespace(user: &str) -> Option<&str> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some(namespace)
 }
 
-/// `spec` of a FlowSchema.
+/// The `spec` of a FlowSchema.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
@@ -229,7 +229,7 @@ struct PathRule {
     paths: Vec<String>,
 }
 
-/// A list in which `*` stands for everything.
+/// A list of words in which `*` matches everything.
 #[derive(Debug, Default, Deserialize)]
 struct Words(Vec<String>);
 
@@ -238,7 +238,7 @@ impl Words {
         self.0.iter().any(|known| known == word || known == ANY)
     }
 
-    /// The same for `resource/subresource`, without making it.
+    /// Like `have` for `resource/subresource`, without building that text.
     fn have_resource(&self, target: &ResourceTarget<'_>) -> bool {
         let ResourceTarget { resource, subresource, .. } = *target;
         self.0.iter().any(|known| {
@@ -249,7 +249,7 @@ impl Words {
 }
 
 impl Rule {
-    /// Whether it is about what is asked for, whoever asks.
+    /// Whether the rule matches the request, for any user.
     fn covers(&self, attributes: &Attributes<'_>) -> bool {
         match &attributes.target {
             Target::Resource(target) => self.resource_rules.iter().any(|rule| rule.covers(attributes.verb, target)),
@@ -274,7 +274,7 @@ impl PathRule {
     }
 }
 
-/// Whether a path is the known one, or below it.
+/// Whether a path is `known`, or starts with it if it ends in `*`.
 fn leads_to(known: &str, path: &str) -> bool {
     if let Some(begin) = known.strip_suffix('*') {
         return path.starts_with(begin);

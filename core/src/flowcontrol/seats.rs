@@ -1,27 +1,27 @@
-//! How many seats each level has: its share of all, and what levels lend each other while they do not need it.
+//! How many seats each priority level has: its share of the total, and the seats that levels lend each other.
 
 use super::{Level, Moment};
 use std::collections::BTreeMap;
 
-/// How often limits follow demand.
+/// How often limits are adjusted to demand.
 pub const ADJUSTMENT_PERIOD: Moment = 10_000_000_000;
-/// What is left of a peak of demand after a period: half of it after five minutes.
+/// The part of a demand peak that remains after one period: half of it remains after five minutes.
 const DECAY: f64 = 0.977;
-/// A level wants at least this, so that those that want nothing can share, too.
+/// The least that a level is taken to want, so that levels without demand share as well.
 const TARGET_MIN: f64 = 0.001;
 
-/// The bounds of a level's seats.
+/// The bounds of a level's number of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Its share.
+    /// The level's share.
     pub nominal: u32,
-    /// What it keeps when it lends all that it may.
+    /// The seats left when the level lends as many as it may.
     pub lower: u32,
-    /// What it has when it borrows all that it may.
+    /// The seats when the level borrows as many as it may.
     pub upper: u32,
 }
 
-/// The bounds of all levels, where the server has so many seats.
+/// The bounds of all levels for a server with `total` seats.
 pub fn bounds(total: u32, levels: &BTreeMap<String, Level>) -> BTreeMap<String, Bounds> {
     let shares: u64 = levels.values().map(|level| u64::from(level.shares)).sum();
     let of = |level: &Level| {
@@ -37,12 +37,12 @@ pub fn bounds(total: u32, levels: &BTreeMap<String, Level>) -> BTreeMap<String, 
     levels.iter().map(|(name, level)| (name.clone(), of(level))).collect()
 }
 
-/// Rounded, halves up.
+/// Rounded to the nearest number, halves up.
 fn percent_of(seats: u32, percent: u32) -> u32 {
     u32::try_from((u64::from(seats) * u64::from(percent) + 50) / 100).unwrap_or(u32::MAX)
 }
 
-/// What a level wants, and what it may get.
+/// How many seats a level wants, and the bounds of what it may get.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
     pub target: f64,
@@ -51,20 +51,21 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What the level gets when everybody gets this part of what it wants.
+    /// The seats of the level when every level gets this part of what it wants.
     fn at(&self, part: f64) -> f64 {
         (self.target.max(TARGET_MIN) * part).max(self.lower).min(self.upper)
     }
 }
 
-/// Gives everybody the same part of what it wants, within its bounds, so that all together have `total`; and that part.
-/// Lower bounds count even where they are more than there is.
+/// Gives every level the same part of what it wants, within its bounds, so that the sum is `total`. Returns the seats
+/// and that part. Lower bounds are kept even if their sum exceeds `total`.
 pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     let given = |part: f64| claims.iter().map(|claim| claim.at(part)).sum::<f64>();
-    // From this part on everybody is at the upper bound.
+    // From this part on every level is at its upper bound.
     let most = claims.iter().map(|claim| claim.upper / claim.target.max(TARGET_MIN)).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
-    // The sum grows with the part. This is as often as a number can be halved and still change.
+    // The sum grows with the part, so a binary search finds it. A number can be halved about this often and still
+    // change.
     for _ in 0..100 {
         let middle = low + (high - low) / 2.0;
         if given(middle) < total { low = middle } else { high = middle }
@@ -72,13 +73,13 @@ pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     (claims.iter().map(|claim| claim.at(high)).collect(), high)
 }
 
-/// How many seats were wanted over a time.
+/// The demand for seats over a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
     began: Moment,
     last: Moment,
     seats: u64,
-    /// Seats times time, and squares of seats times time.
+    /// Integrals over time of the seats and of their square.
     sum: f64,
     squares: f64,
     max: u64,
@@ -89,7 +90,7 @@ impl Demand {
         Demand { began: now, last: now, seats: 0, sum: 0.0, squares: 0.0, max: 0 }
     }
 
-    /// From now on so many are wanted.
+    /// From `now` on, this many seats are wanted.
     pub fn note(&mut self, now: Moment, seats: u64) {
         let elapsed = now.saturating_sub(self.last) as f64;
         self.sum += elapsed * self.seats as f64;
@@ -99,7 +100,7 @@ impl Demand {
         self.max = self.max.max(seats);
     }
 
-    /// The time that follows, beginning with what is wanted now.
+    /// The demand of the period that follows, beginning with the current one.
     pub fn next(&self, now: Moment) -> Demand {
         Demand { seats: self.seats, max: self.seats, ..Demand::new(now) }
     }
@@ -122,14 +123,14 @@ impl Demand {
     }
 }
 
-/// What a level has wanted lately: peaks are taken up at once, and forgotten slowly.
+/// The smoothed demand: it rises with a peak at once and decays slowly.
 pub fn smoothed(before: f64, demand: &Demand) -> f64 {
     let envelope = demand.average() + demand.deviation();
     envelope.max(DECAY * before + (1.0 - DECAY) * envelope)
 }
 
-/// The seats that each level has until the next adjustment, in the order of `levels`, and the part of what they want
-/// that they get. Exempt levels take what they take, and the others share the rest.
+/// The seats of each level until the next adjustment, in the order of `levels`, and the part of what they want that
+/// they get. Exempt levels take what they use; the others share the rest.
 pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     let all: f64 = levels.iter().map(|(bounds, _)| f64::from(bounds.nominal)).sum();
     let exempt = |(bounds, wish): &(Bounds, Wish)| match wish {
@@ -154,7 +155,7 @@ pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     (seats.collect(), part)
 }
 
-/// What a level would like.
+/// What a level wants.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wish {
     Exempt { peak: u64 },
@@ -195,7 +196,7 @@ mod tests {
         demand.note(200, 0);
         demand.note(300, 0);
         assert_eq!((demand.average(), demand.deviation(), demand.max()), (2.0, 2.0, 4));
-        // A peak is taken up at once.
+        // Rises with the peak at once.
         assert_eq!(smoothed(0.0, &demand), 4.0);
         let quiet = demand.next(300);
         assert_eq!((quiet.max(), quiet.average()), (0, 0.0));
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(seats, [10, 50, 40]);
         let (seats, _) = adjust(&[busy, busy, idle(40, 0)]);
         assert_eq!(seats[..2], [40, 40]);
-        // What is exempt is taken off before the rest is shared.
+        // Exempt seats are taken off before the rest is shared.
         let exempt = (Bounds { nominal: 0, lower: 0, upper: 100 }, Wish::Exempt { peak: 30 });
         let (seats, _) = adjust(&[exempt, busy, idle(40, 0), idle(40, 0)]);
         assert_eq!((seats[0], seats[1]), (30, 70));
@@ -233,7 +234,7 @@ mod tests {
             prop_assert!((given.iter().sum::<f64>() - total.clamp(least, most)).abs() < 1e-3);
             for (claim, given) in claims.iter().zip(&given) {
                 prop_assert!(*given >= claim.lower && *given <= claim.upper);
-                // Whoever is at no bound has the same part as all others.
+                // Every level that is not at a bound has the same part.
                 if *given > claim.lower && *given < claim.upper {
                     prop_assert!((given / claim.target.max(TARGET_MIN) - part).abs() < 1e-6);
                 }

@@ -1,5 +1,5 @@
-//! Levels under load, on one thread and with a clock of their own: what must hold whatever happens, and that a flood
-//! hurts nobody but who makes it.
+//! Levels under load, on one thread with a simulated clock: invariants that must always hold, and proof that a flood
+//! hurts only the user that causes it.
 
 use super::deal::flow;
 use super::queues::{Full, Leave, Queuing};
@@ -13,7 +13,7 @@ fn queued(seats: u32, queues: u32, hand_size: u32, length_max: u32) -> Shape {
     Shape { seats: Some(seats), queuing: Some(Queuing { queues, hand_size, length_max }) }
 }
 
-/// What may happen to a level.
+/// One event in a level.
 #[derive(Debug, Clone)]
 enum Event {
     Arrive {
@@ -21,7 +21,7 @@ enum Event {
         initial: u32,
         last: u32,
     },
-    /// Of those that run, wait or linger, this one.
+    /// Ends, leaves or releases the request with this index among those running, waiting or lingering.
     End(usize),
     Leave(usize),
     Release(usize),
@@ -40,7 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A level, and what its caller knows of it.
+/// A level, and the caller's own records about it.
 struct World {
     level: Queues<u64>,
     now: Moment,
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Those who were told to wait hear that they may begin.
+    /// Takes the requests that waited and have started.
     fn settle(&mut self) {
         for ticket in self.level.take_started() {
             let place = self.waiting.iter().position(|(waiting, _)| *waiting == ticket).expect("it waits");
@@ -129,7 +129,7 @@ impl World {
         running.chain(self.lingering.iter().map(|(_, work)| work.final_seats)).sum()
     }
 
-    /// What holds at any time; `limit` is the most seats that there have been since somebody had none.
+    /// Checks the invariants; `limit` is the largest number of seats since all were last free.
     fn check(&self, limit: u32) {
         let level = &self.level;
         assert_eq!(level.seats_taken(), u64::from(self.seats_of_all()));
@@ -140,7 +140,7 @@ impl World {
         assert_eq!((counts.dispatched, counts.rejected), (self.ended + self.running.len() as u64, self.refused));
         let shown: usize = level.in_use().map(|(_, queue)| queue.waiting().len() + queue.executing().count()).sum();
         assert_eq!(shown + level.unqueued().count(), self.waiting.len() + self.running.len());
-        // Seats never exceed the limit, but for a request that is wider than all there are and has them alone.
+        // Seats never exceed the limit, except that a request wider than the level may hold all seats alone.
         let alone = self.running.len() + self.lingering.len() <= 1;
         assert!(self.seats_of_all() <= limit || alone, "{} seats of {limit}", self.seats_of_all());
     }
@@ -157,7 +157,7 @@ proptest! {
             limit = limit.max(world.shape.seats.unwrap_or(0));
             world.check(limit);
         }
-        // When everybody goes, everything is given back.
+        // When all requests have ended, all seats are free.
         while !world.running.is_empty() || !world.lingering.is_empty() || !world.waiting.is_empty() {
             let before = world.waiting.len() + world.running.len() + world.lingering.len();
             world.happen(Event::End(0));
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// Users who always want more: each keeps so many requests in the level, each of which takes so long.
+/// A user that always wants more: it keeps `outstanding` requests in the level, each of which takes `duration`.
 struct User {
     flow: u64,
     outstanding: usize,
@@ -177,22 +177,22 @@ struct User {
     width: u32,
 }
 
-/// What became of a user's requests.
+/// The results of a user's requests.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Served {
     count: u64,
-    /// Seats times time.
+    /// Seat time.
     work: u64,
     refused: u64,
     longest_wait: Moment,
 }
 
-/// Lets users at a level for so long.
+/// Runs users against a level for a time.
 fn overload(shape: Shape, users: &[User], time: Moment) -> Vec<Served> {
     let mut level: Queues<(usize, Moment)> = Queues::new(0, shape);
     let mut served = vec![Served::default(); users.len()];
     let mut inside = vec![0; users.len()];
-    // When a running request ends.
+    // The running requests by the time at which they end.
     let mut ends: BTreeMap<(Moment, Ticket), usize> = BTreeMap::new();
     let mut now = 0;
     while now < time {
@@ -241,16 +241,16 @@ fn who_floods_hurts_nobody_else() {
         panic!("two users")
     };
     assert_eq!(quiet.refused, 0);
-    // It waits for a seat, and for no queue: at most as long as one request takes.
+    // The quiet user waits for a seat, not for a queue: at most for the duration of one request.
     assert!(quiet.longest_wait <= 10 * MS, "{quiet:?}");
     assert!(quiet.count * 2 >= alone.count, "{quiet:?} beside {flood:?}, {alone:?} alone");
-    // And the flood gets what is left, up to what its queues hold.
+    // The flood gets the rest, as far as its queues hold it.
     assert!(flood.refused > 0 && flood.count > 8 * quiet.count, "{flood:?}");
 }
 
 #[test]
 fn without_queues_a_flood_takes_everything() {
-    // What the queues are for: the same flood, where nobody waits.
+    // The counterpart without queues: the same flood starves the quiet user.
     let shape = Shape { seats: Some(10), queuing: None };
     let served = overload(shape, &[user("flood", 1000, 10 * MS, 1), user("quiet", 1, 10 * MS, 1)], 1000 * MS);
     assert_eq!(served[1].count, 0);
@@ -258,7 +258,7 @@ fn without_queues_a_flood_takes_everything() {
 
 #[test]
 fn equal_wants_get_equal_seats() {
-    // One has short requests, one long ones, one wide ones: each gets as much seat-time as the others.
+    // One user has short requests, one long ones, one wide ones: each gets the same seat time.
     let users = [user("short", 40, 2 * MS, 1), user("long", 40, 50 * MS, 1), user("wide", 40, 5 * MS, 5)];
     let served = overload(queued(12, 64, 1, 100), &users, 60_000 * MS);
     let total: u64 = served.iter().map(|served| served.work).sum();
@@ -268,7 +268,7 @@ fn equal_wants_get_equal_seats() {
     }
 }
 
-/// The same as a naive twin, which hands out seats in turn, one request a user: with requests that all take as long.
+/// Compared with a naive twin that gives out seats in turn, one request per user, for requests of equal duration.
 #[test]
 fn one_after_the_other_in_turn() {
     for count in 2..8 {
@@ -284,7 +284,7 @@ fn one_after_the_other_in_turn() {
 
 #[test]
 fn a_wide_request_has_its_turn() {
-    // Narrow ones do not pass it by for ever.
+    // Narrow requests do not overtake a wide one forever.
     let users = [user("narrow", 30, 10 * MS, 1), user("wide", 1, 10 * MS, 10)];
     let served = overload(queued(10, 64, 1, 100), &users, 10_000 * MS);
     assert!(served[1].count > 100 && served[1].longest_wait < 200 * MS, "{served:?}");
@@ -348,7 +348,7 @@ fn a_long_request_earns_no_credit_while_it_runs() {
         world.happen(Event::Pass(10 * MS));
         world.happen(Event::End(1));
     }
-    // Now both want more than there is, and the seat that is left is theirs in turn.
+    // Now both flows want more than there is, and take turns with the remaining seat.
     (0..20).for_each(|_| world.happen(arrive(long)));
     (0..20).for_each(|_| world.happen(arrive(other)));
     let mut turns = 0;

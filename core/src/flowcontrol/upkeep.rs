@@ -1,8 +1,8 @@
-//! What is to be done about the objects that levels and flows are made of: those that a server comes with are there and
-//! as they should be, and each schema says whether its level is.
+//! Keeps the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in ones, and sets on each
+//! FlowSchema whether its priority level exists.
 //!
-//! Mandatory objects are always brought back. The others are kept up to date as long as their annotation says so, or
-//! nobody has ever changed them; and what an older release came with goes.
+//! Mandatory objects are always restored. Other built-in objects are kept up to date if their annotation says so, or if
+//! it is absent and nobody has changed them. Objects of an older release that this one no longer has are deleted.
 
 use super::schemas::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};
@@ -17,14 +17,14 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// In whose name it is done.
+/// The user as which the server writes.
 const USER: &str = "system:apiserver";
-/// Who owns what is written of the objects, and of their status.
+/// The field managers of the objects and of their status.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const KINDS: [Known; 2] = [known::PRIORITY_LEVEL_CONFIGURATION, known::FLOW_SCHEMA];
 
-/// What is to be done now; nothing, once it has been done.
+/// The steps to take now; none once they have been carried out.
 pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
     let wanted = flow_control_objects();
     let mut steps: Vec<Step> = wanted.iter().filter_map(|object| keep(state, object)).collect();
@@ -37,7 +37,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Makes an object, or brings it back to what it should be.
+/// Creates a built-in object or restores it.
 fn keep(state: &State, wanted: &Value) -> Option<Step> {
     let known = KINDS.into_iter().find(|known| known.is_kind_of(wanted))?;
     let (kind, version) = state.registry.known(known)?;
@@ -53,7 +53,7 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     let is_annotated = changed["metadata"]["annotations"][AUTO_UPDATE] == annotation;
     let mut spec = wanted["spec"].clone();
     if known == known::PRIORITY_LEVEL_CONFIGURATION && name == EXEMPT {
-        // How much of itself it lends is the operator's business.
+        // How much the level lends is left to the administrator.
         spec["exempt"] = changed["spec"]["exempt"].clone();
     }
     if is_annotated && (!auto || same(&changed["spec"], &spec)) {
@@ -66,7 +66,7 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     Some(write(Verb::Update, target(Some(name.to_owned())), &changed, PRODUCER))
 }
 
-/// Whether the server keeps an object up to date: as its annotation says, or else if nobody has changed it.
+/// Whether the server keeps an object up to date: as its annotation says, otherwise if nobody has changed it.
 fn is_auto(object: &Value) -> bool {
     match object["metadata"]["annotations"][AUTO_UPDATE].as_str() {
         Some(text) => text == "true",
@@ -74,7 +74,7 @@ fn is_auto(object: &Value) -> bool {
     }
 }
 
-/// Deletes what the server is to keep up to date and does not know.
+/// Deletes objects that the server keeps up to date and this release no longer has.
 fn outdated<'a>(state: &'a State, known: Known, wanted: &'a [Value]) -> impl Iterator<Item = Step> + use<'a> {
     let found = state.registry.known(known).into_iter();
     found.flat_map(move |(kind, version)| {
@@ -93,7 +93,7 @@ fn outdated<'a>(state: &'a State, known: Known, wanted: &'a [Value]) -> impl Ite
     })
 }
 
-/// Says on each schema whether its level is there.
+/// Sets on each FlowSchema whether its priority level exists.
 fn status(state: &State, stamp: Stamp) -> Vec<Step> {
     let (Some(schemas), Some((levels, _))) =
         (state.registry.known(known::FLOW_SCHEMA), state.registry.known(known::PRIORITY_LEVEL_CONFIGURATION))

@@ -1,27 +1,27 @@
-//! How much of the server a request takes: so many seats while it is carried out, and so many for a while after.
+//! How much of the server one request takes: seats while it is executed, and seats for a while afterwards.
 
 use super::Moment;
 
-/// So many objects are listed by one seat.
+/// How many listed objects count as one seat.
 const OBJECTS_A_SEAT: usize = 100;
-/// So many watchers are told of a write by one seat, and for how long they keep it.
+/// How many watchers notified of a write count as one seat, and how long that seat is held, in nanoseconds.
 const WATCHERS_A_SEAT: usize = 10;
 const TELLING: Moment = 5_000_000;
-/// No request takes more.
+/// The most seats of one request.
 const SEATS_MAX: u32 = 10;
-/// Of the seats of its level, one request takes so many hundredths at most.
+/// The most seats of one request as a percentage of its level's seats.
 const SHARE_OF_LEVEL: u32 = 15;
-/// How long a request is thought to take before it has ended.
+/// The assumed duration of a request that has not ended, in nanoseconds.
 const EXPECTED: Moment = 3_000_000;
 
 /// What one request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// While it is carried out.
+    /// Seats during execution.
     pub initial_seats: u32,
-    /// After that, while watchers are told.
+    /// Seats after that, while watchers are notified.
     pub final_seats: u32,
-    /// How long that takes.
+    /// How long the final seats are held.
     pub lingering: Moment,
 }
 
@@ -29,13 +29,14 @@ impl Work {
     /// What most requests take.
     pub const LEAST: Work = Work { initial_seats: 1, final_seats: 0, lingering: 0 };
 
-    /// A list of so many objects, or the beginning of a watch that begins with them.
+    /// A list of `objects` objects, or a watch that begins with them.
     pub fn list(objects: usize, seats_max: u32) -> Work {
         let seats = u32::try_from(objects.div_ceil(OBJECTS_A_SEAT)).unwrap_or(u32::MAX);
         Work { initial_seats: seats.clamp(1, bounded(seats_max)), ..Work::LEAST }
     }
 
-    /// A write that so many watchers are told of. A wide one is told for longer instead.
+    /// A write that `watchers` watchers are notified of. If it would need more seats than allowed, it holds them
+    /// longer.
     pub fn write(watchers: usize, seats_max: u32) -> Work {
         if watchers < WATCHERS_A_SEAT {
             return Work::LEAST;
@@ -46,17 +47,17 @@ impl Work {
         Work { initial_seats: 1, final_seats, lingering }
     }
 
-    /// The seats that must be free for it to begin.
+    /// The seats that must be free for the request to start.
     pub fn seats(&self) -> u32 {
         self.initial_seats.max(self.final_seats)
     }
 
-    /// In nanoseconds of one seat, before it is known how long it takes.
+    /// The seat time in nanoseconds of one seat, assuming the expected duration.
     pub fn expected(&self) -> i128 {
         self.total(EXPECTED)
     }
 
-    /// The same when it has taken `duration`.
+    /// The seat time once the request has taken `duration`.
     pub fn total(&self, duration: Moment) -> i128 {
         i128::from(self.initial_seats) * i128::from(duration)
             + i128::from(self.final_seats) * i128::from(self.lingering)
@@ -67,7 +68,7 @@ fn bounded(seats_max: u32) -> u32 {
     seats_max.clamp(1, SEATS_MAX)
 }
 
-/// How many of a level's seats one request may take; `hand` is the size of a flow's hand, where there are queues.
+/// The most of a level's seats that one request may take; `hand` is the hand size of a flow, if the level has queues.
 pub fn seats_max(nominal: u32, hand: Option<u32>) -> u32 {
     let share = (u64::from(nominal) * u64::from(SHARE_OF_LEVEL)).div_ceil(100) as u32;
     hand.map_or(share, |hand| share.min(nominal / hand.max(1))).max(1)

@@ -1,11 +1,11 @@
-//! Which version set each field of an object last.
+//! Which version last set each field of an object.
 
 use super::difference::{Shape, leaves};
 use super::path::{Path, Step};
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// A field of the present object and where it comes from.
+/// A field of the present object and the version that set it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
     pub path: Path,
@@ -13,15 +13,15 @@ pub struct Set {
     pub origin: Origin,
 }
 
-/// Which of the versions set a field, by its place among them.
+/// The version that set a field, by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub version: usize,
-    /// The version is the oldest that is left, and replaced one that is not: the field may be older.
+    /// The version is the oldest in the log and replaced one that is gone: the field may be older.
     pub or_before: bool,
 }
 
-/// The fields of one object, as its versions go by.
+/// The origin of each field, updated version by version.
 pub struct Blame<'s> {
     shape: Shape<'s>,
     is_whole: bool,
@@ -30,12 +30,12 @@ pub struct Blame<'s> {
 }
 
 impl<'s> Blame<'s> {
-    /// `is_whole` says that nothing went before the first version that will be told.
+    /// `is_whole`: no version existed before the first that will be passed.
     pub fn new(shape: Shape<'s>, is_whole: bool) -> Self {
         Blame { shape, is_whole, versions: 0, known: BTreeMap::new() }
     }
 
-    /// Takes the next version; a deletion is `None`, so that nothing comes from before it.
+    /// Takes the next version; `None` for a deletion, after which no earlier origin counts.
     pub fn next(&mut self, document: Option<&Value>) {
         let here = Origin { version: self.versions, or_before: self.versions == 0 && !self.is_whole };
         self.versions += 1;
@@ -48,14 +48,14 @@ impl<'s> Blame<'s> {
         self.known = known.collect();
     }
 
-    /// Every field of the newest version, with the version since which it has had its value without a break.
-    /// Nothing is left of an object that is deleted.
+    /// Each field of the newest version, with the version since which it has had its value without interruption. Empty
+    /// for a deleted object.
     pub fn fields(self) -> Vec<Set> {
         self.known.into_iter().map(|(path, (value, origin))| Set { path, value, origin }).collect()
     }
 }
 
-/// Whether a field stands at, or below, a JSON pointer into its document.
+/// Whether a field is at or below a JSON pointer into its document.
 pub fn is_at(path: &Path, pointer: &str, document: &Value) -> bool {
     let mut at = Some(document);
     let mut steps = path.0.iter();
@@ -79,7 +79,7 @@ pub fn is_at(path: &Path, pointer: &str, document: &Value) -> bool {
     true
 }
 
-/// Whether an element of a list is the one with this key, as `fieldsV1` writes keys.
+/// Whether a list element has this key, in the form of `fieldsV1`.
 fn has_key(item: &Value, key: &str) -> bool {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
     match (key.strip_prefix("k:").and_then(parsed), key.strip_prefix("v:").and_then(parsed)) {
@@ -147,12 +147,12 @@ mod tests {
                 vec![labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2", "b": "1"}))],
                 vec!["metadata.labels.a \"2\" 1", "metadata.labels.b \"1\" 0"],
             ),
-            // Set to something else and back again.
+            // Changed and changed back.
             (
                 vec![labels(json!({"a": "1"})), labels(json!({"a": "2"})), labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],
             ),
-            // Gone, and came again with the value it had.
+            // Removed and added again with the same value.
             (
                 vec![
                     labels(json!({"a": "1", "b": "1"})),
@@ -161,13 +161,13 @@ mod tests {
                 ],
                 vec!["metadata.labels.a \"1\" 2", "metadata.labels.b \"1\" 0"],
             ),
-            // The object itself was deleted and made again.
+            // The object was deleted and created again.
             (
                 vec![labels(json!({"a": "1"})), Value::Null, labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],
             ),
             (vec![labels(json!({"a": "1"})), Value::Null], vec![]),
-            // An element keeps its origin when others come before it.
+            // An element keeps its origin when elements are inserted before it.
             (
                 vec![images(&[("a", "a:1")]), images(&[("b", "b:1"), ("a", "a:1")])],
                 vec![
@@ -177,7 +177,7 @@ mod tests {
                     "spec.containers[name=b].name \"b\" 1",
                 ],
             ),
-            // What becomes empty is set to nothing.
+            // A map that becomes empty counts as set.
             (vec![labels(json!({"a": "1"})), labels(json!({}))], vec!["metadata.labels {} 1"]),
         ] {
             assert_eq!(told(&versions, true), expected, "{versions:?}");

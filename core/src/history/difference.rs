@@ -1,4 +1,4 @@
-//! How two documents of one kind differ, field by field.
+//! The differences between two documents of one kind, field by field.
 
 use super::path::{Path, Step};
 use crate::merge::typed::{Node, Typed};
@@ -6,7 +6,7 @@ use crate::schema::layout::Layout;
 use holdfast_value::{CompactString, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the documents' form.
+/// The schema of the documents, if it is known.
 #[derive(Clone, Copy)]
 pub struct Shape<'s>(Option<Typed<'s>>);
 
@@ -24,7 +24,7 @@ pub enum What {
         old: Value,
         new: Value,
     },
-    /// A list whose elements have keys holds those that stayed in another order.
+    /// A keyed list has its remaining elements in another order.
     Reordered {
         old: Vec<String>,
         new: Vec<String>,
@@ -32,7 +32,7 @@ pub enum What {
 }
 
 impl<'s> Shape<'s> {
-    /// Without a layout, elements of lists are told apart by position.
+    /// Without a layout, list elements are compared by index.
     pub fn new(layout: Option<Layout<'s>>) -> Self {
         Shape(layout.map(Typed::new))
     }
@@ -49,7 +49,7 @@ impl<'s> Shape<'s> {
         Some(self.0?.element_node(node?))
     }
 
-    /// The keys of a list's elements, in the list's order; `None` where elements have none, or not one each.
+    /// The keys of a list's elements in order; `None` if an element has no key or keys repeat.
     pub(super) fn keys(self, node: Option<Node<'s>>, items: &[Value]) -> Option<Vec<String>> {
         let (typed, node) = (self.0?, node?);
         if !node.is_list() {
@@ -62,7 +62,7 @@ impl<'s> Shape<'s> {
 }
 
 impl FieldChange {
-    /// How many fields it touches: those of a whole part that came or went are counted one by one.
+    /// The number of fields changed; the fields of an added or removed part count one by one.
     pub fn fields(&self) -> usize {
         match &self.what {
             What::Added(value) | What::Removed(value) => leaf_count(value),
@@ -72,7 +72,7 @@ impl FieldChange {
 }
 
 impl What {
-    /// The values before and after; `None` where there was none.
+    /// The values before and after; `None` if absent.
     pub fn sides(self) -> (Option<Value>, Option<Value>) {
         match self {
             What::Added(new) => (None, Some(new)),
@@ -83,14 +83,14 @@ impl What {
     }
 }
 
-/// The changes that lead from `old` to `new`, in the order of the fields' names.
+/// The changes from `old` to `new`, ordered by field name.
 pub fn difference(shape: Shape, old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare(shape, shape.root(), &Path::default(), old, new, &mut changes);
     changes
 }
 
-/// The document without what every write changes and nobody sets: its version and the notes on who manages what.
+/// The document without its resourceVersion and managed fields, which every write changes and no user sets.
 pub fn without_bookkeeping(mut document: Value) -> Value {
     if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
         metadata.remove("managedFields");
@@ -99,7 +99,7 @@ pub fn without_bookkeeping(mut document: Value) -> Value {
     document
 }
 
-/// Every field with its value: scalars, and maps and lists that are empty.
+/// Each leaf field with its value: scalars, and empty maps and lists.
 pub fn leaves<'v>(shape: Shape, document: &'v Value) -> BTreeMap<Path, &'v Value> {
     let mut found = BTreeMap::new();
     collect(shape, shape.root(), Path::default(), document, &mut found);
@@ -226,7 +226,7 @@ pub(super) mod tests {
     use holdfast_value::json;
     use proptest::prelude::*;
 
-    /// Works with the shape of a built-in kind.
+    /// Calls `work` with the shape of a built-in kind.
     pub(crate) fn with_kind<T>(group: &str, version: &str, resource: &str, work: impl FnOnce(Shape) -> T) -> T {
         let (id, version) = registry().find(group, version, resource).expect("a built-in kind");
         work(Shape::new(registry().get(id).layout(version)))
@@ -257,7 +257,7 @@ pub(super) mod tests {
             (json!({"a": null}), json!({}), vec!["- a null"]),
             (json!({}), json!({"a": {"b": 1, "c": 2}}), vec!["+ a {\"b\":1,\"c\":2}"]),
             (json!({"a": {"b": 1}}), json!({"a": [1]}), vec!["~ a {\"b\":1} [1]"]),
-            // By key: another order is one change, and an element that comes first moves no other.
+            // By key: another order is one change, and an inserted element moves no other.
             (
                 containers(json!([a, b])),
                 containers(json!([b, a])),
@@ -276,7 +276,7 @@ pub(super) mod tests {
                 containers(json!([b])),
                 vec!["- spec.containers[name=a] {\"image\":\"a:1\",\"name\":\"a\"}"],
             ),
-            // Keys that stand twice, or are missing, tell nothing apart.
+            // Duplicate or missing keys cannot identify elements.
             (containers(json!([a, a])), containers(json!([a, a2])), vec!["~ spec.containers[1].image \"a:1\" \"a:2\""]),
             (
                 containers(json!([{"image": "x"}])),
@@ -294,7 +294,7 @@ pub(super) mod tests {
                 containers(json!([{"name": "a", "args": ["y"]}])),
                 vec!["~ spec.containers[name=a].args[0] \"x\" \"y\"", "- spec.containers[name=a].args[1] \"y\""],
             ),
-            // Key fields with defaults are told apart although they are not written.
+            // Key fields with defaults identify an element even if they are not written.
             (
                 containers(json!([{"name": "a", "ports": [{"containerPort": 1}]}])),
                 containers(json!([{"name": "a", "ports": [{"containerPort": 1, "protocol": "TCP"}]}])),

@@ -1,13 +1,13 @@
-//! Kinds by the names that kubectl takes: plural, singular, short name, kind, each also with its group.
+//! Finds kinds by the names that kubectl accepts: plural, singular, short name or kind, each also with its group.
 
 use crate::kinds::{Kind, KindId, Registry};
 use std::fmt;
 
-/// No kind has the name.
+/// No kind has this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKind {
     pub asked: String,
-    /// Plural names that are written much the same, the likeliest first.
+    /// Plural names with a similar spelling, the most similar first.
     pub similar: Vec<String>,
 }
 
@@ -25,14 +25,14 @@ impl fmt::Display for UnknownKind {
 
 impl std::error::Error for UnknownKind {}
 
-/// The kind that a name means. Where several groups have one of that name, the first in discovery's order.
+/// The kind with this name. If several groups have one, the first in discovery order.
 pub fn find(registry: &Registry, asked: &str) -> Result<KindId, UnknownKind> {
     let lower = asked.to_lowercase();
     let (name, suffix) = match lower.split_once('.') {
         Some((name, suffix)) => (name, Some(suffix)),
         None => (lower.as_str(), None),
     };
-    // Plurals first: a short name never hides one.
+    // Plural names first, so that a short name never hides one.
     let ranks: [fn(&Kind, &str) -> bool; 3] = [
         |kind, name| kind.resource == name,
         |kind, name| kind.singular == name || kind.kind.to_lowercase() == name,
@@ -49,7 +49,7 @@ pub fn find(registry: &Registry, asked: &str) -> Result<KindId, UnknownKind> {
     Err(UnknownKind { similar: similar(registry, name), asked: asked.to_owned() })
 }
 
-/// Kinds whose objects are stored, in the order of discovery's groups.
+/// Kinds whose objects are stored, in discovery order.
 fn in_order(registry: &Registry) -> impl Iterator<Item = KindId> + '_ {
     registry.groups().into_iter().flat_map(move |group| {
         let ids = group.versions.iter().flat_map(|version| registry.served(&group.group, version)).map(|(id, _)| id);
@@ -57,7 +57,7 @@ fn in_order(registry: &Registry) -> impl Iterator<Item = KindId> + '_ {
     })
 }
 
-/// `apps`, or `v1.apps`; of the core group `v1`.
+/// `apps` or `v1.apps`; for the core group `v1`.
 fn has_group(kind: &Kind, suffix: &str) -> bool {
     kind.versions.iter().any(|version| {
         version.group == suffix
@@ -74,7 +74,7 @@ fn similar(registry: &Registry, asked: &str) -> Vec<String> {
     for (_, kind) in registry.iter().filter(|(_, kind)| kind.stored) {
         let lower = kind.kind.to_lowercase();
         let names = [&kind.resource, &kind.singular, &lower].into_iter().chain(&kind.short_names);
-        // A name of two letters is near to everything.
+        // Names of two letters are similar to everything.
         let distance = names.filter(|name| name.len() > 2).filter_map(|name| distance(asked, name, far)).min();
         found.extend(distance.map(|distance| (distance, kind.resource.clone())));
     }
@@ -83,7 +83,7 @@ fn similar(registry: &Registry, asked: &str) -> Vec<String> {
     found.into_iter().take(SIMILAR_MAX).map(|(_, name)| name).collect()
 }
 
-/// How many letters have to be put in, taken out or changed, if no more than `far`.
+/// The number of letters inserted, deleted or changed, if it is at most `far`.
 pub fn distance(a: &str, b: &str, far: usize) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > far {

@@ -1,8 +1,8 @@
-//! The log told to people: how objects differ, who set which field, and which version a time means.
+//! The log shown to people: how objects differ, who set which field, and which version a time means.
 //!
-//! [`difference()`] compares two documents by the kind's schema, [`Blame`] walks an object's versions, [`revert()`]
-//! takes one change back, [`moment`] finds versions by time, [`find`] finds kinds by the names that kubectl takes, and
-//! [`render`] writes differences as text. Everything that comes from outside (records, the present time) is handed in.
+//! [`difference()`] compares two documents by the kind's schema, [`Blame`] follows an object's versions, [`revert()`]
+//! undoes one change, [`moment`] finds versions by time, [`find`] finds kinds by the names that kubectl accepts, and
+//! [`render`] prints differences. Records and the current time are passed in.
 
 mod blame;
 mod difference;

@@ -1,26 +1,26 @@
-//! Which version a time means.
+//! The version that a time means.
 //!
-//! A time stands for the state in which the events up to it had happened and no later one had: the version before the
-//! first event that is later. Events carry the time at which their request was judged, and the log's order is that of
-//! commits, so times may go back a little from one event to the next, and clocks are set. The rule is therefore about
-//! the log's order alone: what follows a later event counts as later, whatever its own time says. [`version_at`] finds
-//! that first event by halving the log, and looks back over the events within [`DISORDER_MS`] for one that was ahead.
+//! A time means the last version before the first event with a later time. An event's time is when its request was
+//! judged, and the log is in commit order, so times may go back a little between events, and clocks may be reset. The
+//! rule depends on the log's order: events after a later event count as later, whatever their own time. [`version_at`]
+//! finds that first event by binary search, and then looks back over events within [`DISORDER_MS`] for one with a time
+//! that was ahead.
 
 use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
-/// How far times may go back in the log and still be told right.
+/// How far times may go back within the log for the result to be exact.
 pub const DISORDER_MS: i64 = 60_000;
 
-/// A moment as somebody names it.
+/// A moment as a user names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     Version(Offset),
     Time(Timestamp),
 }
 
-/// Why a text names no moment.
+/// Why a text is not a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unclear {
     Malformed(String),
@@ -46,7 +46,7 @@ impl fmt::Display for Unclear {
 
 impl std::error::Error for Unclear {}
 
-/// Reads a version, a time of RFC 3339, or a time before `now`: `-15m`.
+/// Parses a version, an RFC 3339 time, or a time before `now`: `-15m`.
 pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
     let malformed = || Unclear::Malformed(text.to_owned());
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -60,7 +60,7 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
         let time = ago.and_then(|ago| now.checked_sub(ago).ok());
         return time.map(Moment::Time).ok_or_else(|| Unclear::TooLarge(text.to_owned()));
     }
-    // A day alone could be its beginning or its end, in any zone.
+    // A date alone is refused: it could mean its beginning or end, in any time zone.
     let time: Timestamp = text.parse().map_err(|_| malformed())?;
     if time > now {
         return Err(Unclear::Future(time));
@@ -68,7 +68,7 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
     Ok(Moment::Time(time))
 }
 
-/// `1h30m` in seconds; `None` for what is no duration, `Some(None)` for one that is too long.
+/// `1h30m` in seconds; `None` if the text is not a duration, `Some(None)` if it is too long.
 fn seconds(text: &str) -> Option<Option<i64>> {
     let mut sum = Some(0i64);
     let mut rest = text;
@@ -96,9 +96,9 @@ fn seconds(text: &str) -> Option<Option<i64>> {
     Some(sum)
 }
 
-/// The version that a time means, as the module says.
+/// The version that a time means, by the rule in the module's comment.
 ///
-/// `event_from` gives the first event at an offset or after it, with its time in milliseconds: a log has gaps where
+/// `event_from` returns the first event at or after an offset, with its time in milliseconds: the log has gaps where
 /// events were let go. `last` is the log's newest event.
 pub fn version_at<E>(
     time_ms: i64,
@@ -121,7 +121,7 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// An offset such that the event from there on is later than the time and the one before is not, or one behind the end.
+/// An offset whose event is later than the time while the event before is not, or one past the end.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,
@@ -135,7 +135,7 @@ fn first_later<E>(
             _ => high = middle,
         }
     }
-    // Behind a gap: nothing in the gap is left, so the version meant is the one before the event that is.
+    // After a gap, the version meant is the one before the next event that exists.
     Ok(match event_from(Offset(low))? {
         Some((found, _)) if low <= last.0 => found,
         _ => last.next(),
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(parse(later, now()), Err(Unclear::Future(later.parse().expect("a time"))));
     }
 
-    /// What [`version_at`] says, and how often it looked.
+    /// The result of [`version_at`], and the number of events it read.
     fn found(events: &[(u64, i64)], time_ms: i64) -> (u64, usize) {
         let last = Offset(events.last().map_or(0, |event| event.0));
         let mut looks = 0;
@@ -230,11 +230,11 @@ mod tests {
             (&dense, 50 * MINUTE, 5),
             (&dense, i64::MAX, 5),
             (&dense, i64::MIN, 0),
-            // Up to the event behind the gap: what was let go is in none of these versions.
+            // Up to the event after the gap: the dropped events are in none of these versions.
             (&gaps, 0, 2),
             (&gaps, 15 * MINUTE, 6),
             (&gaps, 20 * MINUTE, 7),
-            // Event 2 was later, so that 3 comes after the moment although its time is before it.
+            // Event 2 was later, so event 3 counts as later although its time is not.
             (&disordered, 250, 1),
             (&disordered, 300, 3),
             (&disordered, 360, 3),

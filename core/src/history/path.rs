@@ -1,16 +1,16 @@
-//! Where in a document something stands.
+//! Paths into a document.
 
 use holdfast_value::{CompactString, Value};
 use std::fmt;
 
-/// From the document's root inwards.
+/// The steps from the document's root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(pub Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     Field(CompactString),
-    /// An element of a list that its kind's schema tells apart by keys, as `fieldsV1` writes it: `k:{"name":"web"}`.
+    /// An element of a keyed list, in the form of `fieldsV1`: `k:{"name":"web"}`.
     Key(String),
     /// An element of any other list.
     Index(usize),
@@ -23,7 +23,7 @@ impl Path {
         Path(steps)
     }
 
-    /// The path without its last step, and that step. The root has none.
+    /// The path without its last step, and that step; `None` for the root.
     pub fn split(&self) -> Option<(Path, &Step)> {
         let (last, before) = self.0.split_last()?;
         Some((Path(before.to_vec()), last))

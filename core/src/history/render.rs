@@ -1,14 +1,14 @@
-//! Differences as text: like a unified diff, with a hunk for each place in the document.
+//! Prints differences like a unified diff, with a hunk for each place in the document.
 
 use super::difference::{FieldChange, What};
 use super::path::{Path, Step};
 use crate::visible;
 use holdfast_value::{Map, Value};
 
-/// Lines that stay the same around those of a long text that do not.
+/// Unchanged lines shown around changed lines of a long text.
 const CONTEXT_LINES: usize = 3;
 
-/// Whether text is coloured, with the escapes of a terminal.
+/// Whether text is coloured with terminal escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
@@ -21,17 +21,17 @@ pub enum Colour {
     Cyan,
 }
 
-/// All that paint is made of.
+/// All escape sequences that `Paint` uses.
 const CODES: [&str; 6] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
 
 impl Paint {
-    /// A text on one line.
+    /// Paints a text of one line.
     pub fn paint(self, colour: Colour, text: &str) -> String {
         let text = visible::line(text);
         if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }
     }
 
-    /// The whole of what is shown, in which a terminal obeys the paint alone.
+    /// Escapes everything but `Paint`'s own sequences in the complete output.
     pub fn finish(self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -46,7 +46,7 @@ impl Paint {
     }
 }
 
-/// The hunks of a difference; `titles` are what the old and the new document are called.
+/// The hunks of a difference; `titles` name the old and the new document.
 pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> String {
     let mut out = String::new();
     line(&mut out, paint, Colour::Bold, &format!("--- {}", titles.0));
@@ -91,13 +91,13 @@ pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> S
     out
 }
 
-/// A value as YAML, for a hunk; ended by a newline.
+/// A value as YAML for a hunk, ended by a newline.
 fn yaml(value: &Value) -> String {
-    // What came from JSON has text for keys, so that all of it can be written.
+    // Values from JSON have string keys, so they can always be written.
     serde_yaml_ng::to_string(value).unwrap_or_else(|never| format!("{never}\n"))
 }
 
-/// The value with its field's name, or the dash of its list.
+/// The value below its field's name, or as a list item.
 fn below(step: Option<&Step>, value: &Value) -> Value {
     match step {
         None => value.clone(),
@@ -110,7 +110,7 @@ fn is_long(text: &str) -> bool {
     text.contains('\n')
 }
 
-/// A text of several lines: those that differ, with a few around them.
+/// Prints the changed lines of a long text, with a few around them.
 fn lines(out: &mut String, paint: Paint, path: &Path, old: &str, new: &str) {
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let same = olds.iter().zip(&news).take_while(|(old, new)| old == new).count();

@@ -1,9 +1,9 @@
-//! Taking one change back: what an object has to be so that the change was never made, and the later ones were.
+//! Undoes one change: computes what the object would be if that change had not been made, but later ones had.
 //!
-//! A merge of three documents, field by field: what led from `before` to `after` is taken out of `now`. A field that
-//! the change did not touch stays as it is. One that it did gets the value from before, if it still has the one from
-//! after; else somebody has set it since, which is a conflict. Elements of lists are told apart by their keys, as the
-//! kind's schema has it; a list without keys is one field.
+//! A three-way merge, field by field: the change from `before` to `after` is removed from `now`. Fields that the change
+//! did not touch stay. A touched field gets its value from `before` if it still has its value from `after`; otherwise
+//! it was set since, which is a conflict. List elements are matched by their keys in the kind's schema; a list without
+//! keys is one field.
 
 use super::difference::Shape;
 use super::path::{Path, Step};
@@ -12,14 +12,14 @@ use crate::object::export::SERVER_METADATA;
 use holdfast_value::{CompactString, Map, Value};
 use std::collections::BTreeSet;
 
-/// The document that takes a change back, as if nobody had changed its fields since, and those that somebody has.
+/// The document without the change, as if there were no conflicts, and the conflicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reverted {
     pub document: Value,
     pub conflicts: Vec<Conflict>,
 }
 
-/// A field that has been set since the change; `None` where it is not there.
+/// A field that was set since the change; `None` where it is absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
     pub path: Path,
@@ -28,7 +28,7 @@ pub struct Conflict {
     pub now: Option<Value>,
 }
 
-/// The document without the fields of `metadata` that only the server sets.
+/// The document without the metadata that only the server sets.
 pub fn settable(mut document: Value) -> Value {
     if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
         metadata.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
@@ -36,7 +36,7 @@ pub fn settable(mut document: Value) -> Value {
     document
 }
 
-/// Takes the change from `before` to `after` out of `now`.
+/// Removes the change from `before` to `after` from `now`.
 pub fn revert(shape: Shape, before: &Value, after: &Value, now: &Value) -> Reverted {
     let mut merge = Merge { shape, conflicts: Vec::new() };
     let three = Three { before: Some(before), after: Some(after), now: Some(now) };
@@ -57,7 +57,7 @@ struct Three<'v> {
     now: Option<&'v Value>,
 }
 
-/// The elements of one list with their keys, in its order.
+/// The elements of a list with their keys, in order.
 type Keyed<'v> = Vec<(String, &'v Value)>;
 
 impl<'s> Merge<'s> {
@@ -69,7 +69,7 @@ impl<'s> Merge<'s> {
         if now == after {
             return before.cloned();
         }
-        // What is not there holds nothing: a map that the change made may hold more by now.
+        // An absent value counts as an empty map: a map that the change added may have more fields by now.
         let empty = Map::new();
         if let Some([before, after, now]) = three.each(|value| value.map_or(Some(&empty), Value::as_object)) {
             let merged = self.map(node, &path, before, after, now);
@@ -108,7 +108,7 @@ impl<'s> Merge<'s> {
 
     fn keyed(&mut self, node: Option<Node<'s>>, path: &Path, before: Keyed, after: Keyed, now: Keyed) -> Vec<Value> {
         let mut merged: Vec<(String, Value)> = Vec::new();
-        // Those that are there keep their order, and those that come back stand behind what they stood behind.
+        // Existing elements keep their order; restored ones go behind the element that they followed.
         for (key, _) in &now {
             merged.extend(self.element(node, path, key, [&before, &after, &now]).map(|value| (key.clone(), value)));
         }
@@ -128,7 +128,7 @@ impl<'s> Merge<'s> {
         let three = Three { before, after, now };
         let path = path.then(Step::Key(key.to_owned()));
         let is_settled = before == after || now == before || now == after;
-        // Part of an element is none: it lacks its key.
+        // A part of an element alone would lack the element's key, so the conflict covers the whole element.
         if !is_settled && three.each(|value| value).is_none() {
             self.conflict(path, three);
             return before.cloned();
@@ -136,7 +136,7 @@ impl<'s> Merge<'s> {
         self.value(self.shape.element(node), path, three)
     }
 
-    /// Takes back that the change put the elements that stayed in another order.
+    /// Undoes a change of the order of elements that are in all three lists.
     fn reorder(&mut self, path: &Path, before: &Keyed, after: &Keyed, now: &Keyed, merged: &mut [(String, Value)]) {
         let stayed = |list: &Keyed| -> Vec<String> {
             let everywhere = |key: &str| [before, after, now].iter().all(|list| find(list, key).is_some());
@@ -165,7 +165,7 @@ impl<'v> Three<'v> {
         Some([take(self.before)?, take(self.after)?, take(self.now)?])
     }
 
-    /// A part that ends up empty is there if it was there before and is there now.
+    /// A part that becomes empty is kept if it was there before and is there now.
     fn unless_empty(self, is_empty: bool, value: Value) -> Option<Value> {
         let is_there = self.before.is_some() && self.now.is_some();
         (!is_empty || is_there).then_some(value)
@@ -199,19 +199,19 @@ mod tests {
         let (a2, a3) = (container("a", "2"), container("a", "3"));
         let args = |args: Value| json!({"spec": {"containers": [{"name": "a", "args": args}]}});
         let image = "spec.containers[name=a].image";
-        // before, after, now, expected, conflicts
+        // Columns: before, after, now, expected, conflicts.
         for (before, after, now, expected, conflicts) in [
-            // Untouched since; touched elsewhere since; taken back already.
+            // Unchanged since; changed elsewhere since; undone already.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2}), json!({"x": 1}), &[][..]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "y": 3}), json!({"x": 1, "y": 3}), &[]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 1, "y": 3}), json!({"x": 1, "y": 3}), &[]),
-            // Set since: what it was before wins only by force.
+            // Set since: only force restores the value from before.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": 1}), json!({"x": 2}), json!({}), json!({"x": 1}), &["x"]),
             (json!({}), json!({"x": 2}), json!({"x": 3}), json!({}), &["x"]),
             (json!({"x": 1}), json!({}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": {"y": 1}}), json!({"x": 2}), json!({"x": {"z": 1}}), json!({"x": {"y": 1}}), &["x"]),
-            // A map that came with the change goes with it, unless it holds something else by now.
+            // A map that the change added is removed, unless it contains other fields by now.
             (
                 json!({"metadata": {}}),
                 labels(json!({"a": "1"})),
@@ -235,7 +235,7 @@ mod tests {
             ),
             (labels(json!({"a": "1"})), labels(json!({})), labels(json!({})), labels(json!({"a": "1"})), &[]),
             (labels(json!({})), labels(json!({"a": "1"})), labels(json!({"a": "1"})), labels(json!({})), &[]),
-            // Elements with keys, each for itself.
+            // Keyed elements, each by itself.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),
@@ -328,7 +328,8 @@ mod tests {
             }
         }
 
-        /// By force, every field that the change touched ends as it was: taking it back again finds nothing to do.
+        /// With force, every field that the change touched returns to its old value, so undoing it twice changes
+        /// nothing more.
         #[test]
         fn taking_back_twice_is_taking_back_once(before in documents(), after in documents(), now in documents()) {
             if before.is_object() && after.is_object() && now.is_object() {

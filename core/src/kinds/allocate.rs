@@ -1,7 +1,7 @@
-//! What an object asks for that only one object of the cluster may hold: addresses, ports, names.
+//! Allocation of values that only one object of the cluster may hold: addresses, ports, names.
 //!
-//! It is picked from a snapshot and claimed by the write; the writer refuses a claim that somebody else holds by then,
-//! and the request is judged again. So nothing is ever handed out twice.
+//! A value is picked from a snapshot and claimed by the write. The writer refuses a claim that another object holds by
+//! then, and the request is judged again, so that no value is given out twice.
 
 use super::core::ServiceRanges;
 use crate::refusal::Causes;
@@ -9,20 +9,20 @@ use crate::stamp::Stamp;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Who holds what.
+/// The holders of claims.
 pub trait Claims {
-    /// How the holder of a claim signs it; `None`: nobody has it.
+    /// The holder of a claim; `None` if it is free.
     fn claimant(&self, claim: &str) -> Option<&Arc<str>>;
 }
 
-/// What a kind may ask while it completes an object.
+/// What a kind may use to complete an object.
 pub struct Allocator<'a> {
     pub claims: &'a dyn Claims,
-    /// How the object signs its claims: what it holds already is no conflict.
+    /// How the object is named as a holder: its own claims are no conflict.
     pub owner: Arc<str>,
-    /// The addresses that services get of which no ServiceCIDR tells.
+    /// The service address ranges that exist without a ServiceCIDR.
     pub service_ranges: &'a ServiceRanges,
-    /// Reads all ServiceCIDRs, in the order of their names: only who needs an address pays for that.
+    /// Reads all ServiceCIDRs in order of their names; called only when an address is needed.
     pub service_cidrs: &'a dyn Fn() -> Vec<Value>,
     /// First and last node port.
     pub node_ports: (u16, u16),
@@ -30,12 +30,12 @@ pub struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// Whether the object may have a claim.
+    /// Whether the object may hold a claim.
     pub fn is_free(&self, claim: &str) -> bool {
         self.claims.claimant(claim).is_none_or(|owner| *owner == self.owner)
     }
 }
 
-/// Completes an object, given the one that it takes the place of, with what it is to hold. What it asks for and cannot
-/// have comes back; a cause of the reason `Internal` says that there is nothing left to hand out.
+/// Completes an object with the values that it is to hold; the second argument is the object that it replaces. Returns
+/// the causes for values that it cannot get; the reason `Internal` means that a range is exhausted.
 pub type Allocate = fn(&Allocator, Option<&Value>, &mut Value) -> Causes;

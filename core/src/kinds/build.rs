@@ -19,14 +19,14 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::sync::{Mutex, OnceLock};
 
-/// Verbs of a kind that is stored and has no exception, as discovery orders them.
+/// Verbs of an ordinary stored kind, in discovery order.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Verbs of a subresource that shows a part of its object.
 pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
 
-/// What a write of the status leaves alone, where it may touch metadata; most kinds let it.
+/// Fields that a status write resets, if the status may change metadata as in most kinds.
 const STATUS_RESETS: FieldPaths = &[&["spec"]];
-/// The same where it may not.
+/// The same if the status may not change metadata.
 pub(super) const STATUS_RESETS_METADATA: FieldPaths = &[
     &["spec"],
     &["metadata", "annotations"],
@@ -34,7 +34,7 @@ pub(super) const STATUS_RESETS_METADATA: FieldPaths = &[
     &["metadata", "labels"],
     &["metadata", "ownerReferences"],
 ];
-/// What a write through any other subresource leaves alone.
+/// Fields that a write of any other subresource resets.
 pub(super) const PART_RESETS: FieldPaths = &[&["metadata", "labels"], &["metadata", "annotations"]];
 
 impl Kind {
@@ -101,8 +101,8 @@ impl Kind {
         self
     }
 
-    /// Versions that differ from the hub in nothing but `apiVersion`. The first version of a kind is its hub.
-    /// `package` is the schema's name for the group: `io.k8s.api.apps`.
+    /// Adds versions that differ from the hub only in `apiVersion`. The first version of a kind is its hub. `package`
+    /// is the group's name in the schema: `io.k8s.api.apps`.
     pub fn versions<const N: usize>(mut self, group: &str, package: &str, versions: [&str; N]) -> Self {
         for version in versions {
             self.push_version(group, package, version, None);
@@ -110,7 +110,7 @@ impl Kind {
         self
     }
 
-    /// A version whose documents are shaped otherwise than the hub's.
+    /// Adds a version whose documents differ from the hub's.
     pub fn converted(mut self, group: &str, package: &str, version: &str, convert: Convert) -> Self {
         self.push_version(group, package, version, Some(convert));
         self
@@ -134,19 +134,19 @@ impl Kind {
         });
     }
 
-    /// Where the objects stand below the storage prefix, where that is not the plural name.
+    /// The storage path below the prefix, if it is not the plural name.
     pub fn storage(mut self, path: &str) -> Self {
         self.storage = path.into();
         self
     }
 
-    /// In which version of the hub's group stores that are shared with Kubernetes hold the objects, up to a release.
+    /// The version in which stores shared with Kubernetes contain the objects, up to a release.
     pub fn stored_in(mut self, version: &'static str, until: u32) -> Self {
         self.stored_in = Some((version, until));
         self
     }
 
-    /// Such stores hold them in JSON.
+    /// Stores shared with Kubernetes contain the objects in JSON.
     pub fn stored_as_json(mut self) -> Self {
         self.stored_as_json = true;
         self
@@ -157,14 +157,14 @@ impl Kind {
         self
     }
 
-    /// Objects of this kind are never stored, only asked; these verbs are all there is.
+    /// Objects of this kind are only posted, never stored; these are all its verbs.
     pub fn unstored<const N: usize>(mut self, question: Question, verbs: [&'static str; N]) -> Self {
         self.stored = false;
         self.question = Some(question);
         self.verbs(verbs)
     }
 
-    /// Versions older than the garbage collector, whose clients delete what an object owns themselves.
+    /// API versions older than the garbage collector, whose clients delete dependents themselves.
     pub fn orphan_dependents<const N: usize>(mut self, api_versions: [&str; N]) -> Self {
         for version in &mut self.versions {
             version.orphans_dependents |= api_versions.iter().any(|named| api_version_is(version, named));
@@ -172,13 +172,13 @@ impl Kind {
         self
     }
 
-    /// What is told of a delete that leaves what an object owns, when nobody has said that it should.
+    /// The warning when a delete orphans dependents by this version's default, without a propagation policy.
     pub fn warn_of_orphans(mut self, warning: &'static str) -> Self {
         self.orphan_warning = Some(warning);
         self
     }
 
-    /// What names of objects may look like, where that is no DNS subdomain.
+    /// The rule for names, if it is not a DNS subdomain.
     pub fn names(mut self, rule: NameRule) -> Self {
         self.name_rule = rule;
         self
@@ -190,13 +190,13 @@ impl Kind {
         self
     }
 
-    /// What its own rules say of the metadata that an update brings, where they do not repeat those of all objects.
+    /// Which metadata rules the kind's own validation repeats on update, if not those of the update.
     pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
         self.metadata.on_update = rules;
         self
     }
 
-    /// A delete answers with the object that was.
+    /// A delete returns the deleted object.
     pub fn return_deleted_object(mut self) -> Self {
         self.returns_deleted = true;
         self
@@ -208,37 +208,37 @@ impl Kind {
         self
     }
 
-    /// Objects with these names are the system's own, said to be so, and nobody deletes one of them.
+    /// Objects with these names are required by the system and cannot be deleted; `what` describes them.
     pub fn system(mut self, what: &'static str, names: &'static [&'static str]) -> Self {
         self.system = Some((what, names));
         self
     }
 
-    /// Objects go some time after their last change, which the operator sets.
+    /// Objects are deleted some time after their last change; the operator sets the time.
     pub fn expires(mut self) -> Self {
         self.expires = true;
         self
     }
 
-    /// An object that is created without any name gets one.
+    /// The server names objects that are created without a name.
     pub fn named_by_server(mut self) -> Self {
         self.named_by_server = true;
         self
     }
 
-    /// Nothing depends on objects of this kind.
+    /// Objects of this kind have no dependents.
     pub fn independent(mut self) -> Self {
         self.independent = true;
         self
     }
 
-    /// Objects of this kind are pods, or make them: where they have a pod's spec.
+    /// The JSON pointer to the pod spec in objects of this kind.
     pub fn pods_at(mut self, pointer: &'static str) -> Self {
         self.pods_at = Some(pointer);
         self
     }
 
-    /// What quotas count of its objects, beside their number.
+    /// What quotas count for this kind besides the number of objects.
     pub fn measured(mut self, measure: &'static Measure) -> Self {
         self.measure = measure;
         self
@@ -250,7 +250,7 @@ impl Kind {
         self
     }
 
-    /// What objects of this kind say of nodes.
+    /// How objects of this kind relate to nodes.
     pub fn leads_to_nodes(mut self, relation: Relation) -> Self {
         self.relation = Some(relation);
         self
@@ -260,7 +260,7 @@ impl Kind {
         self.view("status")
     }
 
-    /// A subresource that shows the kind itself: `status`, `approval`.
+    /// A subresource that shows the object itself: `status`, `approval`.
     pub fn view(self, name: &str) -> Self {
         self.part(name, None, &VIEW)
     }
@@ -271,7 +271,7 @@ impl Kind {
         let verbs = verbs.into();
         let reset_fields: FieldPaths = match name {
             "status" => STATUS_RESETS,
-            // Metadata belongs to it, as to a status.
+            // As with a status, metadata may be written here.
             "approval" => STATUS_RESETS,
             _ => PART_RESETS,
         };
@@ -280,12 +280,12 @@ impl Kind {
         self
     }
 
-    /// What a write of the status leaves as it was, where that is more than the spec.
+    /// The fields that a status write resets, if more than the spec.
     pub fn status_resets(self, fields: FieldPaths) -> Self {
         self.part_resets("status", fields)
     }
 
-    /// What a write of a part leaves as it was, where that is not what it is for most.
+    /// The fields that a write of a subresource resets, if not the usual ones.
     pub fn part_resets(mut self, part: &str, fields: FieldPaths) -> Self {
         for part in self.subresources.iter_mut().filter(|found| found.name == part) {
             part.reset_fields = fields;
@@ -298,7 +298,7 @@ impl Kind {
         self.part("proxy", Some(["", "v1", options]), &["create", "delete", "get", "patch", "update"])
     }
 
-    /// The `scale` of a workload, with Kubernetes' usual places for its numbers.
+    /// The `scale` subresource with the usual paths.
     pub fn scale(mut self) -> Self {
         let scale = ScalePaths {
             spec_replicas: "spec.replicas".into(),
@@ -316,7 +316,7 @@ impl Kind {
         self
     }
 
-    /// A selectable field: the scalar at this dotted path of the hub version.
+    /// A selectable field: the scalar at this path in the hub version.
     pub fn select(self, path: &'static str) -> Self {
         self.select_at(path, path)
     }
@@ -326,24 +326,24 @@ impl Kind {
         self
     }
 
-    /// The same by another name.
+    /// The same under another field name.
     pub fn select_at(self, field: &str, path: &'static str) -> Self {
         self.select_or(field, path, "")
     }
 
-    /// The same, with what an unset field means.
+    /// The same with a value for an unset field.
     pub fn select_or(mut self, field: &str, path: &'static str, unset: &'static str) -> Self {
         self.push_selectable(None, field, &[path], Read::at(path, unset));
         self
     }
 
-    /// A selectable field that has this name in one group only.
+    /// A selectable field with this name in one group only.
     pub fn select_in(mut self, group: &str, field: &str, path: &'static str) -> Self {
         self.push_selectable(Some(group), field, &[path], Read::at(path, ""));
         self
     }
 
-    /// A selectable field that is read from what is at these paths; in one group only, if one is given.
+    /// A selectable field computed from the values at these paths; in one group only, if given.
     pub fn select_with(
         mut self,
         group: Option<&str>,
@@ -368,25 +368,25 @@ impl Kind {
         self
     }
 
-    /// What says in a Table that an object has run to its end.
+    /// The function that says whether an object is shown as completed in a Table.
     pub fn completed(mut self, completed: Completed) -> Self {
         self.shown.completed = Some(completed);
         self
     }
 
-    /// An annotation that stands for a field of other versions.
+    /// An annotation that represents a field of other versions, and is not shown in metadata alone.
     pub fn left_out_of_metadata(mut self, annotation: &'static str) -> Self {
         self.shown.left_out = Some(annotation);
         self
     }
 
-    /// What the columns look at below the metadata, where that is little of a document.
+    /// The paths that the columns read below the metadata, if few.
     pub fn glance(mut self, paths: &[&'static str]) -> Self {
         self.shown.glance = Glance::at(paths);
         self
     }
 
-    /// The same for a kind with a template of pods, whose containers are shown.
+    /// The same for a kind with a pod template, whose containers are shown.
     pub fn glance_with_template(self, paths: &[&'static str]) -> Self {
         const TEMPLATE: [&str; 2] = ["spec.template.spec.containers.name", "spec.template.spec.containers.image"];
         self.glance(&[paths, &TEMPLATE].concat())
@@ -397,19 +397,19 @@ impl Kind {
         self.generation_with(&[])
     }
 
-    /// The same, and changes of these fields of the metadata.
+    /// The same, also counting changes of these metadata fields.
     pub fn generation_with(mut self, metadata: &'static [&'static str]) -> Self {
         self.generation = Generation::Changes { metadata };
         self
     }
 
-    /// The same, but what has never changed has none.
+    /// The same, but a new object has no generation until its first change.
     pub fn generation_of_changes(mut self) -> Self {
         self.generation = Generation::LaterChanges;
         self
     }
 
-    /// What a write of the object itself leaves as it was, where that is more than the status.
+    /// The fields that a write of the object itself resets, if more than the status.
     pub fn resets(mut self, fields: FieldPaths) -> Self {
         self.reset_fields = Some(fields);
         self
@@ -425,7 +425,7 @@ impl Kind {
         self
     }
 
-    /// An update must say which version it was made from.
+    /// An update must name a resourceVersion.
     pub fn conditional_update(mut self) -> Self {
         self.unconditional_update = false;
         self
@@ -441,7 +441,7 @@ impl Kind {
         self
     }
 
-    /// What of the object is said in an older and a newer way, made to agree.
+    /// A function that makes older and newer forms of the same field agree.
     pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
         self.hooks.agree = Some(hook);
         self
@@ -457,7 +457,7 @@ impl Kind {
         self
     }
 
-    /// Fields that nobody begins with while the gate is off that they hang on.
+    /// Fields that cannot be newly set while their feature gate is off.
     pub fn gated(mut self, fields: &'static [Gated]) -> Self {
         self.hooks.gated = fields;
         self
@@ -468,7 +468,7 @@ impl Kind {
         self
     }
 
-    /// Where the object says which generation of it the server has seen, while the gate is on.
+    /// A function that sets `observedGeneration` while the gate is on.
     pub fn observe(mut self, gate: &'static str, hook: Observe) -> Self {
         self.hooks.observe = Some((gate, hook));
         self
@@ -480,7 +480,7 @@ impl Kind {
         self
     }
 
-    /// The rules for writes through some versions, where they are not those of the kind.
+    /// The rules for writes through some versions, if different from the kind's.
     pub fn validate_in<const N: usize>(mut self, api_versions: [&str; N], rules: Validate) -> Self {
         for version in self.versions.iter_mut().filter(|v| api_versions.iter().any(|named| api_version_is(v, named))) {
             version.validate = Some(rules);
@@ -488,7 +488,7 @@ impl Kind {
         self
     }
 
-    /// The rules for a write through a subresource that the kind has.
+    /// The rules for a write through a subresource.
     pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
@@ -496,7 +496,7 @@ impl Kind {
         self
     }
 
-    /// The rules of a new object that ask for the labels of its namespace.
+    /// Rules for a new object that depend on the labels of its namespace.
     pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Causes) -> Self {
         self.hooks.in_namespace = Some(rules);
         self
@@ -538,7 +538,7 @@ impl Kind {
         self
     }
 
-    /// Where its subresources lead that are answered by something behind the API.
+    /// The destination of subresources that are answered outside the API server.
     pub fn leads(mut self, hook: Lead) -> Self {
         self.hooks.leads = Some(hook);
         self
@@ -555,19 +555,19 @@ impl Kind {
     }
 }
 
-/// The scalar at a JSON pointer of plain names, as a field selector compares it; empty where there is none.
+/// The scalar at a JSON pointer (without escapes) as text for field selectors; empty if absent.
 pub(super) fn text(object: &Value, pointer: &str) -> String {
     let found = pointer.split('/').skip(1).try_fold(object, |value, field| value.get(field));
     found.map(scalar).unwrap_or_default()
 }
 
-/// As [`text`], with what an unset field means.
+/// Like [`text`], with a value for an unset field.
 pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     let text = text(object, pointer);
     if text.is_empty() { unset.into() } else { text }
 }
 
-/// Drops fields of the spec.
+/// Removes fields of the spec.
 pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
     if let Some(Value::Object(spec)) = object.get_mut("spec") {
         for field in fields {
@@ -576,7 +576,7 @@ pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
     }
 }
 
-/// Takes a top-level field from the old object, or drops it where the old object has none.
+/// Restores a top-level field from the old object, or removes it if the old object has none.
 pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
@@ -589,7 +589,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 mod tests {
     use crate::kinds::{Generation, registry};
 
-    /// What writers may do, kind by kind, as the strategies of Kubernetes have it.
+    /// What writers may do for each kind, as in Kubernetes' strategies.
     #[test]
     fn who_may_write_what() {
         let mut shown = String::new();

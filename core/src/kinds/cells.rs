@@ -1,6 +1,6 @@
-//! What the columns of all kinds share: making a column, reading a document, writing ages and selectors.
+//! Table columns: what the kinds share for making columns, reading documents, and printing ages and selectors.
 //!
-//! A cell never fails: a document that lacks a field shows what Kubernetes shows for it.
+//! A cell never fails: for a missing field it shows what Kubernetes shows.
 
 use super::{Cell, Column, Description};
 use holdfast_value::{Map, Value};
@@ -28,7 +28,7 @@ pub fn column(
     Column { name: name.into(), ty, format: "", description: description.into(), priority, cell: Cell::Read(read) }
 }
 
-/// A column is described as this field of the hub version is.
+/// The column has this hub field's description.
 pub fn field(path: &'static str) -> Description {
     Description::Field(path)
 }
@@ -39,18 +39,18 @@ pub fn name() -> Column {
     Column { format: "name", ..column("Name", "string", 0, field("metadata.name"), shown) }
 }
 
-/// Time since the object was made.
+/// The time since the object was created.
 pub fn age_column() -> Column {
     column("Age", "string", 0, field("metadata.creationTimestamp"), |doc, now| {
         since(text(doc, "metadata.creationTimestamp"), now).into()
     })
 }
 
-/// A span of time as people write it: two units at most, coarser the longer it is.
+/// A duration as kubectl prints it: at most two units, coarser for longer times.
 pub fn age(seconds: i64) -> String {
     /// A unit of time: its seconds and its letter.
     type Unit = (i64, char);
-    // Below each limit: the unit shown, and the finer one beside it if it is not zero.
+    // Below each limit: the unit shown, and a finer unit that is added unless zero.
     const STEPS: [(i64, Unit, Option<Unit>); 8] = [
         (2 * MINUTE, (1, 's'), None),
         (10 * MINUTE, (MINUTE, 'm'), Some((1, 's'))),
@@ -62,7 +62,7 @@ pub fn age(seconds: i64) -> String {
         (8 * YEAR, (YEAR, 'y'), Some((DAY, 'd'))),
     ];
     match seconds {
-        // Clocks of two machines may differ by a little.
+        // Clocks of two machines may differ a little.
         ..-1 => return "<invalid>".into(),
         -1 => return "0s".into(),
         _ => {}

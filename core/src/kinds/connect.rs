@@ -1,4 +1,5 @@
-//! Requests to subresources that lead to a node: what a kind is told of them, and the document that stands for one.
+//! Connect requests: the options of subresources answered outside the API server, the document that admission sees, and
+//! where they lead.
 
 use super::known::{self, Known};
 use super::layouts::layout_of;
@@ -9,7 +10,7 @@ use crate::schema::{Field, Shape, Type, schema};
 use holdfast_value::{Map, Value};
 use std::net::IpAddr;
 
-/// What such a request says beside its path.
+/// The options of such a request besides its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     pub container: Option<String>,
@@ -17,12 +18,12 @@ pub struct ConnectOptions {
     pub since_seconds: Option<i64>,
     pub since_time: Option<String>,
     pub tail_lines: Option<i64>,
-    /// All parameters, as they were sent, where the way leads away from the API.
+    /// All query parameters as sent, for subresources that leave the API server.
     pub parameters: Vec<(String, String)>,
 }
 
 impl ConnectOptions {
-    /// Whether a parameter is true: as in Kubernetes anything but `false` and `0` is.
+    /// Whether a parameter is true: as in Kubernetes, anything but `false` and `0`.
     pub fn flag(&self, name: &str) -> bool {
         self.all(name).next().is_some_and(is_true)
     }
@@ -47,39 +48,39 @@ fn is_true(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// A rule on these options: `(object's name, subresource, options)`.
+/// A check of these options: `(object's name, subresource, options)`.
 pub type CheckConnect = fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>;
 
-/// What a kind is told of a request to a subresource that leads away from the API.
+/// The input for finding a connect request's destination.
 pub struct Leading<'a> {
     /// `log`, `exec`, `proxy` and so on.
     pub part: &'a str,
-    /// Of the name in the path of a proxy: `https:web:8443`.
+    /// The name in the path, which for a proxy may include scheme and port: `https:web:8443`.
     pub way: &'a Named<'a>,
     pub options: &'a ConnectOptions,
-    /// Another object, by its kind and key.
+    /// Finds another object by kind and key.
     pub find: &'a dyn Fn(Known, &str) -> Option<Value>,
-    /// Random, for one of several.
+    /// A random number for choosing among several destinations.
     pub draw: u64,
 }
 
-/// Where such a request leads: `(object, request)`.
+/// Finds the destination: `(object, request)`.
 pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
 
-/// Where the way leads.
+/// The destination of a connect request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// To no node yet: the log of a pod that waits for one.
+    /// None yet: the log of a pod that has no node.
     Nowhere,
     /// To the kubelet of a node.
     Kubelet { machine: Machine, path: String, query: String },
-    /// To a node, on its kubelet's port if no other is named.
+    /// A node, at its kubelet's port unless another is given.
     Node { machine: Machine, is_secure: bool, port: Option<u16> },
     /// To an address within the cluster.
     Server { is_secure: bool, host: IpAddr, port: Option<u16> },
 }
 
-/// How a node is reached, as it says itself.
+/// How to reach a node, from its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub name: String,
@@ -87,19 +88,19 @@ pub struct Machine {
     pub addresses: Vec<(String, String)>,
     /// The port of its kubelet.
     pub port: Option<u16>,
-    /// The kubelet takes WebSockets of every version.
+    /// The kubelet supports all WebSocket protocol versions.
     pub takes_websockets: bool,
-    /// No machine: it is simulated.
+    /// The node is simulated.
     pub is_simulated: bool,
 }
 
-/// The annotation of Nodes that Holdfast has made to simulate them: `true`.
+/// Set to `true` on Nodes that Holdfast created to simulate them.
 pub const SIMULATED_NODE: &str = "simulate.holdfast.dev/node";
-/// The annotation by which other Nodes ask to be simulated, as KWOK knows it, and its value.
+/// The annotation, with its value, by which other Nodes ask to be simulated, as in KWOK.
 pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
 impl Machine {
-    /// Of the document of a Node.
+    /// From the document of a Node.
     pub fn of(node: &Value) -> Machine {
         let status = &node["status"];
         let entries = status["addresses"].as_array().into_iter().flatten();
@@ -116,14 +117,14 @@ impl Machine {
         }
     }
 
-    /// The node that a pod names. Of one that is not there Kubernetes says what it is looked up for.
+    /// The pod's node. As in Kubernetes, the error for a missing node names the pods resource.
     pub(crate) fn find(find: &dyn Fn(Known, &str) -> Option<Value>, name: &str) -> Result<Machine, Refusal> {
         let missing = || Refusal::NotFound(Subject::new(known::POD.group, known::POD.resource, name.to_owned()));
         find(known::NODE, name).as_ref().map(Machine::of).ok_or_else(missing)
     }
 }
 
-/// The name in the path of a proxy, which may say by which scheme and on which port: `web`, `web:80`, `https:web:https`.
+/// The name in a proxy path, with optional scheme and port: `web`, `web:80`, `https:web:https`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named<'a> {
     pub is_secure: bool,
@@ -133,7 +134,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// `None` where it is no such name.
+    /// `None` if the text is not such a name.
     pub fn parse(text: &'a str) -> Option<Named<'a>> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts[..] {
@@ -147,7 +148,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// An address that a proxy may ask: one of a network, and not of this machine or of its link.
+/// Whether a proxy may connect to the address: not this machine's, and not link-local.
 pub fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -161,14 +162,14 @@ pub fn is_global(address: IpAddr) -> bool {
     }
 }
 
-/// Pairs as the query of a URL, sorted by name, as Go's clients write it.
+/// The pairs as a URL query, sorted by name, as Go clients write it.
 pub fn query_of(mut pairs: Vec<(&str, String)>) -> String {
     pairs.sort_by_key(|(name, _)| *name);
     let pairs: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={}", escaped(text))).collect();
     pairs.join("&")
 }
 
-/// Text as it stands in a query.
+/// Percent-encodes text for a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes()
@@ -180,28 +181,28 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// The subresources that connect the client to something behind the API.
+/// Subresources that connect the client with something behind the API server.
 const WAYS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
-/// Where the options of such requests are described.
+/// The package of the options' messages.
 const PACKAGE: &str = "io.k8s.api.core.v1";
 
-/// Whether a subresource, as paths name it, is answered by something behind the API.
+/// Whether a subresource is answered outside the API server.
 pub fn leads_away(subresource: &str) -> bool {
     leads_to_node(subresource) || subresource == "log"
 }
 
-/// Whether a subresource, as paths name it, connects the client to something behind the API, so that admission looks at
-/// it. A log is only read.
+/// Whether a subresource connects the client with something behind the API server, so that admission sees it. A log is
+/// only read.
 pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }
 
-/// The subresource's own name, and the path behind it.
+/// The subresource's name, and the path after it.
 fn way(subresource: &str) -> (&str, &str) {
     subresource.split_once('/').unwrap_or((subresource, ""))
 }
 
-/// What stands for such a request where others have an object: the options that its parameters and its path say.
+/// The document that represents such a request in admission: the options from its parameters and path.
 pub(crate) fn connect_document(
     kind: &Kind,
     version: usize,
@@ -246,7 +247,7 @@ fn value_of(field: &Field, said: &[&str]) -> Result<Option<Value>, Refusal> {
     })
 }
 
-/// How a document looks that a subresource takes: one of a kind of its own, of a message, or options.
+/// The layout of a subresource's body: a kind, a message, or options.
 pub(crate) fn part_layout(registry: &Registry, part: Known) -> Result<Layout<'static>, Refusal> {
     let served = registry.find_kind(part.group, part.version, part.kind);
     let message = match served {

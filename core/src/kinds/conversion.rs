@@ -1,14 +1,14 @@
-//! The ConversionReview that a webhook gets and gives: pure, so that only the call itself is left to the shell.
+//! The ConversionReview for a conversion webhook and its answer. Pure: the shell makes the call.
 
 use crate::object::meta::{Document, metadata, metadata_mut, text, type_name};
 use crate::object::validate;
 use crate::refusal::{Causes, WebhookFault};
 use holdfast_value::{Value, json};
 
-/// Versions of the review that can be spoken, the preferred one first.
+/// The supported versions of the review, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// What is posted to the webhook; `webhook` is the definition's `spec.conversion.webhook`.
+/// The body of the request; `webhook` is the definition's `spec.conversion.webhook`.
 pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result<Value, String> {
     let wanted = webhook["conversionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let version = wanted.into_iter().find(|version| VERSIONS.contains(version));
@@ -20,9 +20,9 @@ pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result
     }))
 }
 
-/// The objects of a webhook's answer, in the order of those that it was given.
+/// The objects in a webhook's answer, in the order of the request.
 ///
-/// Of their metadata only labels and annotations are the webhook's to change.
+/// Of their metadata, the webhook may change only labels and annotations.
 pub fn converted(review: &Value, answer: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, WebhookFault> {
     check_review(review, answer).map_err(WebhookFault::Call)?;
     let found = answer["response"]["convertedObjects"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn converted(review: &Value, answer: &Value, to: &str, objects: &[Value]) ->
         .collect()
 }
 
-/// Whether it is the answer to this review, and says that all went well.
+/// Checks that the answer is for this review and reports success.
 fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
     let name = |review: &Value| {
         let text = |field: &str| review[field].as_str().unwrap_or_default().to_owned();
@@ -76,9 +76,9 @@ fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Why an object of an answer cannot be taken.
+/// Why an object in the answer cannot be used.
 enum Unfit {
-    /// It is of another version or kind.
+    /// It has another version or kind.
     Type(String),
     /// It is another object.
     Object(String),
@@ -86,7 +86,7 @@ enum Unfit {
 }
 
 impl Unfit {
-    /// As it is told of one object, or of one of several.
+    /// The message for the only object, or for one of several.
     fn at(self, index: Option<usize>) -> String {
         match (self, index) {
             (Self::Type(why), None) => format!("invalid object at index 0: {why}"),
@@ -139,7 +139,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
             let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
             return Err(Unfit::Metadata(why));
         }
-        // What has been there may stay as it is.
+        // Unchanged values need not be valid.
         if meta.get(field).and_then(Value::as_object) != Some(texts) {
             let mut causes = Causes::default();
             rule(texts, &format!("metadata.{field}"), &mut causes);
@@ -263,7 +263,7 @@ mod tests {
             let found = found.map(|objects| objects[0]["spec"].clone()).map_err(|fault| fault.to_string());
             assert_eq!(found, expected.map_err(str::to_owned), "{answer}");
         }
-        // The rest of the metadata is the server's.
+        // The server keeps the other metadata.
         let changed = with("/metadata/generation", json!(9));
         let answer = answer("r", json!({"status": "Success"}), json!([changed]));
         let kept = converted(&asked, &answer, "example.com/v2", &objects).expect("converted");

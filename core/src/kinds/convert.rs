@@ -1,4 +1,4 @@
-//! Small steps that conversions between versions are made of. What a version changes stands with its group.
+//! Building blocks of conversions between versions. Each group's folder says what its versions change.
 
 use crate::schema::{Field, MessageId, Shape, Type, schema};
 use holdfast_value::{Map, Value};
@@ -6,7 +6,7 @@ use holdfast_value::{Map, Value};
 /// A JSON object.
 pub(super) type Fields = Map;
 
-/// Names of one field in the older version and in the hub.
+/// A field's name in the older version and in the hub.
 pub(super) type Renamed = (&'static str, &'static str);
 
 pub(super) fn rename(fields: &mut Fields, from: &str, to: &str) {
@@ -23,17 +23,17 @@ pub(super) fn rename_from_hub(fields: &mut Fields, names: &[Renamed]) {
     names.iter().for_each(|(older, hub)| rename(fields, hub, older));
 }
 
-/// The object below a path of names.
+/// The object at a path of field names.
 pub(super) fn within<'a>(fields: &'a mut Fields, path: &[&str]) -> Option<&'a mut Fields> {
     path.iter().try_fold(fields, |fields, name| fields.get_mut(*name)?.as_object_mut())
 }
 
-/// The objects of a list.
+/// The objects in a list.
 pub(super) fn items<'a>(fields: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
     fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The object in a field, made where it is missing.
+/// The object in a field, created if missing.
 pub(super) fn ensure<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
     let value = fields.entry(name).or_insert(Value::Null);
     if !value.is_object() {
@@ -42,7 +42,7 @@ pub(super) fn ensure<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
     value.as_object_mut().expect("just made an object")
 }
 
-/// Removes an annotation, and the whole map with the last one.
+/// Removes an annotation, and the map if it becomes empty.
 pub(super) fn take_annotation(document: &mut Fields, name: &str) -> Option<String> {
     let metadata = within(document, &["metadata"])?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
@@ -60,7 +60,7 @@ pub(super) fn put_annotation(document: &mut Fields, name: &str, text: String) {
     ensure(ensure(document, "metadata"), "annotations").insert(name, text.into());
 }
 
-/// A list of messages as text, with the fields in the order of their declaration, as clients know it of Kubernetes.
+/// A list of messages as JSON text with fields in order of declaration, as Kubernetes writes it.
 pub(super) fn declared(message: &str, list: Value) -> String {
     let Some(message) = schema().id(message) else { return list.to_string() };
     let mut list = list;
@@ -91,7 +91,7 @@ fn declared_message(message: MessageId, value: &Value) -> String {
     format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
-/// Checks that two documents are one object in two versions.
+/// Checks that two documents are the same object in two versions.
 #[cfg(test)]
 #[track_caller]
 pub(super) fn check_both_ways(convert: super::Convert, older: &Value, hub: &Value) {

@@ -1,7 +1,7 @@
-//! Kinds that users define: what a CustomResourceDefinition says, as the same data that built-in kinds are.
+//! Custom kinds: what a CustomResourceDefinition defines, in the form of built-in kinds.
 //!
-//! Start at [`kind_of`]. A definition is read once when it changes; the schemas of its versions only when an object of
-//! theirs is first written, because most of a cluster's definitions lie idle.
+//! Start at [`kind_of`]. A definition is read once when it changes; the schema of a version is compiled when one of its
+//! objects is first written, since most definitions of a cluster are idle.
 
 use super::apiextensions::columns;
 use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
@@ -18,34 +18,34 @@ use bytes::Bytes;
 use holdfast_value::Value;
 use std::sync::OnceLock;
 
-/// What only a custom kind has.
+/// Data of custom kinds only.
 pub struct Custom {
     pub uid: String,
-    /// Counts the changes of the definition.
+    /// The definition's generation.
     pub generation: i64,
-    /// Those that were accepted, which may change when another definition goes.
+    /// The accepted names, which may change when another definition is deleted.
     pub names: Value,
-    /// Objects that are no newer may have been written under another schema, or in another version.
+    /// Objects up to this offset may have been written under another schema or version.
     pub since: Offset,
-    /// The definition is being deleted: nothing new may come.
+    /// The definition is being deleted: no new objects may be created.
     pub terminating: bool,
-    /// `spec.conversion.webhook` where a webhook converts between versions.
+    /// `spec.conversion.webhook`, if a webhook converts between versions.
     pub webhook: Option<Value>,
 }
 
-/// What only a version of a custom kind has.
+/// Data of a custom kind's version only.
 pub struct CustomVersion {
     pub served: bool,
-    /// Told to everybody who uses this version.
+    /// A warning for all who use this version.
     pub warning: Option<String>,
     pub subresources: Vec<Subresource>,
     pub shown: Shown,
-    /// Which of the kind's selectable fields this version has.
+    /// The kind's selectable fields in this version.
     pub selectable: Vec<String>,
     prunes: bool,
     /// The stored bytes of the definition.
     definition: Bytes,
-    /// Of the definition's `spec.versions`.
+    /// The index in the definition's `spec.versions`.
     index: usize,
     schema: OnceLock<Structural>,
 }
@@ -56,7 +56,7 @@ impl CustomVersion {
         self.schema.get_or_init(|| {
             let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
-            // What was accepted when the definition was written parses; anything else is kept as it is.
+            // A schema accepted when the definition was written parses. If it does not, objects are kept unchanged.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
     }
@@ -65,7 +65,7 @@ impl CustomVersion {
         layout::Custom { schema: self.schema(), prunes: self.prunes }
     }
 
-    /// The schema as the definition has it; without one everything is allowed.
+    /// The schema in the definition; without one everything is allowed.
     pub fn openapi(&self) -> Option<Value> {
         let mut definition: Value = serde_json::from_slice(&self.definition).unwrap_or_default();
         let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
@@ -74,18 +74,18 @@ impl CustomVersion {
 }
 
 impl Custom {
-    /// Whether an object of this version may be stored otherwise than it is to be shown.
+    /// Whether an object with this offset may be stored under another schema or version.
     pub fn is_stale(&self, offset: Offset) -> bool {
         offset <= self.since
     }
 }
 
-/// Whether a place in storage may be one that a definition gives out: these have a group before the resource.
+/// Whether a storage path may belong to a CustomResourceDefinition: these have a group before the resource.
 pub fn is_storage(resource: &str) -> bool {
     resource.contains('/')
 }
 
-/// Who a definition is, for telling whether it has changed.
+/// The identity of a definition's content, for detecting changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identity {
     uid: String,
@@ -105,7 +105,7 @@ impl Custom {
     }
 }
 
-/// An object on its way to another version of its kind, by webhook.
+/// An object to be converted to another version of its kind by webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversion {
     /// `example.com/v2`.
@@ -113,26 +113,27 @@ pub struct Conversion {
     pub object: Value,
 }
 
-/// A stored object as its own version shows it now, and which version that is.
+/// A stored object under its version's present schema, and the index of that version.
 pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let mut object = object;
-    // Definitions must keep the versions that objects are stored in.
+    // Kubernetes forbids removing a version in which objects are stored.
     let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
     let stored = named.unwrap_or(0);
     if named.is_none() {
-        // Somebody said that none was left in this version.
+        // The user declared that no objects are stored in the removed version.
         object["apiVersion"] = kind.versions[stored].api_version().into();
     }
     if let Some(custom) = &kind.versions[stored].custom {
         custom.layout().prune(&mut object);
-        // What is stored is no larger than it may be: of defaults that a definition has got since, those that do not fit
-        // stay away.
+        // The stored object is within the size limit; defaults added to the definition since that would exceed it are
+        // left out.
         let _ = custom.layout().schema.apply_defaults(&mut object);
     }
     (stored, object)
 }
 
-/// An object under the name of another version, without what that does not know: conversion where no webhook is.
+/// An object converted without a webhook: the version's name changes, and fields unknown to the new version are
+/// removed.
 pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
     let mut object = object;
     if from != to
@@ -144,24 +145,24 @@ pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
     object
 }
 
-/// The place of a definition's objects below the storage prefix.
+/// The storage path of a definition's objects.
 pub fn storage(group: &str, plural: &str) -> String {
     format!("{group}/{plural}")
 }
 
-/// The place of the objects of the definition with this name, which is `PLURAL.GROUP`.
+/// The storage path for the definition with this name, which is `PLURAL.GROUP`.
 pub fn storage_of(definition: &str) -> Option<String> {
     let (plural, group) = definition.split_once('.')?;
     Some(storage(group, plural))
 }
 
-/// Whether a condition of a definition holds.
+/// Whether a condition of a definition is true.
 pub fn holds(definition: &Value, condition: &str) -> bool {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
 }
 
-/// What a definition is known by; `None` while it is not established.
+/// The definition's identity; `None` until it is established.
 pub fn identity(definition: &Value) -> Option<Identity> {
     if !holds(definition, "Established") {
         return None;
@@ -175,13 +176,13 @@ pub fn identity(definition: &Value) -> Option<Identity> {
     })
 }
 
-/// The kind that a definition makes, given its stored bytes too and where they stand in the log; `None` while it is not
+/// The kind that a definition defines; `stored` are its stored bytes, `since` its offset. `None` until it is
 /// established.
 pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind> {
     let Identity { uid, generation, names: accepted, terminating } = identity(definition)?;
     let spec = &definition["spec"];
     let group = text(spec, "group");
-    // The names that were accepted; those that are wanted now may be another's.
+    // The accepted names; the names wanted now may belong to another definition.
     let names = Some(&accepted).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
     let (kind, plural) = (text(names, "kind"), text(names, "plural"));
     let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
@@ -213,7 +214,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     let prunes = spec["preserveUnknownFields"] != true;
     let declared = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut versions: Vec<(usize, &Value)> = declared.iter().enumerate().collect();
-    // The first is the one that objects are stored in.
+    // The storage version comes first.
     versions.sort_by_key(|(_, version)| version["storage"] != true);
     for (index, version) in versions {
         let paths = version["selectableFields"].as_array().into_iter().flatten();
@@ -255,13 +256,13 @@ fn finalizer_warnings(_: &Kind, object: &Document, old: Option<&Document>) -> Te
     bare_finalizers(metadata(object), old.map(metadata))
 }
 
-/// The OpenAPI definition's name: the group's labels backwards, version and kind.
+/// The name of the OpenAPI definition: the group's labels in reverse, version and kind.
 fn message(group: &str, version: &str, kind: &str) -> String {
     let labels: Vec<&str> = group.split('.').rev().collect();
     format!("{}.{version}.{kind}", labels.join("."))
 }
 
-/// What users of a deprecated version are told: in words of the definition's own, or which better version to use.
+/// The warning for a deprecated version: the definition's own text, or the best version to use instead.
 fn warning(group: &str, kind: &str, version: &Value, versions: &[Value]) -> Option<String> {
     if version["deprecated"] != true {
         return None;
@@ -322,7 +323,7 @@ mod tests {
                 vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
                 "; use g/v2 K",
             ),
-            // Neither what is not served, nor what is deprecated itself, nor what is older.
+            // Versions that are not served, deprecated themselves, or older are not recommended.
             (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
             (Vec::new(), ""),
         ] {

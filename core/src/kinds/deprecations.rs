@@ -1,21 +1,21 @@
-//! Versions of the built-in API that Kubernetes has deprecated: since when, until when they were served there, and what
-//! takes their place. Whoever uses one is told.
+//! Deprecated versions of the built-in API: since when, until when Kubernetes served them, and their replacement.
+//! Clients that use one get a warning.
 
-/// A version that clients should leave.
+/// A deprecated version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deprecation {
     api_version: &'static str,
-    /// The kinds concerned; none: all of the version that no row before names.
+    /// The kinds concerned; empty: all kinds of the version not named in earlier rows.
     kinds: &'static [&'static str],
     /// The minor release that deprecated it.
     since: u32,
-    /// The first minor release without it; `None`: no such plan.
+    /// The first minor release without it; `None`: no removal is planned.
     until: Option<u32>,
-    /// The version that has its kind now, or another version and kind; empty: there is none.
+    /// The replacement: a version, or a version and kind; empty: none.
     instead: &'static str,
 }
 
-/// The minor release of Kubernetes whose API this is.
+/// The minor release of Kubernetes whose API this server implements.
 const RELEASE: u32 = 35;
 
 const fn all(api_version: &'static str, since: u32, until: u32, instead: &'static str) -> Deprecation {
@@ -95,7 +95,7 @@ const DEPRECATIONS: &[Deprecation] = &[
 const WEBHOOKS: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 impl Deprecation {
-    /// The row of a version of a kind, if it has one.
+    /// The row for a kind in a version.
     pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<&'static Deprecation> {
         let api_version = super::api_version(group, version);
         DEPRECATIONS
@@ -103,20 +103,20 @@ impl Deprecation {
             .find(|row| row.api_version == api_version && (row.kinds.is_empty() || row.kinds.contains(&kind)))
     }
 
-    /// The first minor release that told clients of deprecations.
+    /// The first minor release that sends deprecation warnings.
     pub const TOLD_SINCE: u32 = 19;
 
-    /// Whether a minor release tells of it.
+    /// Whether a minor release warns of it.
     pub fn is_told_by(&self, release: u32) -> bool {
         release >= self.since.max(Self::TOLD_SINCE)
     }
 
-    /// Kubernetes serves it no longer: who uses it was written for a server of its day.
+    /// Kubernetes no longer serves the version: its clients were written for older servers.
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= RELEASE)
     }
 
-    /// What whoever uses the version of this kind is told.
+    /// The warning for clients that use the version of this kind.
     pub fn warning(&self, kind: &str) -> String {
         let mut warning = format!("{} {kind} is deprecated in v1.{}+", self.api_version, self.since);
         if let Some(until) = self.until {

@@ -1,6 +1,6 @@
-//! Expressions in documents of admission and of devices: what they may use, and what is wrong with one.
+//! CEL expressions in admission and device objects: their environments, and their compile errors.
 //!
-//! Compiled here, so that whoever writes one learns what is wrong with it; admission evaluates them.
+//! They are compiled here so that the author of an object sees the errors; admission evaluates them.
 
 use super::rules::At;
 use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
@@ -9,14 +9,14 @@ use crate::cel::{Environment, Program, Type, compile, names};
 use crate::refusal::Causes;
 use std::sync::Arc;
 
-/// What expressions about a request see, and the variables that a policy gives names to.
+/// The environment of expressions about a request, with a policy's variables.
 pub(super) struct Admission {
     has_parameters: bool,
-    /// What the object of the request is, as far as it is looked at.
+    /// The type of `object`, as far as it is checked.
     object: Type,
     /// `None`: `variables` itself is not declared.
     variables: Option<Vec<Field>>,
-    /// What parameters are, where there are some.
+    /// The type of `params`, if there are any.
     parameters: Type,
 }
 
@@ -25,19 +25,19 @@ impl Admission {
         Self { has_parameters, object: Type::Dyn, variables: None, parameters: Type::Dyn }
     }
 
-    /// The same for expressions that may use variables, of which there are none yet.
+    /// The same with `variables`, empty at first.
     pub fn with_variables(self) -> Self {
         Self { variables: Some(Vec::new()), ..self }
     }
 
-    /// The same for requests about objects of one type, with parameters of one.
+    /// The same for objects of one type, with parameters of one type.
     pub fn of_types(object: Type, parameters: Option<Type>) -> Self {
         let has_parameters = parameters.is_some();
         let parameters = parameters.unwrap_or(Type::Dyn);
         Self { has_parameters, object, variables: Some(Vec::new()), parameters }
     }
 
-    /// What is wrong with an expression, as cel-go words it.
+    /// The compile errors of an expression in cel-go's words.
     pub fn faults(&self, at: At) -> String {
         if at.text().trim().is_empty() {
             return String::new();
@@ -46,7 +46,7 @@ impl Admission {
         faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
-    /// Those after it may use the variable.
+    /// Adds a variable, which later expressions may use.
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Causes) {
         let ty = self
             .compile(expression, || self.environment(true, false), causes)
@@ -56,13 +56,13 @@ impl Admission {
         variables.push(Field { name: escaped, json: name.to_owned(), ty });
     }
 
-    /// An expression that gives one of a few types.
+    /// Checks an expression that must have one of these types.
     pub fn expression(&self, at: At, types: &[Type], causes: &mut Causes) {
-        // What is told of a verdict does not ask who may do what: only verdicts do.
+        // Only validations may use `authorizer`; message expressions may not.
         self.giving(at, types, || self.environment(types == [Type::Bool], false), causes);
     }
 
-    /// An expression that writes out changes of one type.
+    /// Checks an expression that constructs changes of one type.
     pub fn change(&self, at: At, ty: Type, causes: &mut Causes) {
         self.giving(at, &[ty], || self.environment(true, true), causes);
     }
@@ -80,7 +80,7 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    /// The environment takes more work than an expression that is empty.
+    /// Building the environment takes long, so it is skipped for an empty expression.
     fn compile(&self, at: At, environment: impl FnOnce() -> Environment, causes: &mut Causes) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;
@@ -111,7 +111,7 @@ impl Admission {
     }
 }
 
-/// What stays known of a variable where it is used: of objects, and of what only functions know, nothing does.
+/// The type of a variable where it is used. Object types and types known to functions only become dynamic.
 fn kept(ty: &Type) -> Type {
     match ty.plain() {
         Type::List(item) => Type::list(kept(item)),
@@ -129,7 +129,7 @@ fn kept(ty: &Type) -> Type {
     }
 }
 
-/// A type as it is declared: by its full name, with what it is a type of.
+/// The full name of a type with its parameters.
 fn declared_name(ty: &Type) -> String {
     let name = ty.value_name();
     match ty.plain() {
@@ -139,7 +139,7 @@ fn declared_name(ty: &Type) -> String {
     }
 }
 
-/// An expression that tells whether a device is wanted.
+/// Checks an expression that selects devices.
 pub(super) fn device_selector(at: At, causes: &mut Causes) {
     let by_domain = |ty: Type| Type::map(Type::String, Type::map(Type::String, ty));
     let device = Type::object(
@@ -162,7 +162,7 @@ pub(super) fn device_selector(at: At, causes: &mut Causes) {
     }
 }
 
-/// What the evaluation of one selector may cost.
+/// The cost limit of one selector.
 const DEVICE_COST_MAX: u64 = 1_000_000;
 
 fn compiled(at: At, environment: &Environment, causes: &mut Causes) -> Option<Program> {
@@ -176,7 +176,7 @@ fn compiled(at: At, environment: &Environment, causes: &mut Causes) -> Option<Pr
     }
 }
 
-/// What `request` is.
+/// The type of `request`.
 pub(crate) fn request() -> Type {
     let texts = |name: &str, fields: [&'static str; 3]| Type::object(name, fields.map(|field| (field, Type::String)));
     let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
@@ -209,7 +209,7 @@ pub(crate) fn request() -> Type {
     )
 }
 
-/// What `namespaceObject` is.
+/// The type of `namespaceObject`.
 pub(crate) fn namespace() -> Type {
     let texts = || Type::map(Type::String, Type::String);
     let metadata = Type::object(

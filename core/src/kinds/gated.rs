@@ -1,5 +1,5 @@
-//! Fields and rules that hang on gates. While its gate is off nobody begins with a field, and an object that uses it keeps
-//! it; a rule is added to those of the kind, or takes one of them back.
+//! Fields and rules that depend on feature gates. While its gate is off, a field cannot be newly set, but objects that
+//! use it keep it. A gated rule adds causes to those of the kind or removes some.
 
 use super::core::{POD_GATED, POD_RULES};
 use super::{Kind, registry};
@@ -8,10 +8,10 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// Says which generation of an object the server has seen, or that it does not say it.
+/// Sets or removes an object's `observedGeneration`.
 pub type Observe = fn(&mut Document, Option<i64>);
 
-/// A gate, and the fields that hang on it.
+/// A gate with the fields that depend on it.
 #[derive(Clone, Copy)]
 pub struct Gated {
     pub gate: &'static str,
@@ -24,24 +24,24 @@ enum Fields {
     At(&'static [&'static str]),
     /// The same; an object that uses one of them keeps all.
     Together(&'static [&'static str]),
-    /// The same; an object that is left with nothing goes with its last field.
+    /// The same; an object that becomes empty is removed with its last field.
     Wholly(&'static [&'static str]),
-    /// Takes away what a new object begins with: `(new, old)`.
+    /// A function that removes what a new object sets: `(new, old)`.
     By(fn(&mut Value, Option<&Value>)),
 }
 
 impl Gated {
-    /// The fields at these places, each for itself; `[]` stands for every item of a list, `{}` for every value of a map.
+    /// The fields at these paths, each by itself. `[]` means every item of a list, `{}` every value of a map.
     pub const fn fields(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::At(at) }
     }
 
-    /// The same for fields that make sense together alone.
+    /// The same for fields that only make sense together.
     pub const fn together(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Together(at) }
     }
 
-    /// The same where they are all that an object may hold.
+    /// The same for fields that may be an object's only content.
     pub const fn wholly(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Wholly(at) }
     }
@@ -66,13 +66,13 @@ impl Gated {
         }
     }
 
-    /// Whether there is anything that might have to go.
+    /// Whether the object contains anything that might be removed.
     fn concerns(&self, new: &Value) -> bool {
         let places = self.places();
         places.is_empty() || places.iter().any(|place| is_there(new, place))
     }
 
-    /// None where a function knows them.
+    /// Empty if a function removes the fields.
     fn places(&self) -> &'static [&'static str] {
         match self.fields {
             Fields::At(places) | Fields::Together(places) | Fields::Wholly(places) => places,
@@ -81,18 +81,18 @@ impl Gated {
     }
 }
 
-/// A rule that hangs on gates.
+/// A rule that depends on feature gates.
 #[derive(Clone, Copy)]
 pub struct GatedRule {
     pub gates: &'static [&'static str],
     pub judge: fn(&Judging<'_>, &mut Causes),
 }
 
-/// What such a rule looks at.
+/// The input of a gated rule.
 pub struct Judging<'a> {
     pub new: &'a Value,
     pub old: Option<&'a Value>,
-    /// Where the value stands in the object: nothing for the whole, `spec.template.spec` for a pod in it.
+    /// The path of the value: empty for the whole object, `spec.template.spec` for a pod spec.
     path: String,
     off: &'a BTreeSet<&'static str>,
 }
@@ -102,16 +102,16 @@ impl Judging<'_> {
         !self.off.contains(gate)
     }
 
-    /// The path of a field, as causes have it.
+    /// The path of a field in causes.
     pub fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 }
 
 impl Kind {
-    /// Takes the fields away whose gates are off, unless the old object uses them.
+    /// Removes fields whose gates are off, unless the old object uses them.
     pub fn drop_gated(&self, new: &mut Value, old: Option<&Value>, off: &BTreeSet<&'static str>) {
-        // Most objects hold nothing of it, and go on sharing what they share with the stored ones.
+        // Most objects contain none of them, and keep sharing parts with the stored object.
         for gated in self.hooks.gated.iter().filter(|gated| off.contains(gated.gate)) {
             if gated.concerns(new) {
                 gated.drop(new, old);
@@ -119,7 +119,7 @@ impl Kind {
         }
         let Some(at) = self.pods_at else { return };
         let old = old.and_then(|old| old.pointer(at));
-        // Of the many gates of pods few are off.
+        // Pods have many gates, of which few are off.
         for gate in off {
             if let Ok(found) = POD_GATED.binary_search_by_key(gate, |gated| gated.gate)
                 && new.pointer(at).is_some_and(|spec| POD_GATED[found].concerns(spec))
@@ -132,7 +132,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// Has the rules that hang on gates add to what is held against an object, or take some of it back.
+    /// Lets the gated rules add causes or remove some.
     pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Causes) {
         let whole = Judging { new, old, path: String::new(), off };
         self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
@@ -144,14 +144,14 @@ impl Kind {
     }
 }
 
-/// Gates that the rest of the core looks at.
+/// Gates that other code in the core checks.
 pub const SERVER_GATES: &[&str] = &[
     "ClearingNominatedNodeNameAfterBinding",
     "ServiceAccountNodeAudienceRestriction",
     "TokenRequestServiceAccountUIDValidation",
 ];
 
-/// The gates that fields and rules of built-in kinds hang on, and what is made of them.
+/// The gates that fields and rules of built-in kinds depend on.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.hooks.gated);
     let observed = registry().iter().filter_map(|(_, kind)| kind.hooks.observe);
@@ -166,17 +166,17 @@ fn split(path: &str) -> (&str, Option<&str>) {
     path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)))
 }
 
-/// Whether there is something at a place.
+/// Whether a non-null value is at a path.
 fn is_set(value: &Value, path: &str) -> bool {
     any(value, path, |found| !found.is_null())
 }
 
-/// The same of what may be null.
+/// Whether any value, null included, is at a path.
 fn is_there(value: &Value, path: &str) -> bool {
     any(value, path, |_| true)
 }
 
-/// Whether one of the fields at the path is as it is looked for.
+/// Whether a value at the path satisfies `is_wanted`.
 fn any(value: &Value, path: &str, is_wanted: fn(&Value) -> bool) -> bool {
     let (step, rest) = split(path);
     let deeper = |value: &Value| rest.map_or_else(|| is_wanted(value), |rest| any(value, rest, is_wanted));
@@ -187,7 +187,7 @@ fn any(value: &Value, path: &str, is_wanted: fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Whether there was anything to remove. `wholly`: what has no field any more goes as well.
+/// Removes what is at a path; returns whether anything was there. `wholly`: objects that become empty are removed too.
 fn remove(value: &mut Value, path: &str, wholly: bool) -> bool {
     let (step, rest) = split(path);
     let Some(rest) = rest else {
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// A path that no object has would drop nothing.
+    /// A path that does not exist would remove nothing.
     #[test]
     fn every_path_leads_to_a_field() {
         for (_, kind) in registry().iter() {
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// What is held against an object while some gates are off.
+    /// The causes against an object while some gates are off.
     fn held(kind: &str, off: &[&'static str], new: &Value, old: Option<&Value>) -> Vec<String> {
         let (_, kind) = registry().iter().find(|(_, found)| found.kind == kind).expect("a kind");
         let mut causes = crate::object::validate::metadata(

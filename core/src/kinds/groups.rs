@@ -1,4 +1,4 @@
-//! The built-in groups: one line each. All else that a group is stands in its folder.
+//! The built-in groups, one line each; everything else about a group is in its folder.
 
 use super::Kind;
 use crate::refusal::{Refusal, TooLarge};
@@ -8,18 +8,18 @@ use crate::schema::{MessageId, schema};
 use holdfast_value::Value;
 use std::sync::LazyLock;
 
-/// What a folder of kinds gives to the server.
+/// A built-in group.
 pub struct ApiGroup {
     pub name: &'static str,
     pub kinds: fn() -> Vec<Kind>,
     pub defaults: fn() -> Vec<Rule>,
-    /// Kinds that are never a resource of their own, only the body of a subresource: version, kind and message.
+    /// Kinds that are only bodies of subresources: version, kind and message.
     pub bodies: &'static [[&'static str; 3]],
-    /// Discovery shows it behind the groups of custom kinds.
+    /// In discovery the group comes after those of custom kinds.
     pub behind_custom: bool,
-    /// Of the APIServices of its versions: the higher stands before the lower in discovery.
+    /// The group priority of its APIServices: higher comes first in discovery.
     pub group_priority: i64,
-    /// Versions that have an APIService, with their priorities within the group.
+    /// Versions with an APIService, and their priorities within the group.
     pub version_priorities: &'static [(&'static str, i64)],
 }
 
@@ -34,7 +34,7 @@ impl ApiGroup {
     }
 }
 
-/// In discovery's order. A client that knows a resource by its plural name alone takes the first group that has it.
+/// In discovery order. A client that only knows a plural name takes the first group that has it.
 pub(super) const GROUPS: &[ApiGroup] = &[
     super::core::API_GROUP,
     super::apiregistration::API_GROUP,
@@ -62,14 +62,14 @@ pub(super) const GROUPS: &[ApiGroup] = &[
     super::extensions::API_GROUP,
 ];
 
-/// Group and version priority of the APIService of a built-in group version, if it has one.
+/// Group and version priority of a built-in group version's APIService, if it has one.
 pub(crate) fn priorities(group: &str, version: &str) -> Option<(i64, i64)> {
     let group = GROUPS.iter().find(|known| known.name == group)?;
     let (_, priority) = group.version_priorities.iter().find(|(name, _)| *name == version)?;
     Some((group.group_priority, *priority))
 }
 
-/// Where discovery shows a group. Custom ones share a place.
+/// The rank of a group in discovery. All custom groups have the same rank.
 pub(super) fn rank(group: &str) -> usize {
     match GROUPS.iter().position(|known| known.name == group) {
         Some(place) if GROUPS[place].behind_custom => GROUPS.len() + 1 + place,
@@ -78,7 +78,7 @@ pub(super) fn rank(group: &str) -> usize {
     }
 }
 
-/// The message of a kind that is never a resource of its own, only the body of a subresource.
+/// The message of a kind that is only a body of a subresource.
 pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     let bodies = GROUPS.iter().find(|known| known.name == group)?.bodies;
     bodies.iter().find(|[v, k, _]| *v == version && *k == kind).map(|[_, _, message]| *message)
@@ -86,27 +86,27 @@ pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static s
 
 static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
 
-/// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
+/// Sets all defaults of a built-in message's document. Applying this twice changes nothing more.
 pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Refusal> {
     default_change(message, document, None)
 }
 
-/// The same for a document made of a stored one: what both share has its defaults, and is passed over.
+/// The same for a document derived from a stored one: shared parts have their defaults and are skipped.
 pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.apply(message, document, stored).map_err(too_large)
 }
 
-/// Sets only what Kubernetes writes though nobody has set it: `status: {}`, `rules: null`.
+/// Sets only the zeros that Kubernetes always writes: `status: {}`, `rules: null`.
 pub fn show_zeros(message: MessageId, document: &mut Value) {
     BUILT_IN.show_all_zeros(message, document);
 }
 
-/// The same for a document that is to be stored, which may be made of a stored one.
+/// The same for a document that will be stored and may be derived from a stored one.
 pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.show_zeros(message, document, stored).map_err(too_large)
 }
 
-/// Sets everything that a document of any kind, built in or custom, leaves unset.
+/// Sets all defaults of a document of any kind.
 pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     match layout {
         Layout::Table(_, message) => apply_defaults(message, document),
@@ -114,7 +114,7 @@ pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     }
 }
 
-/// The same for a custom object that server-side apply made: nulls without a default stay, for its rules to judge.
+/// The same for a custom object from server-side apply: nulls without a default stay, for validation to judge.
 pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
     custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)
 }

@@ -1,6 +1,6 @@
-//! Kinds that the server itself reads or makes, beside serving them: each named here, and nowhere else.
+//! Kinds that the server itself reads or creates, beside serving them. They are named only here.
 
-/// How one of them is found in a [`Registry`](super::Registry).
+/// How such a kind is found in a [`Registry`](super::Registry).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Known {
     pub group: &'static str,
@@ -15,7 +15,7 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
-/// Both groups that serve it show one kind.
+/// One kind, served by two groups.
 pub const EVENT: Known = core("Event", "events");
 pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
 pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");
@@ -31,7 +31,7 @@ const POD_PROXY_OPTIONS: Known = core("PodProxyOptions", "");
 const NODE_PROXY_OPTIONS: Known = core("NodeProxyOptions", "");
 const SERVICE_PROXY_OPTIONS: Known = core("ServiceProxyOptions", "");
 
-/// What requests that lead to a node are told by; no resource has these kinds.
+/// The options kinds of connect requests; no resource has these kinds.
 pub fn options(kind: &str) -> Option<Known> {
     const ALL: [Known; 6] = [
         POD_ATTACH_OPTIONS,
@@ -51,7 +51,7 @@ pub const POD: Known = core("Pod", "pods");
 pub const SECRET: Known = core("Secret", "secrets");
 pub const SERVICE: Known = core("Service", "services");
 pub const SERVICE_ACCOUNT: Known = core("ServiceAccount", "serviceaccounts");
-/// What subresources take, which are no kinds of their own.
+/// Bodies of subresources that are not kinds of their own.
 pub const SCALE: Known = Known { group: super::autoscaling::GROUP, version: "v1", kind: "Scale", resource: "scales" };
 pub const EVICTION: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "Eviction", resource: "evictions" };
@@ -135,7 +135,7 @@ impl Known {
         super::api_version(self.group, self.version)
     }
 
-    /// Whether a document says that it is of this kind.
+    /// Whether a document has this apiVersion and kind.
     pub fn is_kind_of(&self, document: &holdfast_value::Value) -> bool {
         document["kind"] == self.kind && document["apiVersion"] == self.api_version().as_str()
     }

@@ -1,4 +1,4 @@
-//! What a kind answers when it is asked: its versions, subresources, columns and selectable fields.
+//! Methods of a kind: its versions, subresources, columns and selectable fields.
 
 use super::{Kind, Read, Scope, Selectable, Shown, Subresource, Version, api_version};
 use crate::event::Offset;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use holdfast_value::Value;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// More versions than any kind has, so that indexes into them hold.
+/// More versions than any kind has, so that old version indexes stay valid.
 const GONE_VERSIONS: usize = 256;
 
 impl Kind {
@@ -24,7 +24,7 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
-    /// The kind as quotas name and count it, by the group of one of its versions.
+    /// The kind for quotas, with the group of one of its versions.
     pub fn counted(&self, version: usize) -> Counted {
         Counted::named(&self.resource, &self.versions[version].group, self.measure)
     }
@@ -38,19 +38,19 @@ impl Kind {
         self.subresources(version).iter().find(|subresource| subresource.name == name)
     }
 
-    /// How one version looks in a table.
+    /// How a version is shown in a Table.
     pub fn shown(&self, version: usize) -> &Shown {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
     }
 
-    /// The bytes of another form of one of its objects, as they are kept with it: packed, when it has become old.
+    /// Keeps another form of an object, which is packed when it has become old.
     pub fn keep(&self, made: Bytes) -> Body {
         let body = Body::new(made);
         self.packer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).note(&body);
         body
     }
 
-    /// What is left of a kind that is no longer served, for those who still hold its number.
+    /// The placeholder of a kind that is no longer served, for holders of its number.
     pub fn retired(&self) -> Kind {
         let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
         retired.singular.clone_from(&self.singular);
@@ -74,7 +74,7 @@ impl Kind {
         retired
     }
 
-    /// Stands for all kinds that went long ago.
+    /// The placeholder for all kinds that were removed long ago.
     pub fn gone() -> Arc<Kind> {
         static GONE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
             let mut gone = Kind::cluster("", "").verbs([]);
@@ -87,7 +87,7 @@ impl Kind {
         Arc::clone(&GONE)
     }
 
-    /// The selectable field that requests of a version call `field`, by its place among the kind's.
+    /// The index of the selectable field that requests of a version call `field`.
     pub fn selectable_in(&self, version: usize, field: &str) -> Option<usize> {
         let Version { group, custom, .. } = &self.versions[version];
         if custom.as_ref().is_some_and(|custom| custom.selectable.iter().all(|known| known != field)) {
@@ -96,19 +96,19 @@ impl Kind {
         self.selectable.iter().position(|s| s.field == field && s.group.as_ref().is_none_or(|only| only == group))
     }
 
-    /// Whether an object of this version of the log may be stored otherwise than it is to be shown.
+    /// Whether an object with this offset may be stored under another schema or version.
     pub fn is_stale(&self, offset: Offset) -> bool {
         self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
     }
 
-    /// What lists of this kind are called: a definition may choose.
+    /// The kind of lists; a CustomResourceDefinition may choose it.
     pub fn list_kind(&self) -> String {
         let chosen = self.custom.as_ref().and_then(|custom| custom.names["listKind"].as_str());
         chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
     }
 
-    /// Fits what a webhook made of an object to the version of its kind: what its schema does not know goes. Defaults
-    /// are those of requests and of what is stored.
+    /// Removes the fields of a webhook-converted object that its version's schema does not know. Defaults are set
+    /// elsewhere: on requests, and when stored objects are read.
     pub fn fit(&self, api_version: &str, document: &mut Document) {
         let Some(Layout::Custom(custom)) = self.version_named(api_version).and_then(|version| self.layout(version))
         else {
@@ -121,22 +121,22 @@ impl Kind {
         }
     }
 
-    /// Whether a webhook is asked for objects in other versions than the one that they are stored in.
+    /// Whether a webhook converts objects to versions other than the stored one.
     pub fn converts_elsewhere(&self) -> bool {
         self.custom.as_ref().is_some_and(|custom| custom.webhook.is_some())
     }
 
-    /// Tells this shape of the kind from those that it had before.
+    /// The offset that identifies this shape of the kind among earlier ones.
     pub fn since(&self) -> Offset {
         self.custom.as_ref().map_or(Offset::ZERO, |custom| custom.since)
     }
 
-    /// The version of this name: `apps/v1`.
+    /// The version with this name: `apps/v1`.
     pub fn version_named(&self, api_version: &str) -> Option<usize> {
         self.versions.iter().position(|version| api_version_is(version, api_version))
     }
 
-    /// How documents of a version look.
+    /// The layout of a version's documents.
     pub fn layout(&self, version: usize) -> Option<Layout<'_>> {
         let version = &self.versions[version];
         match &version.custom {
@@ -156,7 +156,8 @@ impl Version {
         self.custom.as_ref().is_none_or(|custom| custom.served)
     }
 
-    /// What whoever uses this version of the kind is told; in which releases, [`Registry`](super::Registry) knows.
+    /// The deprecation warning for this version of the kind; [`Registry`](super::Registry) knows the releases that send
+    /// it.
     pub(super) fn warning(&self, kind: &str) -> Option<String> {
         match &self.custom {
             Some(custom) => custom.warning.clone(),
@@ -174,7 +175,7 @@ impl Read {
         self.near(object, &mut Near::default())
     }
 
-    /// The same, beginning where the last field of the object was found.
+    /// The same, starting from where the object's last field was found.
     pub fn near<'a>(&'a self, object: &'a Value, near: &mut Near<'a>) -> String {
         let (path, unset) = match self {
             Self::With(read) => return read(object),
@@ -191,7 +192,7 @@ impl Read {
     }
 }
 
-/// What held the field that was read last, and where that is: the fields of a kind mostly lie beside each other.
+/// The container of the field read last, with its path: a kind's selectable fields are often siblings.
 #[derive(Default)]
 pub struct Near<'a>(Option<(&'a [String], Option<&'a Value>)>);
 

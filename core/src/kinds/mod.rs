@@ -1,7 +1,7 @@
 //! What each kind is, as data: names, versions, schema, subresources, columns, defaults and rules.
 //!
-//! There is one engine for all kinds. A folder a group holds one value a kind; a custom resource makes the
-//! same value at run time. Nothing here handles a request.
+//! One engine serves all kinds. Each group has a folder with a value for each kind; a CustomResourceDefinition makes
+//! the same value at run time. Nothing here handles requests.
 
 pub mod admissionregistration;
 mod allocate;
@@ -86,7 +86,7 @@ use crate::schema::MessageId;
 use holdfast_value::{Map, Value};
 use std::sync::{Mutex, OnceLock};
 
-/// A kind that the server serves: one stored object type, however many groups and versions show it.
+/// A served kind: one stored object type, in however many groups and versions.
 pub struct Kind {
     /// `Deployment`.
     pub kind: String,
@@ -96,85 +96,86 @@ pub struct Kind {
     pub short_names: Vec<String>,
     pub categories: Vec<String>,
     pub scope: Scope,
-    /// Where objects of this kind stand below the storage prefix: `deployments`, `services/specs`.
+    /// The storage path below the prefix: `deployments`, `services/specs`.
     pub storage: String,
-    /// The version of the hub's group in which stores that are shared with Kubernetes hold them up to a minor release,
-    /// where that is not the one that [`Kind::stored_version`] finds.
+    /// The hub group's version in which stores shared with Kubernetes contain the objects up to a minor release, if it
+    /// differs from [`Kind::stored_version`].
     pub stored_in: Option<(&'static str, u32)>,
-    /// Such stores hold them in JSON, whatever is asked for.
+    /// Stores shared with Kubernetes contain the objects in JSON, whatever media type is configured.
     pub stored_as_json: bool,
-    /// Every group and version that serves this kind. The first one is the hub: objects are stored in it.
+    /// All group versions of the kind. The first is the hub, in which objects are stored.
     pub versions: Vec<Version>,
     /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
     pub stored: bool,
     /// Discovery verbs of the main resource, ordered by name.
     pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
-    /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
+    /// Fields for field selectors besides `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
-    /// Who selects by another field is told of which kind it is none.
+    /// The error for an unknown selector field names the kind.
     pub names_itself_in_selectors: bool,
-    /// What selectors and claims look at: of stored objects a start reads that and no more.
+    /// The fields that selectors and claims need; loading the log parses only these.
     pub indexed: Glance,
     pub shown: Shown,
     pub generation: Generation,
-    /// What a write of the object itself leaves as it was, so that nobody comes to own it by that; `None`: the status.
+    /// The fields that a write of the object itself resets, so that the writer does not become their owner; `None`: the
+    /// status.
     pub reset_fields: Option<FieldPaths>,
-    /// A PUT to a name that is free creates the object.
+    /// A PUT to a name that does not exist creates the object.
     pub create_on_update: bool,
-    /// A namespace that goes away is rid of these before of anything else.
+    /// In a terminating namespace these are deleted first.
     pub deleted_first: bool,
     /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
     pub unconditional_update: bool,
-    /// A delete answers with the object that was; else with a Status.
+    /// A delete returns the deleted object; otherwise a Status.
     pub returns_deleted: bool,
-    /// Which rule the names of its objects obey.
+    /// The rule for the names of its objects.
     pub name_rule: NameRule,
-    /// What it asks of metadata beyond what all objects do.
+    /// Metadata rules beyond those for all objects.
     pub metadata: MetadataRules,
-    /// What whoever deletes an object is to know when what it owns stays because they did not say otherwise.
+    /// The warning when a delete orphans dependents by default, without a propagation policy.
     pub orphan_warning: Option<&'static str>,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
-    /// What is said of objects that the system itself needs, and their names: nobody deletes them one by one.
+    /// A description and the names of objects that the system needs: they cannot be deleted by name.
     pub system: Option<(&'static str, &'static [&'static str])>,
-    /// Its objects go some time after their last change.
+    /// Objects are deleted some time after their last change.
     pub expires: bool,
-    /// An object without a name gets one.
+    /// The server names an object without a name.
     pub named_by_server: bool,
-    /// Nothing depends on its objects, so a deletion says nothing of dependents.
+    /// Its objects have no dependents, so a deletion adds no finalizers for them.
     pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
-    /// What its objects say of the nodes that may see them and others.
+    /// How its objects relate to the nodes that may read them and others.
     pub relation: Option<Relation>,
-    /// Its objects say who looks at writes; writes of them nobody else looks at.
+    /// Its objects register webhooks or policies. Writes of these objects are not shown to webhooks or policies.
     pub registers: Option<Registers>,
-    /// What a kind that is never stored asks for.
+    /// What a kind that is never stored asks.
     pub question: Option<Question>,
-    /// Where its objects hold the spec of a pod, as a JSON pointer.
+    /// The JSON pointer to the pod spec in its objects.
     pub pods_at: Option<&'static str>,
-    /// What quotas count of its objects, beside their number.
+    /// What quotas count besides the number of objects.
     pub measure: &'static Measure,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
-    /// What the other forms of its objects say alike is kept once.
+    /// Packs the converted forms of its objects.
     pub(super) packer: Mutex<Packer>,
 }
 
 /// What `metadata.generation` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// Nothing: it stays what whoever made the object wrote.
+    /// Nothing: the creator's value stays.
     Nothing,
-    /// Changes of the desired state, from 1 on, and of these fields of the metadata.
+    /// Changes of the desired state and of these metadata fields, starting at 1.
     Changes { metadata: &'static [&'static str] },
-    /// The same, but a new object has none yet.
+    /// The same, but a new object has none.
     LaterChanges,
 }
 
-/// Who asks, when, in which version of the kind and through which subresource, which is empty for none.
+/// The user, time and version of a request.
 pub struct Asking<'a> {
     pub user: &'a User,
     pub now: &'a str,
@@ -187,20 +188,20 @@ pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// What a kind asks of metadata beyond what all objects do.
+/// Metadata rules of a kind beyond those for all objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRules {
-    /// Finalizers without a domain are the few that Kubernetes knows.
+    /// Finalizers without a domain must be among Kubernetes' own.
     pub standard_finalizers: bool,
     pub on_update: MetadataOnUpdate,
 }
 
-/// What a kind's own rules say of the metadata that an update brings, after those of all objects: clients see both.
+/// Which metadata rules the kind's own validation repeats on update; clients see both messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataOnUpdate {
-    /// The same once more.
+    /// The rules for updates.
     Change,
-    /// What they say of a new object's.
+    /// The rules for new objects.
     New,
     Nothing,
 }
@@ -216,17 +217,17 @@ pub struct Version {
     pub version: String,
     /// Name of the schema message: `io.k8s.api.apps.v1.Deployment`.
     pub message: String,
-    /// The message of that name, looked up on first use.
+    /// The message with that name, looked up on first use.
     pub(super) message_id: OnceLock<Option<MessageId>>,
-    /// How this version differs from the hub, where more than `apiVersion` does.
+    /// How this version differs from the hub beyond `apiVersion`.
     pub convert: Option<Convert>,
-    /// The rules for writes through this version, where they are not the kind's.
+    /// The rules for writes through this version, if different from the kind's.
     pub validate: Option<Validate>,
-    /// A delete through this version leaves what the object owns, unless the request says otherwise.
+    /// A delete through this version orphans dependents by default.
     pub orphans_dependents: bool,
-    /// Present for a version of the built-in API that clients should leave.
+    /// Set for a deprecated version of the built-in API.
     pub deprecation: Option<&'static Deprecation>,
-    /// Present for the versions of a kind that a CustomResourceDefinition makes.
+    /// Set for versions of custom kinds.
     pub custom: Option<Box<custom::CustomVersion>>,
 }
 
@@ -241,22 +242,22 @@ pub struct Convert {
 pub struct Subresource {
     /// `status`, `scale`, `log`, `binding`…
     pub name: String,
-    /// Kind of its body, where it is not the parent's: `Scale` in `autoscaling/v1`.
+    /// The kind of its body if different from the parent: `Scale` in `autoscaling/v1`.
     pub body: Option<(String, String, String)>,
     /// Discovery verbs: `get`, `patch`, `update`, `create`.
     pub verbs: Vec<&'static str>,
-    /// Present for `scale`.
+    /// Set for `scale`.
     pub scale: Option<ScalePaths>,
-    /// Rules for a write through it, where they are not those of a new object: `(new, old)`.
+    /// Rules for a write through it, if different from those for a new object: `(new, old)`.
     pub validate: Option<Validate>,
-    /// What a write through it leaves as it was, so that nobody comes to own it by that.
+    /// The fields that a write through it resets, so that the writer does not become their owner.
     pub reset_fields: FieldPaths,
 }
 
-/// Fields, each as the names that lead to it: `&[&["metadata", "labels"]]`.
+/// Paths of fields: `&[&["metadata", "labels"]]`.
 pub type FieldPaths = &'static [&'static [&'static str]];
 
-/// Who comes to look at writes by an object.
+/// What an object registers for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registers {
     MutatingWebhooks,
@@ -267,28 +268,28 @@ pub enum Registers {
     MutatingBinding,
 }
 
-/// What a kind that is never stored asks for: whoever answers it is told by this which kind it is.
+/// What a kind that is never stored asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// A pod's assignment to a node, posted as an object of its own.
+    /// Assigns a pod to a node, posted as a separate object.
     Binding,
-    /// Whether the cluster's parts are healthy.
+    /// The health of cluster components.
     ComponentStatus,
-    /// Whose token this is.
+    /// The user of a token.
     TokenReview,
-    /// Who asks.
+    /// The requesting user.
     SelfSubjectReview,
-    /// Whether somebody may do something.
+    /// Whether a user may do something.
     SubjectAccessReview,
     /// The same within the namespace of the path.
     LocalSubjectAccessReview,
-    /// Whether who asks may do something.
+    /// Whether the requesting user may do something.
     SelfSubjectAccessReview,
-    /// All that who asks may do in a namespace.
+    /// Everything the requesting user may do in a namespace.
     SelfSubjectRulesReview,
 }
 
-/// Where a kind keeps what `/scale` shows, as dotted paths.
+/// The fields shown in `/scale`, as dotted paths.
 #[derive(Debug, Clone)]
 pub struct ScalePaths {
     pub spec_replicas: String,
@@ -300,7 +301,7 @@ pub struct ScalePaths {
 pub struct Selectable {
     /// As the selector names it: `spec.nodeName`.
     pub field: String,
-    /// The one group whose requests may use this name; `None`: all. An Event has other names in each group.
+    /// The only group in whose requests this name is valid; `None`: all. Event has other names in each group.
     pub group: Option<String>,
     /// Its value in the hub version, as text; empty when unset.
     pub read: Read,
@@ -308,35 +309,35 @@ pub struct Selectable {
 
 pub enum Read {
     With(fn(&Value) -> String),
-    /// A scalar at these fields, one within the other, and what it means that it is not there.
+    /// A scalar at a path, and the value if it is unset.
     At {
         path: Vec<String>,
         unset: &'static str,
     },
 }
 
-/// How a kind looks in a Table. Without columns of its own it shows Name and Created At.
+/// How a kind is shown in a Table. Without columns of its own it shows Name and Created At.
 #[derive(Default)]
 pub struct Shown {
     pub columns: Vec<Column>,
-    /// What the columns look at.
+    /// The fields that the columns read.
     pub glance: Glance,
-    /// Whether a row is of an object that has run to its end: reason and message of the row's condition `Completed`.
+    /// Says whether an object is shown as completed: reason and message of the row's condition `Completed`.
     pub completed: Option<Completed>,
-    /// An annotation that stands for a field of other versions, which metadata alone does not show.
+    /// An annotation that represents a field of other versions, and is not shown in metadata alone.
     pub left_out: Option<&'static str>,
-    /// The schema's name of what the columns read, for their descriptions; empty where they describe metadata alone.
+    /// The message that the columns read, for their descriptions; empty if they describe metadata only.
     pub message: String,
-    /// What the columns tell of themselves, as JSON: made when the first table is, since it takes milliseconds.
+    /// The column definitions as JSON, made with the first table since that takes milliseconds.
     pub definitions: OnceLock<Vec<u8>>,
 }
 
-/// Reason and message, read from the hub document.
+/// Returns reason and message for a hub document.
 pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
 /// One column of the Table form.
 pub struct Column {
-    /// Empty: rows have its cell, but the headers do not name it.
+    /// Empty: rows have the cell, but the header does not name it.
     pub name: String,
     /// `string`, `integer`, `date`, `boolean`, `number`.
     pub ty: &'static str,
@@ -348,10 +349,10 @@ pub struct Column {
     pub cell: Cell,
 }
 
-/// What a column tells of itself.
+/// A column's description.
 pub enum Description {
     Words(String),
-    /// The words that the field at this dotted path of the hub version has in OpenAPI.
+    /// The OpenAPI description of the hub version's field at this path.
     Field(&'static str),
 }
 
@@ -368,16 +369,16 @@ pub enum Cell {
     Path(String),
 }
 
-/// What is to be told of an object that is written.
+/// Warnings about an object that is written.
 pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Texts;
 
 /// Rules of one kind: `(new, old on update)`.
 pub type Validate = fn(&Value, Option<&Value>) -> Causes;
 
-/// The few functions that only this kind needs. All work on the hub version.
+/// Functions specific to the kind. All work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
-    /// Behind the defaults: fields that say the same in an older and a newer way are made to agree.
+    /// After defaults: makes older and newer forms of a field agree.
     pub agree: Option<fn(&mut Value)>,
     /// Before create: fields that the client may not set are set or cleared (status, phases).
     /// `None`: `status` is dropped when the kind has a status subresource.
@@ -385,38 +386,38 @@ pub struct Hooks {
     /// Before update of the main resource: `(new, old)`.
     /// `None`: `status` is taken from the old object when the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
-    /// Behind both, and before writes through subresources: what the request tells beside its body is noted in the
-    /// object, whatever it says itself: `(new, old on update, asking)`.
+    /// After both, and before writes of subresources: records facts about the request in the object, overriding the
+    /// client: `(new, old on update, asking)`.
     pub note: Option<fn(&mut Value, Option<&Value>, &Asking)>,
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
-    /// Rules of a new object that ask for the labels of its namespace.
+    /// Rules for a new object that depend on the labels of its namespace.
     pub in_namespace: Option<fn(&Value, &Value) -> Causes>,
-    /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
+    /// Permissions that a write needs beyond its verb on the object, in all write paths: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
-    /// What whoever creates or updates the object is to know, though nothing is wrong with it.
+    /// Warnings about a valid object on create or update.
     pub warnings: Option<Warnings>,
-    /// What only one object of the cluster may hold, as text: `ip/10.0.0.1`.
+    /// The claims of an object, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
-    /// Before every write: completes the object with what it is to hold of that.
+    /// Before every write: allocates claims for the object.
     pub allocate: Option<Allocate>,
-    /// Seconds that a delete leaves an object to stop, of what the request asks for. With it every object is first
-    /// marked and then removed; without it an object goes at once, unless a finalizer holds it.
+    /// The grace period of a delete in seconds, given the requested one. With this hook, every object is first marked
+    /// and then removed; without it, an object without finalizers is removed at once.
     pub grace_period: Option<fn(&Document, Option<i64>) -> i64>,
-    /// When a deletion begins: what it changes beside the metadata. With the time of the request.
+    /// Further changes when a deletion begins, at the request's time.
     pub begin_delete: Option<fn(&mut Document, &str)>,
-    /// Whether something beside the finalizers of the metadata holds back an object that is being deleted.
+    /// Whether anything besides metadata finalizers keeps an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
-    /// Where subresources lead that are answered by something behind the API: `proxy`, `log`.
+    /// The destination of subresources answered outside the API server: `proxy`, `log`.
     pub leads: Option<Lead>,
-    /// Checks the options of such a subresource before anything is looked up.
+    /// Checks the options of such a subresource before any look-up.
     pub connect_options: Option<CheckConnect>,
-    /// What an export leaves out, because this one cluster had given it.
+    /// Removes values specific to this cluster from an export.
     pub export: Option<fn(&mut Document)>,
-    /// Fields that hang on gates.
+    /// Fields that depend on feature gates.
     pub gated: &'static [Gated],
-    /// Rules that do.
+    /// Rules that depend on feature gates.
     pub gated_rules: &'static [GatedRule],
-    /// Says which generation the server has seen, once it is counted, or takes that away while this gate is off.
+    /// Sets `observedGeneration` once the generation is counted, or removes it while this gate is off.
     pub observe: Option<(&'static str, Observe)>,
 }

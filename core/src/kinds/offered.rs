@@ -1,15 +1,15 @@
-//! Which versions of the built-in kinds clients are offered: all of them, unless the server stands for an older release
-//! or its operator turns some off. What is not offered stays known: the server itself works with it.
+//! The versions of built-in kinds offered to clients: all, unless the server emulates an older release or the operator
+//! disables some. Versions that are not offered stay known, since the server itself uses them.
 
 use super::{Kind, Registry, Version, compare_versions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The minor release of Kubernetes whose API this is, and the oldest one for which it can stand.
+/// The minor release of Kubernetes whose API this is, and the oldest one that it can emulate.
 pub const NEWEST: u32 = 35;
 pub const OLDEST: u32 = 18;
 
-/// Since which minor release a version of a group is there, or of some of its kinds. The first row that fits counts, and
-/// what has none is as old as anybody can ask for.
+/// The minor release that introduced a version of a group, or of some of its kinds. The first matching row counts;
+/// versions without a row are at least as old as `OLDEST`.
 const SINCE: &[(&str, &[&str], u32)] = &[
     ("admissionregistration.k8s.io/v1", MUTATING, 36),
     ("admissionregistration.k8s.io/v1beta1", MUTATING, 34),
@@ -60,16 +60,16 @@ const MUTATING: &[&str] = &["MutatingAdmissionPolicy", "MutatingAdmissionPolicyB
 const VALIDATING: &[&str] = &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 
-/// What the operator says of it.
+/// The operator's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The minor release for which the server stands.
+    /// The minor release that the server emulates.
     pub release: u32,
-    /// Of a kind whose beta is offered, later versions are, too, if they are more stable.
+    /// For a kind whose beta is offered, more stable later versions are offered too.
     pub forward: bool,
-    /// What is turned on by its group and version may be newer than the release.
+    /// Versions enabled by group and version may be newer than the release.
     pub asked_forward: bool,
-    /// `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`: on or off. What says more counts more.
+    /// `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`: on or off. The more specific entry has precedence.
     pub asked: BTreeMap<String, bool>,
 }
 
@@ -79,7 +79,7 @@ impl Default for Offer {
     }
 }
 
-/// How far a version has come.
+/// The stability of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Alpha,
@@ -106,11 +106,11 @@ impl Stage {
 }
 
 fn since(kind: &Kind, version: &Version) -> u32 {
-    // What this release has in a version that is younger than the release is as old as the release.
+    // A version newer than `NEWEST` that this server has counts as `NEWEST`.
     introduced(kind, version).min(NEWEST)
 }
 
-/// The minor release of Kubernetes that had it first.
+/// The minor release of Kubernetes that introduced it.
 fn introduced(kind: &Kind, version: &Version) -> u32 {
     let (api_version, kind) = (version.api_version(), kind.kind.as_str());
     let row = SINCE.iter().find(|(of, kinds, _)| *of == api_version && (kinds.is_empty() || kinds.contains(&kind)));
@@ -118,11 +118,11 @@ fn introduced(kind: &Kind, version: &Version) -> u32 {
 }
 
 impl Kind {
-    /// The version in which a store that is shared with Kubernetes holds its objects, as servers of a minor release write
-    /// them: the best one of the hub's group that the release before has as well, so that its servers can read them.
+    /// The version in which servers of a minor release store objects in a store shared with Kubernetes: the best
+    /// version of the hub's group that the previous release has too, so that its servers can read them.
     pub fn stored_version(&self, release: u32) -> usize {
         if self.custom.is_some() {
-            // Its definition says so.
+            // The CustomResourceDefinition decides.
             return 0;
         }
         let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);
@@ -137,7 +137,7 @@ impl Kind {
 }
 
 impl Offer {
-    /// What is wrong with it, all at once.
+    /// All faults in the settings.
     pub fn faults(&self, built_in: &Registry) -> Vec<String> {
         let mut faults = Vec::new();
         if self.asked.len() == 1 && self.asked.get("api/all") == Some(&false) {
@@ -179,7 +179,7 @@ impl Offer {
     fn offers(&self, kind: &Kind, version: &Version) -> bool {
         let there = self.is_there(kind, version);
         let mut names = names(kind, version).into_iter();
-        // By resource and by version, before what stands for many.
+        // By resource and by version, before the general entries.
         if let Some(on) = names.find_map(|name| self.asked.get(&name).copied()) {
             return on && (there || self.asked_forward);
         }
@@ -188,7 +188,7 @@ impl Offer {
         there && many.unwrap_or(true)
     }
 
-    /// Whether the release has it.
+    /// Whether the emulated release has it.
     fn is_there(&self, kind: &Kind, version: &Version) -> bool {
         let stage = Stage::of(&version.version);
         let grew = |other: &Version| {
@@ -201,7 +201,7 @@ impl Offer {
         since(kind, version) <= self.release || self.forward && kind.versions.iter().any(grew)
     }
 
-    /// The built-in kinds as they are offered.
+    /// The built-in kinds as offered.
     pub fn registry(&self, built_in: &Registry) -> Registry {
         let mut registry = built_in.clone();
         if *self != Offer::default() {
@@ -211,7 +211,7 @@ impl Offer {
     }
 }
 
-/// The names by which a version of a kind is turned on and off, the narrowest first.
+/// The settings' names for a version of a kind, most specific first.
 fn names(kind: &Kind, version: &Version) -> [String; 2] {
     let api_version = version.api_version();
     [format!("{api_version}/{}", kind.resource), api_version]
@@ -241,7 +241,7 @@ mod tests {
         for (api_version, kinds, _) in SINCE {
             let (group, version) = api_version.split_once('/').unwrap();
             for kind in *kinds {
-                // The rest are rows for versions that this release has or gave up.
+                // The other rows are for versions that this release added or removed.
                 let _ = registry().find_kind(group, version, kind);
             }
             assert!(registry().iter().any(|(_, kind)| kind.versions.iter().any(|served| served.group == group)));
@@ -277,7 +277,7 @@ mod tests {
                 assert_eq!(kind.versions[kind.stored_version(release)].version, stored, "{resource} in 1.{release}");
             }
         }
-        // All others are stored in a version that is stable by now.
+        // All others are stored in a stable version.
         for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
             let (hub, stored) = (kind.hub(), &kind.versions[kind.stored_version(NEWEST)]);
             assert!(stored.group == hub.group && (stored.version == hub.version || stored.version == "v1beta1"));

@@ -1,29 +1,29 @@
-//! What servers keep in a shared store beside the objects of the API: which addresses and ports of services are taken,
-//! and where the servers are.
+//! Records that API servers keep in a shared store besides objects: allocated service addresses and ports, and the
+//! servers' endpoints.
 
-/// One sort of these records: a document of a kind of the API, which no resource shows.
+/// One type of these records: a document of an API kind without a resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Below the storage prefix: `ranges/servicenodeports`.
+    /// The storage path below the prefix: `ranges/servicenodeports`.
     pub storage: &'static str,
-    /// Each record has a name below that; else there is one.
+    /// Whether there are several records with names, rather than one.
     pub is_named: bool,
-    /// As an EncryptionConfiguration names them.
+    /// The name in an EncryptionConfiguration.
     pub resource: &'static str,
     pub api_version: &'static str,
     pub kind: &'static str,
     pub(crate) message: &'static str,
 }
 
-/// Which addresses of services are taken. Servers since release 1.34 tell it by IPAddress objects alone.
+/// Allocated service addresses. Servers since release 1.34 use only IPAddress objects.
 pub const SERVICE_ADDRESSES: Record = allocation("ranges/serviceips", "serviceipallocations");
-/// The same for the second family of addresses.
+/// The same for the second address family.
 pub const SECOND_SERVICE_ADDRESSES: Record = allocation("ranges/secondaryserviceips", "serviceipallocations");
-/// Which ports of nodes are taken by services.
+/// Allocated node ports of services.
 pub const NODE_PORTS: Record = allocation("ranges/servicenodeports", "servicenodeportallocations");
-/// Which servers there are, by their addresses.
+/// The API servers by address.
 pub const SERVERS: Record = addresses("masterleases", "apiServerIPInfo");
-/// Where other servers reach a server, by its identity.
+/// Where servers reach each other, by identity.
 pub const PEERS: Record = addresses("peerserverleases", "apiServerPeerIPInfo");
 
 pub const ALL: [&Record; 5] = [&SERVICE_ADDRESSES, &SECOND_SERVICE_ADDRESSES, &NODE_PORTS, &SERVERS, &PEERS];

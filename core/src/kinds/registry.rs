@@ -1,7 +1,7 @@
-//! Every kind that is served, and how a request's words find it.
+//! All served kinds, and how requests find them.
 //!
-//! [`registry`] holds the built-in kinds. The state starts from it and adds a kind for each custom resource
-//! definition. Cloning shares everything, and a change costs what the kind's own group costs.
+//! [`registry`] contains the built-in kinds. The state starts with it and adds a kind for each
+//! CustomResourceDefinition. A clone shares everything; a change costs as much as the kind's own group.
 
 use super::{Deprecation, Kind, Known, Version, groups, known};
 use imbl::{HashMap, OrdMap, OrdSet, Vector};
@@ -14,8 +14,8 @@ pub fn registry() -> &'static Registry {
     &BUILT_IN
 }
 
-/// Names one shape of a kind in one [`Registry`] and in those that came of it. Never reused: a definition that changes
-/// gives its kind a new number, and whoever holds the old one learns so.
+/// Identifies one shape of a kind, in a [`Registry`] and those derived from it. Never reused: a changed definition
+/// gives its kind a new number, so that holders of the old one notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
@@ -23,32 +23,32 @@ pub struct KindId(pub u32);
 pub struct Registry {
     /// Indexed by [`KindId`].
     kinds: Vector<Slot>,
-    /// Every request finds its kind here several times.
+    /// A hash map, since every request looks up its kind several times.
     groups: HashMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
-    /// Those that went last, oldest first.
+    /// Kinds removed last, oldest first.
     retired: Vector<KindId>,
     revision: u64,
-    /// Versions of kinds that clients are not offered. The server itself finds them all the same.
+    /// Versions of kinds that clients are not offered. The server itself still finds them.
     withheld: OrdSet<(KindId, usize)>,
-    /// The older minor release that the server stands for, if it does.
+    /// The older minor release that the server emulates, if any.
     release: Option<u32>,
 }
 
-/// How many kinds that are gone can still be read by those who hold their number.
+/// How many removed kinds can still be read by their numbers.
 const RETIRED_MAX: usize = 1024;
 
-/// What one group serves.
+/// The served versions of one group.
 #[derive(Clone)]
 pub struct Group {
     name: Arc<str>,
-    /// The preferred one first.
+    /// The preferred version first.
     versions: Vec<ServedVersion>,
     /// Changes whenever anything in the group does.
     pub revision: u64,
 }
 
-/// What one version of a group serves.
+/// The served kinds of one version of a group.
 #[derive(Clone)]
 struct ServedVersion {
     name: String,
@@ -83,12 +83,12 @@ struct Name {
 }
 
 impl Registry {
-    /// The kind that a path speaks of, and which of its versions.
+    /// The kind and version of a resource path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<(KindId, usize)> {
         find(&self.version(group, version)?.by_resource, resource)
     }
 
-    /// The kind that a document speaks of, and which of its versions.
+    /// The kind and version of a document.
     pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<(KindId, usize)> {
         find(&self.version(group, version)?.by_kind, kind)
     }
@@ -97,17 +97,17 @@ impl Registry {
         self.groups.get(group)?.versions.iter().find(|served| served.name == version)
     }
 
-    /// The kind whose objects stand at a place below the storage prefix: `services/specs`.
+    /// The kind with a storage path: `services/specs`.
     pub fn by_storage(&self, storage: &str) -> Option<KindId> {
         self.by_storage.get(storage).copied()
     }
 
-    /// A kind that the server itself counts on; a registry made for a test may lack it.
+    /// A kind that the server itself needs; a test's registry may lack it.
     pub fn known(&self, known: Known) -> Option<(KindId, usize)> {
         self.find(known.group, known.version, known.resource)
     }
 
-    /// The kind Namespace, which holds the objects of all others.
+    /// The kind Namespace.
     pub fn namespaces(&self) -> KindId {
         static BUILT_IN: LazyLock<KindId> = LazyLock::new(|| {
             registry().known(known::NAMESPACE).expect("every registry starts from the built-in kinds").0
@@ -123,27 +123,27 @@ impl Registry {
         *BUILT_IN
     }
 
-    /// The kind CustomResourceDefinition, which makes others; a registry made for a test may lack it.
+    /// The kind CustomResourceDefinition; a test's registry may lack it.
     pub fn definitions(&self) -> Option<KindId> {
         self.by_storage(super::apiextensions::STORAGE)
     }
 
-    /// A kind that was removed lately is still found by its number.
+    /// A recently removed kind is still found by its number.
     pub fn get(&self, id: KindId) -> &Kind {
         &self.kinds[id.0 as usize].kind
     }
 
-    /// As [`Self::get`], for holders that outlive the registry.
+    /// Like [`Self::get`], for holders that outlive the registry.
     pub fn share(&self, id: KindId) -> Arc<Kind> {
         Arc::clone(&self.kinds[id.0 as usize].kind)
     }
 
-    /// Whether the number stands for a kind as it is now. One that was given out by a newer registry does not.
+    /// Whether the number is of a kind that is served now. A number from a newer registry is not.
     pub fn serves(&self, id: KindId) -> bool {
         self.kinds.get(id.0 as usize).is_some_and(|slot| slot.served)
     }
 
-    /// Changes whenever a kind comes, goes or changes.
+    /// Changes whenever a kind is added, removed or changed.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -154,17 +154,17 @@ impl Registry {
         numbered.filter(|(_, slot)| slot.served).map(|(number, slot)| (KindId(number), &*slot.kind))
     }
 
-    /// What one group and version serves, ordered by plural name.
+    /// The kinds of one group version, ordered by plural name.
     pub fn served(&self, group: &str, version: &str) -> impl Iterator<Item = (KindId, usize)> {
         let names = self.version(group, version).map(|version| version.by_resource.as_slice());
         let named = names.unwrap_or_default().iter().map(|name| (name.id, name.version_index));
         named.filter(|(id, version)| self.offers(*id, *version))
     }
 
-    /// Groups in discovery's order, each with its preferred version first.
+    /// Groups in discovery order, each with its preferred version first.
     pub fn groups(&self) -> Vec<GroupVersions> {
         let mut groups: Vec<GroupVersions> = self.groups.values().filter_map(|group| self.summary(group)).collect();
-        // Custom groups share a rank.
+        // Custom groups have the same rank.
         groups.sort_by_cached_key(|group| (groups::rank(&group.group), group.group.clone()));
         groups
     }
@@ -189,7 +189,7 @@ impl Registry {
         self.withheld.is_empty() || !self.withheld.contains(&(id, version))
     }
 
-    /// What whoever uses this version of a kind is told, in the release that the server stands for.
+    /// The deprecation warning for this version of a kind, if the emulated release sends it.
     pub fn warning(&self, kind: &Kind, version: usize) -> Option<String> {
         let version = &kind.versions[version];
         let knows = |release| match version.deprecation {
@@ -199,7 +199,7 @@ impl Registry {
         self.release.is_none_or(knows).then(|| version.warning(&kind.kind)).flatten()
     }
 
-    /// Stands for a minor release: withholds the versions that are not to be offered.
+    /// Emulates a minor release: withholds versions that are not offered.
     pub(super) fn offer(&mut self, release: u32, offers: impl Fn(&Kind, &Version) -> bool) {
         self.release = Some(release);
         let mut withheld = OrdSet::new();
@@ -210,7 +210,7 @@ impl Registry {
         self.withheld = withheld;
     }
 
-    /// Adds a kind. Where a name is taken already, the earlier kind keeps it.
+    /// Adds a kind. If a name is taken, the earlier kind keeps it.
     pub fn add(&mut self, kind: Kind) -> KindId {
         let id = KindId(u32::try_from(self.kinds.len()).expect("fewer kinds than 2^32"));
         self.kinds.push_back(Slot { kind: Arc::new(kind), served: true });
@@ -218,7 +218,7 @@ impl Registry {
         id
     }
 
-    /// Puts a changed kind in the place of an older one, under a number of its own.
+    /// Replaces a kind by a changed one with a new number.
     pub fn replace(&mut self, id: KindId, kind: Kind) -> KindId {
         self.remove(id);
         self.add(kind)
@@ -300,8 +300,8 @@ fn enter(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-/// Kubernetes' order of versions, best first: stable before beta before alpha, then the higher number; names that
-/// are no versions come last, by the alphabet.
+/// Kubernetes' order of versions, best first: stable, beta, alpha, then by descending number; names that are not
+/// versions come last, alphabetically.
 pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {
         (Some(a), Some(b)) => Reverse(a).cmp(&Reverse(b)),
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// A start reads of an object only what the kind says that it is indexed by.
+    /// Loading the log parses only the fields that a kind is indexed by.
     #[test]
     fn a_start_reads_all_that_selectors_look_at() {
         use holdfast_value::{Value, json};
@@ -438,7 +438,7 @@ mod tests {
         let mut seen = 0;
         for kind in registry().iter().map(|(_, kind)| kind) {
             let mut document = json!({"metadata": {"labels": {"app": "web"}, "name": "a"}});
-            // What is read otherwise than by its path.
+            // Fields that are not read by path.
             match kind.kind.as_str() {
                 "Pod" => document["status"] = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}),
                 "Event" => document["source"] = json!({"component": "kubelet"}),
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(registry.find_kind("example.com", "v1", "Widget"), Some((id, 0)));
         assert_eq!(registry.served("example.com", "v1").collect::<Vec<_>>(), [(id, 0)]);
         assert_eq!(registry.by_storage("widgets"), Some(id));
-        // Custom groups stand before `extensions`, so that nothing is behind it.
+        // Custom groups come before `extensions`, which is always last.
         assert_eq!(registry.groups()[registry.groups().len() - 2].group, "example.com");
 
         let smaller = Kind::namespaced("Widget", "widgets").versions("example.com", "com.example", ["v1"]);

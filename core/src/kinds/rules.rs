@@ -1,4 +1,4 @@
-//! The checks that many kinds share, on places of a document ([`At`]).
+//! Validation rules that many kinds share, on places of a document ([`At`]).
 
 use crate::object::address::{address, network};
 pub(crate) use crate::object::at::At;
@@ -18,28 +18,28 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Something must be there.
+/// A required value.
 pub(super) fn need(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
     }
 }
 
-/// A text, where there is one, is one of a few.
+/// An enum: a text, if not empty, must be supported.
 pub(super) fn one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if !at.text().is_empty() && !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
     }
 }
 
-/// A text, where it is set, is one of a few: nothing said in so many words is not.
+/// An enum: a text, if set, must be supported; an empty text is not.
 pub(super) fn known(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_set() && !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
     }
 }
 
-/// A number, where there is one, is not negative.
+/// A number, if set, must not be negative.
 pub(super) fn not_negative(at: At, causes: &mut Causes) {
     if at.number().is_some_and(|number| number < 0) {
         causes.push(at.invalid(NOT_NEGATIVE));
@@ -59,7 +59,7 @@ pub(super) fn between(at: At, first: i64, last: i64, causes: &mut Causes) {
     }
 }
 
-/// A port number, where there is one.
+/// A port number, if set.
 pub(super) fn port_number(at: At, causes: &mut Causes) {
     if at.number().is_some_and(|number| !(1..=65535).contains(&number)) {
         causes.push(at.invalid(PORT));
@@ -74,17 +74,17 @@ pub(super) fn port(at: At, causes: &mut Causes) {
     }
 }
 
-/// Every message of a check of names is a cause of its own.
+/// Adds a cause for each message of a name check.
 pub(super) fn named(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     causes.extend(check(at.text()).iter().map(|message| at.invalid(message)));
 }
 
-/// A name that must be there and obey the check.
+/// A required name.
 pub(super) fn need_name(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { named(at, check, causes) }
 }
 
-/// What is wrong with the name of a container's port.
+/// The violations of a container port's name.
 pub(super) fn port_name(name: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if name.len() > 15 {
@@ -105,7 +105,7 @@ pub(super) fn port_name(name: &str) -> Vec<String> {
     messages
 }
 
-/// What is wrong with a key of a ConfigMap or Secret.
+/// The violations of a ConfigMap or Secret key.
 pub(super) fn config_key(key: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if key.len() > 253 {
@@ -123,7 +123,7 @@ pub(super) fn config_key(key: &str) -> Vec<String> {
     messages
 }
 
-/// What is wrong with the name of an environment variable.
+/// The violations of an environment variable's name.
 pub(super) fn env_name(name: &str) -> Vec<String> {
     if !name.is_empty() && name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
         return Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn env_name(name: &str) -> Vec<String> {
     vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
 }
 
-/// A label selector, where there is one.
+/// A label selector, if set.
 pub(super) fn selector(at: At, causes: &mut Causes) {
     let labels = at.get("matchLabels");
     if let Value::Object(map) = labels.value {
@@ -154,20 +154,20 @@ pub(super) fn selector(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether a label selector selects a template with these labels; one that cannot be read is judged elsewhere.
+/// Whether a label selector matches a template's labels. An invalid selector is reported elsewhere.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let labels = labels.as_object().cloned().unwrap_or_default();
     LabelSelector::from_object(selector).map_or(true, |selector| selector.matches(&labels))
 }
 
-/// A map of labels, where there is one.
+/// A map of labels, if set.
 pub(super) fn labels(at: At, causes: &mut Causes) {
     if let Value::Object(map) = at.value {
         validate::labels(map, &at.path(), causes);
     }
 }
 
-/// Amounts that are not negative, by resource.
+/// Quantities by resource, not negative.
 pub(super) fn quantities(at: At, causes: &mut Causes) {
     for (_, amount) in at.entries() {
         if is_less(amount.value, &Value::from("0")) {
@@ -190,7 +190,7 @@ pub(super) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     quantity::compare(&text(a)?, &text(b)?)
 }
 
-/// A number that is not negative, or a percentage.
+/// A non-negative number or a percentage.
 pub(super) fn number_or_percent(at: At, causes: &mut Causes) {
     if at.value.is_string() && percent(at.value).is_none() {
         let rule = "a valid percent string must be a numeric string followed by an ending '%'";
@@ -208,28 +208,28 @@ pub(super) fn percent(value: &Value) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// What the rules say of a new object they say of an update once more, where Kubernetes validates it twice.
+/// Repeats the causes on update, where Kubernetes runs the same validation twice.
 pub(super) fn twice_on_update(old: Option<&Value>, causes: &mut Causes) {
     if old.is_some() {
         causes.append(causes.clone());
     }
 }
 
-/// A network such as `10.0.0.0/8`, where there is one. Bits behind the prefix are passed over.
+/// A network such as `10.0.0.0/8`. Bits behind the prefix are ignored.
 pub(super) fn cidr(at: At, causes: &mut Causes) {
     if network(at.text()).is_none() {
         causes.push(at.invalid(CIDR));
     }
 }
 
-/// A field that must stay as it is.
+/// An immutable field.
 pub(super) fn immutable(at: At, old: &Value, causes: &mut Causes) {
     if !same(at.value, old) {
         causes.push(at.invalid(IMMUTABLE));
     }
 }
 
-/// Whether two values say the same: what is empty is as good as absent. Amounts are spelled alike by then
+/// Whether two values are equal; empty counts as absent. Equal quantities have the same spelling here
 /// (`schema::spelling`).
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -246,7 +246,7 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Nothing, or the zero value of some type.
+/// Null, or the zero of some type.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -258,7 +258,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Items whose field has been seen before.
+/// Reports items with a repeated field value.
 pub(super) fn distinct(list: At, field: &str, causes: &mut Causes) {
     let mut seen = Seen::default();
     for item in list.items() {
@@ -269,30 +269,30 @@ pub(super) fn distinct(list: At, field: &str, causes: &mut Causes) {
     }
 }
 
-/// Values met so far.
+/// Values seen so far.
 #[derive(Default)]
 pub(super) struct Seen(BTreeSet<String>);
 
 impl Seen {
-    /// Whether the value was met before; from now on it was.
+    /// Whether the value was seen before; records it.
     pub fn again(&mut self, value: &Value) -> bool {
         !self.0.insert(value.to_string())
     }
 }
 
-/// A text that must be there and be one of a few.
+/// A required enum.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { one_of(at, supported, causes) }
 }
 
-/// A name, where there is one.
+/// A name, if set.
 pub(super) fn named_if_any(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if !at.is_empty() {
         named(at, check, causes);
     }
 }
 
-/// An IP address; true when it is one.
+/// An IP address; returns whether it is one.
 pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     let found = address(at.text()).is_some();
     if !found {
@@ -301,7 +301,7 @@ pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     found
 }
 
-/// An address that means one host wherever it is used.
+/// An address that means the same host everywhere.
 pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     let text = at.text();
     let Some(address) = address(text) else {
@@ -326,7 +326,7 @@ pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether addresses or networks are one of each family.
+/// Whether there is one address or network of each family.
 pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let families: Vec<bool> = texts
         .filter_map(|text| address(text.split('/').next().unwrap_or_default()))
@@ -335,7 +335,7 @@ pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     families.contains(&true) && families.contains(&false)
 }
 
-/// A path that does not lead upwards.
+/// A path without `..`.
 pub(super) fn no_backsteps(at: At, causes: &mut Causes) {
     if has_backsteps(at.text()) {
         causes.push(at.invalid("must not contain '..'"));
@@ -346,7 +346,7 @@ pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-/// A path that leads down from where it is used.
+/// A relative path without `..`.
 pub(super) fn descending_path(at: At, causes: &mut Causes) {
     if at.text().starts_with('/') {
         causes.push(at.invalid("must be a relative path"));
@@ -354,17 +354,17 @@ pub(super) fn descending_path(at: At, causes: &mut Causes) {
     no_backsteps(at, causes);
 }
 
-/// The same, without the names that kubelets use themselves.
+/// The same, without names that kubelets reserve.
 pub(super) fn file_path(at: At, causes: &mut Causes) {
     descending_path(at, causes);
     let text = at.text();
-    // The check for `..` has told of these already.
+    // The check for `..` has reported these already.
     if text.starts_with("..") && text != ".." && !text.starts_with("../") {
         causes.push(at.invalid("must not start with '..'"));
     }
 }
 
-/// Permissions of a file.
+/// A file mode.
 pub(super) fn file_mode(mode: At, causes: &mut Causes) {
     if mode.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         causes.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
@@ -473,7 +473,7 @@ pub(crate) mod testing {
         registry().get(registry().find_kind(group, version, kind).expect("a kind").0)
     }
 
-    /// What the rules hold against a new object, with all gates on: each field is judged.
+    /// The causes against a new object with all gates on.
     pub fn faults(object: &Value) -> Vec<String> {
         let (mut document, rules) = defaulted(object);
         if document["metadata"]["uid"].is_null() {
@@ -485,7 +485,7 @@ pub(crate) mod testing {
         rules.map_or_else(Causes::default, |rules| rules(&document, None)).iter().map(Cause::to_string).collect()
     }
 
-    /// Each row changes one field of a good object, by JSON pointer, and names the start of the one fault.
+    /// Each row changes one field of a valid object, by JSON pointer, and gives the start of the expected fault.
     pub fn check_rows(good: &Value, rows: &[(&str, Value, &str)]) {
         assert_eq!(faults(good), [""; 0], "the good object");
         for (pointer, value, expected) in rows {
@@ -499,13 +499,13 @@ pub(crate) mod testing {
         }
     }
 
-    /// The same for changes of an object that exists.
+    /// The same for updates of an existing object.
     pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
         let (_, rules) = defaulted(good);
         check_changes(good, rules.expect("the kind has rules"), rows);
     }
 
-    /// The same for changes through a subresource.
+    /// The same for updates through a subresource.
     pub fn check_part(good: &Value, part: &str, rows: &[(&str, Value, &str)]) {
         let rules = kind_of(good).subresource(0, part).and_then(|part| part.validate);
         check_changes(good, rules.expect("the subresource has rules"), rows);
@@ -525,7 +525,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// The object with the value at the pointer, whose missing parents are made.
+    /// The object with a value set at the pointer; missing parents are created.
     fn with(object: &Value, pointer: &str, value: &Value) -> Value {
         let mut changed = object.clone();
         let mut at = &mut changed;

@@ -1,5 +1,5 @@
-//! Shapes that fields of many kinds have: names, paths, URLs, versions, counts and conditions, and what is wrong with
-//! one that has not. They are rules like those of [`super::rules`], for the groups beside the core.
+//! Validation rules for values common to many kinds: names, paths, URLs, versions, counts and conditions. Like
+//! [`super::rules`], for the groups other than core.
 
 use crate::kinds::rules::{At, Seen, named, need, need_name, one_of};
 use crate::object::address::network;
@@ -17,18 +17,18 @@ const CONDITION_MESSAGE_BYTES_MAX: usize = 32 * 1024;
 const ENTRIES_MAX: usize = 512;
 const ENTRIES_BYTES_MAX: usize = 256 * 1024;
 
-/// A fault of a value that is not worth showing.
+/// A fault whose message does not show the value.
 pub(super) fn without_value(at: At, detail: &str) -> Cause {
     Cause::told(CauseReason::Invalid, at.path(), format!("Invalid value: {detail}"))
 }
 
-/// A text that must be there and be one of a few.
+/// A required enum.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     need(at, causes);
     one_of(at, supported, causes);
 }
 
-/// The same, where nothing counts as a value that is not supported.
+/// The same, where an empty value counts as unsupported rather than missing.
 pub(super) fn exactly_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
@@ -47,7 +47,7 @@ pub(super) fn count(at: At) -> usize {
     }
 }
 
-/// False when the list is too long, and so not worth a look at its items.
+/// Limits a list's length. Returns false if it is too long, so that its items are not checked.
 pub(super) fn at_most(at: At, count_max: usize, causes: &mut Causes) -> bool {
     let fits = count(at) <= count_max;
     if !fits {
@@ -62,21 +62,21 @@ pub(super) fn not_longer(at: At, bytes_max: usize, causes: &mut Causes) {
     }
 }
 
-/// A number, where there is one, is at least this.
+/// A lower bound for a number, if set.
 pub(super) fn at_least(at: At, least: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number < least) {
         causes.push(at.invalid(detail));
     }
 }
 
-/// A number, where there is one, is at most this.
+/// An upper bound for a number, if set.
 pub(super) fn no_more_than(at: At, most: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number > most) {
         causes.push(at.invalid(detail));
     }
 }
 
-/// A number that counts as zero when it is not there, and must be greater.
+/// A number that must be positive; absent counts as zero.
 pub(super) fn positive(at: At, detail: &str, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if number <= 0 {
@@ -84,7 +84,7 @@ pub(super) fn positive(at: At, detail: &str, causes: &mut Causes) {
     }
 }
 
-/// Texts of a list that stand there a second time.
+/// Reports repeated texts in a list.
 pub(super) fn distinct_items(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for item in list.items() {
@@ -94,7 +94,7 @@ pub(super) fn distinct_items(list: At, causes: &mut Causes) {
     }
 }
 
-/// Fields of a status that count a part of what another field counts.
+/// Status counters that count a part of what `whole` counts.
 pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Causes) {
     let total = status.get(whole).number().unwrap_or(0);
     for part in parts {
@@ -105,7 +105,7 @@ pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, ca
     }
 }
 
-/// A counter that never goes back, not even to nothing.
+/// A counter that must not decrease or be removed.
 pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if old.as_i64().is_some_and(|old| number < old) {
@@ -113,12 +113,12 @@ pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// A kind or name of an object that is referred to.
+/// The required kind or name of a referenced object.
 pub(super) fn need_segment(at: At, causes: &mut Causes) {
     need_name(at, names::path_segment, causes);
 }
 
-/// A group, kind and name of an object that is referred to; the group may be left out.
+/// Group, kind and name of a referenced object; the group is optional.
 pub(super) fn local_reference(at: At, causes: &mut Causes) {
     if at.get("apiGroup").is_set() {
         named(at.get("apiGroup"), names::subdomain, causes);
@@ -129,7 +129,7 @@ pub(super) fn local_reference(at: At, causes: &mut Causes) {
     }
 }
 
-/// The name of a driver of storage or devices.
+/// The name of a storage or device driver.
 pub(super) fn driver_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -139,7 +139,7 @@ pub(super) fn driver_name(at: At, causes: &mut Causes) {
     causes.extend(names::subdomain(&at.text().to_lowercase()).iter().map(|message| at.invalid(message)));
 }
 
-/// A domain, a slash and a path: `acme.io/foo`.
+/// A domain-prefixed path: `acme.io/foo`.
 pub(super) fn domain_prefixed_path(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -149,7 +149,7 @@ pub(super) fn domain_prefixed_path(at: At, causes: &mut Causes) {
     causes.extend(faults.into_iter().map(|(part, why)| Cause::invalid(at.path(), &Value::from(part), &why)));
 }
 
-/// A name of at least three parts: `policy.example.com`.
+/// A name of at least three labels: `policy.example.com`.
 pub(super) fn fully_qualified_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -163,7 +163,7 @@ pub(super) fn fully_qualified_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// A domain name of at least two parts, perhaps with a dot at its end.
+/// A domain name of at least two labels, possibly with a trailing dot.
 pub(super) fn domain_name(at: At, causes: &mut Causes) {
     let name = at.text().strip_suffix('.').unwrap_or(at.text());
     if at.is_empty() {
@@ -183,7 +183,7 @@ pub(super) fn domain_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// A host, or all hosts of a domain: `*.example.com`.
+/// A host, or a wildcard for a domain: `*.example.com`.
 pub(super) fn host(at: At, causes: &mut Causes) {
     if at.text().contains('*') { named(at, wildcard, causes) } else { named(at, names::subdomain, causes) }
 }
@@ -204,7 +204,7 @@ fn wildcard(name: &str) -> Vec<String> {
     messages
 }
 
-/// Who signs: a domain and a name within it.
+/// A signer's name: a domain, a slash and a path.
 pub(super) fn signer_name(at: At, causes: &mut Causes) {
     let name = at.text();
     if name.is_empty() {
@@ -217,7 +217,7 @@ pub(super) fn signer_name(at: At, causes: &mut Causes) {
         return;
     };
     let wrong = |part: &str, message: &str| Cause::invalid(at.path(), &Value::from(part), message);
-    // The first label that is wrong speaks for all.
+    // Only the first invalid label is reported.
     let labels = |part: &str, check: fn(&str) -> Vec<String>, causes: &mut Causes| {
         let found = part.split('.').map(|label| (label, check(label))).find(|(_, messages)| !messages.is_empty());
         for (label, message) in found.iter().flat_map(|(label, messages)| messages.iter().map(move |m| (label, m))) {
@@ -235,7 +235,7 @@ pub(super) fn signer_name(at: At, causes: &mut Causes) {
     not_longer(at, 2 * SUBDOMAIN_BYTES_MAX + LABEL_BYTES_MAX + 2, causes);
 }
 
-/// Conditions as most statuses have them.
+/// Standard status conditions.
 pub(super) fn conditions(list: At, causes: &mut Causes) {
     super::rules::distinct(list, "type", causes);
     for condition in list.items() {
@@ -270,14 +270,14 @@ fn condition_reason(text: &str) -> Vec<String> {
     vec![names::pattern(rule, &examples, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")]
 }
 
-/// Whether a condition of this type is true.
+/// Whether the condition of this type is true.
 pub(super) fn is_condition_true(status: At, ty: &str) -> bool {
     let conditions = status.get("conditions");
     let mut found = conditions.items().filter(|condition| condition.get("type").text() == ty);
     found.any(|condition| condition.get("status").text() == "True")
 }
 
-/// Parameters that a driver understands: texts by name.
+/// A driver's parameters: a map of strings.
 pub(super) fn parameters(at: At, causes: &mut Causes) {
     if count(at) > ENTRIES_MAX {
         causes.push(Cause::too_long(at.path(), ENTRIES_MAX));
@@ -289,14 +289,14 @@ pub(super) fn parameters(at: At, causes: &mut Causes) {
     entries_fit(at, causes);
 }
 
-/// Names and texts of a map, taken together, are not too long.
+/// Limits the total length of a map's keys and values.
 pub(super) fn entries_fit(at: At, causes: &mut Causes) {
     if at.entries().map(|(key, value)| key.len() + value.text().len()).sum::<usize>() > ENTRIES_BYTES_MAX {
         causes.push(Cause::too_long(at.path(), ENTRIES_BYTES_MAX));
     }
 }
 
-/// A network that is written in the one way that it can be.
+/// A network in canonical form.
 pub(super) fn canonical_cidr(at: At, causes: &mut Causes) {
     let is_plain = at.text().split_once('/').is_some_and(|(begin, _)| begin.parse::<IpAddr>().is_ok());
     let Some((address, bits)) = network(at.text()).filter(|_| is_plain) else {
@@ -314,7 +314,7 @@ pub(super) fn canonical_cidr(at: At, causes: &mut Causes) {
     }
 }
 
-/// The first address of the network that an address is in.
+/// The first address of the network that contains an address.
 pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -328,7 +328,7 @@ pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// A version as semver.org writes it: numbers, and what compares after them.
+/// Parses a semantic version; returns the numbers for comparison.
 pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(numbers, pre)| (numbers, Some(pre)));
@@ -348,7 +348,7 @@ pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     Some([major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?])
 }
 
-/// What is wrong with a name as programming languages have them.
+/// The violations of an identifier as in programming languages.
 pub(super) fn identifier(text: &str) -> Vec<String> {
     let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if starts && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
@@ -359,7 +359,7 @@ pub(super) fn identifier(text: &str) -> Vec<String> {
     vec![names::pattern(rule, &["my_name", "MY_NAME", "MyName"], "[A-Za-z_][A-Za-z0-9_]*")]
 }
 
-/// Where a webhook is: an URL, or a service of the cluster.
+/// A webhook's URL.
 pub(super) fn webhook_url(at: At, causes: &mut Causes) {
     const FORM: &str = "; desired format: https://host[/path]";
     let text = at.text();
@@ -415,7 +415,7 @@ pub(super) fn webhook_service(at: At, causes: &mut Causes) {
     if !text.starts_with('/') {
         causes.push(path.invalid("must start with a '/'"));
     }
-    // The first character is the slash that must be there.
+    // The first character is the required slash.
     let inner: String = text.chars().skip(1).collect();
     for (index, step) in inner.strip_suffix('/').unwrap_or(&inner).split('/').enumerate() {
         if step.is_empty() {
@@ -435,7 +435,7 @@ pub(super) fn service_port(at: At, causes: &mut Causes) {
     }
 }
 
-/// What a list of texts holds.
+/// The texts in a list.
 pub(super) fn texts<'a>(list: At<'a>) -> BTreeSet<&'a str> {
     list.value.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str).collect()
 }

@@ -1,8 +1,7 @@
-//! Values as refusals show them.
+//! Values in refusals, as Kubernetes prints them.
 //!
-//! Kubernetes shows what a document was decoded into: a structure with the names of its Go fields, in the order of
-//! their declaration, with nothing for what is unset. A rule names the value as JSON has it, and this module writes it
-//! by the type that the schema has for the field.
+//! Kubernetes prints the Go struct that a document was decoded into: with Go field names in order of declaration, and
+//! unset fields empty. A rule reports a value as JSON, and this module rewrites it by the schema's type of the field.
 
 mod orders;
 
@@ -12,7 +11,7 @@ use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{CompactString, Map, Value};
 use std::borrow::Cow;
 
-/// Rewrites the values of causes whose fields the message has.
+/// Rewrites the values of causes whose fields are in the message.
 pub fn show(root: MessageId, causes: &mut [Cause]) {
     for cause in causes {
         let path = told_elsewhere(&cause.field).into_owned();
@@ -27,8 +26,7 @@ pub fn show(root: MessageId, causes: &mut [Cause]) {
     }
 }
 
-/// What is written of a value, up to a bound that is seen while it is written: a list of nothing but `{}` becomes a
-/// hundred times as long.
+/// Output up to a size limit that is checked while writing: a list of many `{}` becomes a hundred times as long.
 struct Out {
     text: String,
     bytes_max: usize,
@@ -48,7 +46,7 @@ impl Out {
     }
 }
 
-/// How two structures differ, line by line.
+/// The difference between two structs, line by line.
 fn told_change(root: MessageId, path: &str, (old, new): &(Value, Value)) -> String {
     let (path, only_sources) = match path.strip_suffix(".persistentvolumesource") {
         Some(path) => (path, true),
@@ -60,7 +58,7 @@ fn told_change(root: MessageId, path: &str, (old, new): &(Value, Value)) -> Stri
     if difference.is_empty() { difference } else { format!("\n{difference}") }
 }
 
-/// JSON with each field and item on a line of its own.
+/// JSON with each field and item on its own line.
 fn indented(json: &str) -> String {
     let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
     let mut rest = json.chars().peekable();
@@ -105,7 +103,7 @@ fn indented(json: &str) -> String {
     out
 }
 
-/// Where a field is that Kubernetes tells of under another name.
+/// The real path of a field that Kubernetes reports under another name.
 fn told_elsewhere(path: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 3] =
         [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];
@@ -113,22 +111,22 @@ fn told_elsewhere(path: &str) -> Cow<'_, str> {
     found.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// The type of one value.
+/// The type of a value.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     ty: Type,
     shape: Shape,
-    /// Kubernetes tells unset from zero.
+    /// Kubernetes distinguishes unset from zero.
     is_pointer: bool,
-    /// The structure is one of the API machinery, which Kubernetes decodes into as JSON has it.
+    /// A type of apimachinery's meta package, which is printed as in JSON.
     is_plain: bool,
     field: Option<&'a Field>,
-    /// Of the structure only what it embeds, such as the source of a volume.
+    /// Only what the struct embeds, such as the source of a volume.
     only_sources: bool,
 }
 
 impl Place<'static> {
-    /// What the path leads to. A structure may be shown at one of its own fields.
+    /// The type at a path. A struct may be reported at one of its own fields.
     fn of(root: MessageId, path: &str, value: &Value) -> Option<Self> {
         let (mut parent, mut place) = (None, Self::structure(root));
         for step in (Steps { rest: path }) {
@@ -144,7 +142,7 @@ impl Place<'static> {
         }
         let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
         match value {
-            // One of a list may be told of at the whole list, too.
+            // An item may also be reported at its list's path.
             Value::Object(fields) if place.shape == Shape::List && place.item().has_all(fields) => Some(place.item()),
             Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
             _ => Some(place),
@@ -179,7 +177,7 @@ impl<'a> Place<'a> {
         Self { shape: Shape::Single, is_pointer: false, ..self }
     }
 
-    /// Whether the value is a structure that has fields of all these names.
+    /// Whether the value is a struct that has all these fields.
     fn has_all(self, fields: &Map) -> bool {
         let Type::Message(id) = self.ty else { return false };
         !fields.is_empty() && fields.keys().all(|name| schema().message(id).field(name).is_some())
@@ -244,7 +242,7 @@ fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut Out
     out.push('}');
 }
 
-/// Writes the fields of one structure.
+/// Writes the fields of a struct.
 struct Fields<'a> {
     out: &'a mut Out,
     is_first: bool,
@@ -258,11 +256,11 @@ impl Fields<'_> {
             let inner = &value[field.json.as_str()];
             let place = Place::field(message, field);
             match field.ty {
-                // Embedded in the structure, whose fields they become.
+                // Embedded: its fields are written as the struct's own.
                 Type::Message(id) if field.json == "metadata" && is_plain(schema().message(id)) => {
                     self.of(schema().message(id), inner);
                 }
-                // The host's namespaces stand with the rest of what is about security.
+                // The pod's host namespace fields are printed inside its security context.
                 Type::Message(id) if field.json == "securityContext" && short(message) == "PodSpec" => {
                     self.one("SecurityContext", |out| pod_security(message, value, schema().message(id), inner, out));
                 }
@@ -296,7 +294,7 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
     out.push('}');
 }
 
-/// Fields as Go declares them: by number, but for a few structures.
+/// Fields in order of declaration: by Protobuf number, except for a few structs.
 pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     if let Some((_, order)) = orders::ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
@@ -306,22 +304,22 @@ pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     fields
 }
 
-/// The type's own name: `PodSpec`.
+/// The type's name without package: `PodSpec`.
 fn short(message: &Message) -> &str {
     message.name.rsplit('.').next().unwrap_or_default()
 }
 
-/// The API machinery's types are what JSON has, in one form for all versions.
+/// Types of apimachinery's meta package are printed as JSON, in one form for all versions.
 fn is_plain(message: &Message) -> bool {
     message.name.contains(".apimachinery.pkg.apis.meta.")
 }
 
-/// Whether Kubernetes keeps the field behind a pointer, which may lead to nothing.
+/// Whether the field is a pointer in Go.
 fn is_pointer(message: &Message, field: &Field) -> bool {
     if field.shape != Shape::Single {
         return true;
     }
-    // The schema does not tell it of these two.
+    // The schema table does not say this of these two.
     if field.json == "apiGroup" && matches!(short(message), "TypedLocalObjectReference" | "TypedObjectReference") {
         return true;
     }
@@ -345,7 +343,7 @@ fn short_type(field: &Field) -> Option<&'static str> {
     }
 }
 
-/// The name of a field in Go: `apiGroup` is `APIGroup`, `podIP` stays as it is but for its first letter.
+/// The Go name of a field: `apiGroup` is `APIGroup`; `podIP` only gets an upper-case first letter.
 fn go_name(json: &str) -> String {
     const OTHERWISE: &[(&str, &str)] = &[
         ("cephfs", "CephFS"),
@@ -398,7 +396,7 @@ fn list<T>(
     out.push(close);
 }
 
-/// JSON as Go writes it, with what would be markup in HTML escaped.
+/// JSON as Go writes it, with HTML characters escaped.
 fn json(value: &Value, out: &mut Out) {
     for c in value.to_string().chars() {
         match c {
@@ -412,7 +410,7 @@ fn json(value: &Value, out: &mut Out) {
 
 enum Step<'a> {
     Field(&'a str),
-    /// An item of a list, or an entry of a map.
+    /// An item of a list or an entry of a map.
     Index,
 }
 
@@ -471,7 +469,7 @@ mod tests {
                 json!({"port": 80, "protocol": "TCP"}),
                 r#"{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
             ),
-            // What the API machinery defines is as JSON has it, and metadata stands within what has it.
+            // Meta types are printed as in JSON, and metadata inside the struct that has it.
             (
                 "apps.v1.Deployment",
                 "spec.selector",
@@ -484,7 +482,7 @@ mod tests {
                 json!([{"uid": "u", "kind": "K", "controller": true}]),
                 r#"[{"apiVersion":"","kind":"K","name":"","uid":"u","controller":true}]"#,
             ),
-            // The structure is told of at one of its fields, or under another name.
+            // The struct is reported at one of its fields, or under another name.
             ("flowcontrol.v1.FlowSchema", "spec.distinguisherMethod.type", json!({"type": "x"}), r#"{"Type":"x"}"#),
             (
                 "core.v1.Node",

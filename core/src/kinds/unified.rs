@@ -1,18 +1,18 @@
-//! How two texts differ, as `diff -u` tells it: what Kubernetes shows of a structure that may not change.
+//! The difference of two texts in the format of `diff -u`: Kubernetes shows it for a struct that must not change.
 //!
-//! Lines are matched as difflib matches them: the longest run that both have, then what is before and after it.
+//! Lines are matched as difflib does: first the longest common run, then recursively what is before and after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Lines that are told around each change.
+/// Unchanged lines shown around each change.
 const CONTEXT: usize = 3;
-/// From this many lines on, lines that are found often are passed over.
+/// From this many lines on, frequent lines are ignored when matching.
 const LONG: usize = 200;
-/// The work grows with the square of the lines.
+/// The work grows with the square of the number of lines.
 const LINES_MAX: usize = 4000;
 
-/// Nothing for texts that are the same, and for those that are too long to compare.
+/// Empty for equal texts, and for texts that are too long to compare.
 pub fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let mut out = String::new();
@@ -40,7 +40,7 @@ pub fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// Lines of both texts, from the first to before the last.
+/// A range of lines in both texts; the end is exclusive.
 #[derive(Clone, Copy)]
 struct Run {
     is_same: bool,
@@ -48,7 +48,7 @@ struct Run {
     new: (usize, usize),
 }
 
-/// As many lines, the same in both texts, from a line of each on.
+/// A common run of lines: its start in each text, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Match {
     old: usize,
@@ -59,7 +59,7 @@ struct Match {
 struct Texts<'a> {
     old: &'a [&'a str],
     new: &'a [&'a str],
-    /// Where each line of the new text stands there.
+    /// The positions of each line in the new text.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Texts<'a> {
         Self { old, new, places }
     }
 
-    /// All runs that both have, in order; the last one is empty and at the end of both.
+    /// All common runs in order; the last one is empty, at the end of both texts.
     fn matches(&self) -> Vec<Match> {
         let mut found = BTreeSet::new();
         let mut parts = vec![((0, self.old.len()), (0, self.new.len()))];
@@ -103,7 +103,7 @@ impl<'a> Texts<'a> {
 
     fn longest(&self, old: (usize, usize), new: (usize, usize)) -> Match {
         let mut best = Match { old: old.0, new: new.0, count: 0 };
-        // How long the run is that ends at each line of the new text.
+        // The length of the common run ending at each line of the new text.
         let mut ending: BTreeMap<usize, usize> = BTreeMap::new();
         for at in old.0..old.1 {
             let mut next = BTreeMap::new();
@@ -121,7 +121,7 @@ impl<'a> Texts<'a> {
         self.widened(best, old, new)
     }
 
-    /// Lines that are found often still belong to a run that they border on.
+    /// Frequent lines next to a run extend it.
     fn widened(&self, found: Match, old: (usize, usize), new: (usize, usize)) -> Match {
         let mut run = found;
         while run.old > old.0 && run.new > new.0 && self.old[run.old - 1] == self.new[run.new - 1] {
@@ -137,7 +137,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// What is the same and what is not, by turns.
+/// Alternating equal and changed runs.
 fn changes(matches: &[Match]) -> Vec<Run> {
     let (mut runs, mut old, mut new) = (Vec::new(), 0, 0);
     for found in matches {
@@ -152,7 +152,7 @@ fn changes(matches: &[Match]) -> Vec<Run> {
     runs
 }
 
-/// Changes that are near each other, with the lines around them.
+/// Groups of nearby changes with their context lines.
 fn hunks(runs: &[Run]) -> Vec<Vec<Run>> {
     let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
     for (at, run) in runs.iter().enumerate() {
@@ -178,7 +178,7 @@ fn hunks(runs: &[Run]) -> Vec<Vec<Run>> {
     hunks
 }
 
-/// The first line, from one on, and how many there are, unless it is one.
+/// The first line, counted from 1, and the number of lines unless it is 1.
 fn range(start: usize, end: usize) -> String {
     match end - start {
         0 => format!("{start},0"),

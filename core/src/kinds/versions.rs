@@ -1,4 +1,4 @@
-//! Between the versions of a built-in kind: whole documents, by way of the hub.
+//! Conversion between the versions of a built-in kind, by way of the hub.
 
 use super::{Kind, Version, default_change, show_zeros};
 use crate::object::meta::{self, Document};
@@ -7,7 +7,7 @@ use crate::schema::{MessageId, check, check_change, schema};
 use holdfast_value::Value;
 
 impl Kind {
-    /// Turns a document of one version into one of the hub, in place.
+    /// Converts a document to the hub version, in place.
     pub fn to_hub(&self, version: usize, document: &mut Document) {
         if let Some(convert) = self.versions[version].convert {
             (convert.to_hub)(document);
@@ -15,7 +15,7 @@ impl Kind {
         self.name_version(0, document);
     }
 
-    /// Turns a hub document into one of the given version, in place; what that version lacks is left out.
+    /// Converts a hub document to the given version, in place; fields that the version lacks are removed.
     pub fn from_hub(&self, version: usize, document: &mut Document) {
         if version != 0 {
             if let Some(convert) = self.versions[version].convert {
@@ -23,7 +23,7 @@ impl Kind {
             }
             if let Ok(message) = self.message(version) {
                 let mut value = Value::Object(std::mem::take(document));
-                // A hub document has the types of its schema; fields that this version lacks are pruned.
+                // The document matches the hub's schema, so this only removes fields that the version lacks.
                 let _ = check(schema(), message, &mut value);
                 show_zeros(message, &mut value);
                 if let Value::Object(pruned) = value {
@@ -34,9 +34,9 @@ impl Kind {
         self.name_version(version, document);
     }
 
-    /// Defaults a document of the given version, turns it into a hub document, and defaults that.
+    /// Sets the version's defaults, converts to the hub version, and sets its defaults.
     ///
-    /// What it shares with a hub document that is stored, where it is made of one, is passed over.
+    /// Parts shared with a stored hub document are skipped.
     pub fn default_to_hub(&self, version: usize, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
         default_change(self.message(version)?, document, stored.filter(|_| version == 0))?;
         if version != 0 {
@@ -52,7 +52,7 @@ impl Kind {
         self.to_hub(version, meta::fields_mut(document));
         let hub = self.message(0)?;
         if self.versions[version].convert.is_some() {
-            // Conversion reads annotations, where nothing has checked what the client wrote.
+            // Conversion reads annotations, which nothing has validated.
             check_change(schema(), hub, document, stored).map_err(|error| {
                 Refusal::BadRequest(BadRequest::Unconvertible {
                     kind: self.kind.clone(),
@@ -65,7 +65,7 @@ impl Kind {
         default_change(hub, document, stored)
     }
 
-    /// The message of the schema that documents of a version are.
+    /// The schema message of a version's documents.
     pub fn message(&self, version: usize) -> Result<MessageId, Refusal> {
         let Version { message, message_id, .. } = &self.versions[version];
         let id = message_id.get_or_init(|| schema().id(message));

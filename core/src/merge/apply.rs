@@ -1,7 +1,7 @@
-//! Server-side apply: merges what an applier wants into the live document and keeps account of who owns what.
+//! Server-side apply: merges an applier's configuration into the live document and records who owns what.
 //!
-//! The applied configuration is all that the applier wants. Fields that it applied before and leaves out now go away,
-//! unless somebody else owns them. A field that it sets to another value than its owner's is a conflict, unless forced.
+//! The configuration is everything that the applier wants. Fields that it applied before and leaves out now are removed
+//! unless another manager owns them. Setting a field to a value other than its owner's is a conflict, unless forced.
 
 mod kubectl;
 
@@ -16,7 +16,7 @@ use super::typed::{Difference, Typed, check, hollow, merge, remove};
 use crate::Refusal;
 use crate::refusal::{ApplyFault, BadRequest, OwnedFields, Unreasoned};
 
-/// Owns what was there before anybody applied.
+/// The manager that owns the fields from before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 #[derive(Clone, Copy)]
@@ -24,12 +24,12 @@ pub struct ApplyRequest<'a> {
     /// `None` creates.
     pub live: Option<&'a Value>,
     pub config: &'a Value,
-    /// Takes fields over from their owners.
+    /// Takes over fields from their owners.
     pub force: bool,
     pub writer: Writer<'a>,
 }
 
-/// The merged document with its managed fields. If nothing changes, that is the live one to the byte.
+/// The merged document with its managed fields. If nothing changes, it equals the live document byte for byte.
 pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let ApplyRequest { live, config, force, writer } = request;
     check_config(config, &writer)?;
@@ -70,7 +70,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     if !force {
         refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
     }
-    // Whoever owns more or less than before, but wants nothing else of the object than what is there, leaves no time.
+    // If only ownership changes and the object itself does not, the entry keeps its time.
     if bare.as_ref() != Some(&merged) {
         entries[own].stamp(writer.now);
     }
@@ -112,7 +112,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
     Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults: faults.into_vec() }))
 }
 
-/// An applied configuration as faults name it: `default/web` and `apps/v1, Kind=Deployment`.
+/// The configuration as errors name it: `default/web` and `apps/v1, Kind=Deployment`.
 pub fn named(config: &Value) -> (String, String) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
@@ -124,7 +124,7 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// Takes the live object's fields as the work of a nameless updater, so that conflicts can be told.
+/// An entry by which an unnamed updater owns the live object's fields, so that conflicts with them are detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
@@ -133,7 +133,7 @@ fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'stat
     Some(entry).filter(|entry| !entry.is_empty())
 }
 
-/// A configuration cannot unset what the server writes.
+/// A configuration cannot remove fields that the server sets.
 fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     const KEPT: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
     let live_metadata = live.and_then(|live| live.get("metadata"));
@@ -148,7 +148,7 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     }
 }
 
-/// Whether the applier wants less than what it applied last: nothing is taken out otherwise.
+/// Whether the applier now applies less than last time; otherwise nothing needs removal.
 fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
@@ -158,7 +158,7 @@ fn leaves_out(last: &Entry, now: &Entry) -> bool {
     !left_out.is_empty()
 }
 
-/// Takes out what `last` says the applier had applied, but for what an entry owns now.
+/// Removes fields that the applier applied last time (`last`) and that no entry owns now.
 fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Value {
     if last.is_empty() {
         return merged;
@@ -182,7 +182,7 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// `pruned` with all put back that entries of one version own.
+/// `pruned`, with every field restored that an entry of this version owns.
 fn restore_owned(
     document: &Value,
     pruned: Value,
@@ -210,8 +210,8 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
     hollow(typed, document, &gone)
 }
 
-/// The versions of all entries with what is owned in each, `first` before the others: a document pruned of what
-/// conversion needs might not convert.
+/// The fields owned in each version, `first` first: without fields that conversion needs, a pruned document might not
+/// convert.
 fn owned_by_version<'e>(entries: &'e Entries, first: &str) -> Vec<(&'e str, FieldSet)> {
     let mut sets: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in entries.iter() {
@@ -231,7 +231,7 @@ fn refuse_conflicts(
     writer: &Writer,
 ) -> Result<(), Refusal> {
     let mut conflicts: Vec<(&Entry, FieldSet)> = Vec::new();
-    // Whole documents are converted for these, so once a version.
+    // These convert whole documents, so they run once a version.
     let mut changed_elsewhere: BTreeMap<&str, Option<FieldSet>> = BTreeMap::new();
     let changed_in = |version: &str| {
         let old = live.and_then(|live| writer.in_version(live, version));

@@ -1,7 +1,7 @@
-//! Sets of paths into a document: what `fieldsV1` of a managed-fields entry holds.
+//! Sets of paths into a document, as in `fieldsV1` of a managed-fields entry.
 //!
-//! A path element is kept as `fieldsV1` writes it: `f:name` for a field, `k:{"name":"x"}` for an element of a keyed
-//! list, `v:"x"` for one of a set, `i:0` for a position. In this form elements compare by their text alone.
+//! A path element is stored as `fieldsV1` writes it: `f:name` for a field, `k:{"name":"x"}` for an element of a keyed
+//! list, `v:"x"` for one of a set, `i:0` for an index. So elements compare by text.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use holdfast_value::{Map, Value};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Invariant: ordered by element, without repetition, and none that is neither a member nor holds one.
+    /// Invariant: ordered by element, without duplicates; each node is a member or has members below it.
     nodes: Vec<Node>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     element: String,
-    /// Whether the path that ends here is in the set, apart from what lies below.
+    /// Whether the path to this node is itself in the set, apart from the paths below it.
     member: bool,
     below: FieldSet,
 }
 
 impl FieldSet {
-    /// Reads `fieldsV1`. Elements of kinds that this release does not know are passed over.
+    /// Parses `fieldsV1`. Elements of unknown kinds are skipped.
     pub fn parse(fields: &Value) -> Option<Self> {
         Self::parse_noting(fields).map(|(set, _)| set)
     }
 
-    /// The same, and whether each element was written in the one way to write it.
+    /// The same, with whether every element was in canonical form.
     pub(super) fn parse_noting(fields: &Value) -> Option<(Self, bool)> {
         let map = fields.as_object()?;
         let mut nodes = Vec::with_capacity(map.len());
@@ -53,14 +53,13 @@ impl FieldSet {
         Some((Self::from_unsorted(nodes), is_canonical))
     }
 
-    /// Whether stored fields have a member for certain, which need not be read for that: most have one at their first
-    /// leaf.
+    /// Whether `fieldsV1` surely contain a member. They are not parsed for this: most have one at their first leaf.
     pub(super) fn names_any(written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         written.iter().any(|(key, inner)| is_element(key) && (is_member(inner) || Self::names_any(inner)))
     }
 
-    /// Whether a member is one of written fields as well, which need not be read for that.
+    /// Whether any member is also in the given `fieldsV1`, which are not parsed for this.
     pub(super) fn meets(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         self.nodes.iter().any(|node| {
@@ -68,7 +67,7 @@ impl FieldSet {
         })
     }
 
-    /// Whether all members are among written fields, which need not be read for that.
+    /// Whether all members are in the given `fieldsV1`, which are not parsed for this.
     pub(super) fn is_within(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return self.is_empty() };
         self.nodes.iter().all(|node| {
@@ -78,9 +77,9 @@ impl FieldSet {
         })
     }
 
-    /// A set of elements in any order, each with whether it is a member and what it holds.
+    /// A set from elements in any order, each with whether it is a member and its subtree.
     ///
-    /// Adding them one by one would move the others about for every one that is out of order.
+    /// Inserting them one by one would shift the others for every element out of order.
     pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {
         nodes.sort_by(|left, right| left.0.cmp(&right.0));
         let mut set = Self::default();
@@ -110,7 +109,7 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
-    /// Adds what a subtree holds; one call an element is the usual case.
+    /// Adds an element with its subtree, usually at the end.
     pub(super) fn add(&mut self, element: String, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
@@ -164,7 +163,7 @@ impl FieldSet {
         self.nodes.extend(theirs);
     }
 
-    /// The union of many sets, halves before wholes: one after the other would go over the growing one for each.
+    /// The union of many sets, merged in pairs: one by one, each step would traverse the growing union.
     pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             let mut pairs = sets.into_iter();
@@ -178,7 +177,7 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// Takes out the members of `other`. Says whether any was there.
+    /// Removes the members of `other`. Returns whether any was present.
     pub fn subtract(&mut self, other: &Self) -> bool {
         let mut changed = false;
         self.pair(other, |node, theirs| {
@@ -189,7 +188,7 @@ impl FieldSet {
         changed
     }
 
-    /// What both hold.
+    /// The members of both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut shared = Self::default();
         if self.is_far_smaller_than(other) {
@@ -219,12 +218,12 @@ impl FieldSet {
         shared
     }
 
-    /// Takes one path of fields out, leaving what lies below it.
+    /// Removes one path and keeps the paths below it.
     pub(super) fn remove_member(&mut self, fields: &[&str]) {
         self.remove(fields, false);
     }
 
-    /// The same for fields of one field, all at once.
+    /// The same for several fields of one field, at once.
     pub(super) fn remove_members(&mut self, field: &str, names: &[&str]) {
         let Ok(at) = self.field_place(field) else { return };
         let below = &mut self.nodes[at].below;
@@ -237,12 +236,12 @@ impl FieldSet {
         }
     }
 
-    /// Takes one path of fields out with all that lies below it.
+    /// Removes one path and all paths below it.
     pub(super) fn remove_tree(&mut self, fields: &[&str]) {
         self.remove(fields, true);
     }
 
-    /// The set of one path of fields.
+    /// The set of one path.
     pub(super) fn of_fields(fields: &[&str]) -> Self {
         let mut set = Self::default();
         if let Some((first, rest)) = fields.split_first() {
@@ -263,13 +262,13 @@ impl FieldSet {
         self.place(element).is_ok_and(|at| self.nodes[at].member)
     }
 
-    /// What the set holds below an element.
+    /// The subtree below an element.
     pub(super) fn below(&self, element: &str) -> Option<&Self> {
         self.place(element).ok().map(|at| &self.nodes[at].below).filter(|below| !below.is_empty())
     }
 
-    /// The same set with members added where `adds` says so of an element that holds some.
-    /// `enter` gives what belongs to the element's subtree.
+    /// The same set with a member added at each element that has members below and for which `adds` is true. `enter`
+    /// gives the context of the element's subtree.
     pub(super) fn with_members<C: Copy>(
         &self,
         context: C,
@@ -284,7 +283,7 @@ impl FieldSet {
         Self { nodes: widened.collect() }
     }
 
-    /// Every path, as messages show it: `.spec.containers[name="x"].image`.
+    /// Each path as messages show it: `.spec.containers[name="x"].image`.
     pub fn paths(&self) -> Texts {
         let mut paths = Texts::default();
         self.collect_paths(&mut String::new(), &mut paths);
@@ -303,7 +302,7 @@ impl FieldSet {
         }
     }
 
-    /// Calls `change` on every node that both sets have, and drops what is left empty.
+    /// Calls `change` for each node in both sets, then drops empty nodes.
     fn pair(&mut self, other: &Self, mut change: impl FnMut(&mut Node, &Node)) {
         if other.is_empty() {
             return;
@@ -346,7 +345,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether looking up each of these elements is cheaper than going through the other set's.
+    /// Whether looking up each element in the other set is cheaper than walking through it.
     fn is_far_smaller_than(&self, other: &Self) -> bool {
         self.nodes.len() < other.nodes.len() / 16
     }
@@ -361,12 +360,12 @@ impl FieldSet {
     }
 }
 
-/// Whether a key names an element, of those that are kept.
+/// Whether a key is a path element of a known kind.
 fn is_element(key: &str) -> bool {
     ["f:", "k:", "v:", "i:"].iter().any(|kind| key.starts_with(kind))
 }
 
-/// Whether the path that leads to written fields belongs to them itself.
+/// Whether the path to these `fieldsV1` is itself a member.
 fn is_member(written: &Value) -> bool {
     written.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."))
 }
@@ -395,7 +394,7 @@ pub(super) fn key_element<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) 
     element
 }
 
-/// The one way to write an element. `Some(None)` for kinds of later releases, `None` for what cannot be read.
+/// The canonical form of an element. `Some(None)` for an unknown kind, `None` if it cannot be parsed.
 fn canonical(element: &str) -> Option<Option<String>> {
     let (kind, content) = element.split_once(':')?;
     Some(Some(match kind {
@@ -532,7 +531,7 @@ mod tests {
         assert_eq!(set.into_value(), json!({"v:1": {}}));
     }
 
-    /// Sets of very different sizes take another way through the operations than sets of one size.
+    /// Sets of very different sizes use another algorithm than sets of similar size.
     #[test]
     fn few_and_many_elements() {
         let set = |range: std::ops::Range<u32>| {

@@ -1,6 +1,6 @@
-//! The two patch formats that know no schema: JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
+//! The two patch formats without a schema: JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
 //!
-//! Limits and texts are those of Kubernetes, whose clients match on them.
+//! Limits and messages are Kubernetes', since clients match on them.
 
 use crate::refusal::{BadRequest, PatchFault, Texts, TooLarge, Unmarshal, quoted};
 use holdfast_value::{Map, Value};
@@ -12,14 +12,14 @@ use crate::Refusal;
 use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
 const OPERATIONS_MAX: usize = 10_000;
-/// `copy` is the one operation that makes more out of less, so what it copies in all is bounded.
+/// The limit on all bytes that `copy` operations add: it is the only operation that grows a document beyond the patch.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 /// Ten thousand operations on a list of ten thousand elements stay far below this.
 const EFFORT_MAX: usize = 20_000_000;
-/// Kubernetes bounds nothing but the count and the copies, and has no text for the rest.
+/// Kubernetes limits only the number of operations and the copies, so there is no message of its own for the rest.
 const TOO_MUCH: &str = "the operations ask for too much";
 
-/// A patch of either format from a request's body.
+/// Decodes a patch of either format from a request body.
 pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|fault| bad_patch(PatchFault::Undecodable(fault.to_string())))
 }
@@ -34,10 +34,10 @@ pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
     Ok(merged)
 }
 
-/// `original` with the operations of a JSON patch applied one after the other, or not at all.
+/// `original` with all operations of a JSON patch applied in order, or an error.
 pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
-        // Go reads null as a list of none.
+        // As in Go, null is an empty list.
         if patch.is_null() {
             return Ok(original);
         }
@@ -51,8 +51,8 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     operate(original, items).map_err(|_| does_not_apply())
 }
 
-/// The same for those whom Kubernetes tells why a patch does not apply: the authors of webhooks and policies. The members
-/// of their operations may be of any type where nobody reads them.
+/// The same with Kubernetes' detailed errors, which authors of webhooks and policies see. Unused members of operations
+/// may have any type.
 pub fn patched(original: Value, patch: &Value) -> Result<Value, Fault> {
     let items = patch.as_array().map_or(&[][..], Vec::as_slice);
     check_count(items).map_err(|refusal| Fault::Other(refusal.message()))?;
@@ -78,11 +78,11 @@ fn operate(original: Value, items: &[Value]) -> Result<Value, Fault> {
     Err(Fault::Other("the operations leave no object".into()))
 }
 
-/// What stands in the way of a patch, in the words that Kubernetes' library has for it. Clients of the API do not see
-/// these, but the authors of webhooks and policies do.
+/// Why a patch cannot be applied, in the words of Kubernetes' library. API clients do not see these, but authors of
+/// webhooks and policies do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A `test` found something else.
+    /// A `test` operation failed.
     Test(String),
     Other(String),
 }
@@ -94,7 +94,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A document on its way through the operations of a patch, which are bounded together.
+/// A document being patched, with limits for all operations together.
 struct Patched {
     document: Value,
     bounds: Bounds,
@@ -106,11 +106,11 @@ impl Patched {
         Patched { document, bounds }
     }
 
-    /// Carries out one operation. What it has taken out before it turns out not to apply is not put back.
+    /// Applies one operation. After an error the document may be incomplete.
     ///
-    /// Kubernetes' library reads null where a map has no such member. So `replace` adds it, `copy` copies null, and to
-    /// test for null passes, which operators count on before they add the first finalizer; the standard wants the member
-    /// to exist.
+    /// As in Kubernetes' library, a missing map member reads as null. So `replace` adds it, `copy` copies null, and a
+    /// test for null passes; operators rely on that before they add the first finalizer. The RFC requires the member to
+    /// exist.
     fn take(&mut self, item: &Value) -> Result<(), Fault> {
         match item["op"].as_str().unwrap_or("unknown") {
             "add" => self.add(item),
@@ -151,7 +151,7 @@ impl Patched {
     fn replace(&mut self, item: &Value) -> Result<(), Fault> {
         let (path, value) = (path(item, "replace")?, item["value"].clone());
         let place = match path {
-            // The library formats an error there that it does not have.
+            // The library formats a nil error here; this is its text.
             "" if !value.is_object() && !value.is_array() => {
                 let why = "replace operation value must be object or array: %!w(<nil>)";
                 return Err(Fault::Other(why.into()));
@@ -175,8 +175,8 @@ impl Patched {
         Ok(())
     }
 
-    /// The place to move to is looked for once the value is gone from where it was: inside of the value there is none,
-    /// and behind it in a list they are counted anew.
+    /// The target is looked up after the value was removed: it cannot be inside the value, and later list indexes have
+    /// shifted.
     fn relocate(&mut self, item: &Value) -> Result<(), Fault> {
         let from = from(item, "move")?;
         let at = || format!("error in move for path: '{}'", last_step(from));
@@ -238,7 +238,7 @@ impl Patched {
         Err(Fault::Test(format!("testing value {path} failed: test failed")))
     }
 
-    /// Puts a value that is so deep where there is room for it.
+    /// Inserts a value of depth `deepest`, if that is within the limits.
     fn put(&mut self, place: &Place, value: Value, deepest: usize) -> Result<(), Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.deepen(place.steps() + deepest)?;
@@ -246,7 +246,7 @@ impl Patched {
         Ok(())
     }
 
-    /// Takes out what is there, if anything is.
+    /// Removes a value, if it exists.
     fn pull(&mut self, place: &Place) -> Result<Option<Value>, Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.check()?;
@@ -254,7 +254,7 @@ impl Patched {
     }
 }
 
-/// Where an operation is to do something. Some of them tell of any path that cannot be read as if there were none.
+/// The path of an operation. For some operations Kubernetes reports an invalid path as missing.
 fn path<'a>(item: &'a Value, operation: &str) -> Result<&'a str, Fault> {
     text(&item["path"], "operation missing path field: missing value").map_err(|why| {
         let why = if matches!(operation, "add" | "remove" | "copy") { "missing value" } else { &why };
@@ -275,17 +275,17 @@ fn text<'a>(member: &'a Value, missing: &str) -> Result<&'a str, String> {
     }
 }
 
-/// The path itself, without what is before its first slash, which Kubernetes' library passes over.
+/// The path from its first slash on; Kubernetes' library ignores what is before it.
 pub fn from_root(path: &str) -> &str {
     path.find('/').map_or(path, |root| &path[root..])
 }
 
-/// How many steps it takes to get to where a path leads.
+/// The number of steps in a path.
 fn steps(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// A step of a path, as the key that it means.
+/// The key that a step of a path stands for.
 fn key(step: &str) -> Cow<'_, str> {
     match step.contains('~') {
         true => step.replace("~1", "/").replace("~0", "~").into(),
@@ -293,12 +293,12 @@ fn key(step: &str) -> Cow<'_, str> {
     }
 }
 
-/// The last step of a path, as the key that it means.
+/// The key that the last step of a path stands for.
 fn last_step(path: &str) -> Cow<'_, str> {
     key(path.rsplit('/').next().unwrap_or(""))
 }
 
-/// A key as a step of a path, which need not be the one that it was read from: there a `~` may stand for itself.
+/// A key as a step of a path. It may differ from the step it was parsed from, in which a bare `~` is allowed.
 fn step(key: &str) -> Cow<'_, str> {
     match key.contains(['~', '/']) {
         true => key.replace('~', "~0").replace('/', "~1").into(),
@@ -308,7 +308,7 @@ fn step(key: &str) -> Cow<'_, str> {
 
 fn merge(target: &mut Value, mut patch: Value) {
     let Value::Object(patch) = patch else {
-        // Kubernetes' library takes a list for an object's place as it is.
+        // Kubernetes' library takes a list that replaces an object as it is.
         if !target.is_object() {
             drop_null_members(&mut patch);
         }
@@ -328,7 +328,7 @@ fn merge(target: &mut Value, mut patch: Value) {
     }
 }
 
-/// Takes the nulls out of the objects of a list. Those that are its items stay.
+/// Removes null members from objects in a list. Null items stay.
 fn drop_null_members(value: &mut Value) {
     match value {
         Value::Object(members) => members.retain(|_, member| {
@@ -340,7 +340,7 @@ fn drop_null_members(value: &mut Value) {
     }
 }
 
-/// An operation is an object whose `op`, `path` and `from` are strings when they are there at all.
+/// Checks that an operation is an object whose `op`, `path` and `from` are strings if present.
 fn check_form(item: &Value) -> Result<(), Refusal> {
     let Value::Object(fields) = item else {
         if item.is_null() {
@@ -358,7 +358,7 @@ fn check_form(item: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Members of operations that none of them has, as strict reading names them.
+/// Unknown members of operations, as strict decoding names them.
 pub fn unknown_members(patch: &Value) -> Texts {
     let mut unknown = Texts::default();
     for (position, item) in patch.as_array().into_iter().flatten().enumerate() {
@@ -371,7 +371,7 @@ pub fn unknown_members(patch: &Value) -> Texts {
     unknown
 }
 
-/// The maps and lists that a JSON patch goes through, as maps of maps.
+/// The maps and lists that a JSON patch passes through, as nested maps.
 pub fn touched(patch: &Value) -> Value {
     let mut touched = Map::new();
     for operation in patch.as_array().into_iter().flatten() {
@@ -379,7 +379,7 @@ pub fn touched(patch: &Value) -> Value {
             let pointer = operation[member].as_str().unwrap_or_default();
             let parts: Vec<&str> = pointer.split('/').skip(1).take(DEPTH_MAX).collect();
             let mut at = &mut touched;
-            // The last part is what is put there.
+            // The last part is the place of the value.
             for part in parts.iter().take(parts.len().saturating_sub(1)) {
                 let below = at.entry(part.replace("~1", "/").replace("~0", "~")).or_insert_with(|| Map::new().into());
                 let Value::Object(below) = below else { break };
@@ -390,16 +390,16 @@ pub fn touched(patch: &Value) -> Value {
     touched.into()
 }
 
-/// Why a path leads to no place.
+/// Why a path leads nowhere.
 enum Lost {
-    /// What would hold it is not there, or holds nothing.
+    /// The container is missing or cannot contain anything.
     Holder,
-    /// The list that would hold it has no such place.
+    /// The list has no such index.
     Slot(String),
 }
 
 impl Lost {
-    /// `without` tells of the holder that is missing, and `at` where there is no place.
+    /// `without` is the message for a missing container, `at` for a missing index.
     fn fault(self, without: String, at: String) -> Fault {
         Fault::Other(match self {
             Lost::Holder => format!("{without}: missing value"),
@@ -408,20 +408,19 @@ impl Lost {
     }
 }
 
-/// What a list is to have at the end of a path.
+/// The kind of list index that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// An element that is there.
+    /// An existing element.
     Kept,
-    /// Room for one more, which may come after the last.
+    /// A place for a new element, possibly after the last.
     New,
 }
 
-/// A place in a document that there is: where an element of a list is or comes to be, or a member of a map, be it there
-/// or not.
+/// A valid place in a document: an existing or new list element, or a map member, which may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    /// Where what holds it is, in the syntax of RFC 6901.
+    /// The container's path, in RFC 6901 syntax.
     holder: String,
     step: Step,
 }
@@ -433,7 +432,7 @@ enum Step {
 }
 
 impl Place {
-    /// Kubernetes takes more paths than the standard: see `from_root` and `position`, and a `~` may stand for itself.
+    /// Kubernetes accepts more paths than the RFC: see `from_root` and `position`; a bare `~` is allowed.
     fn find(document: &Value, path: &str, slot: Slot) -> Result<Place, Lost> {
         let (_, steps) = path.split_once('/').ok_or(Lost::Holder)?;
         let (holders, last) = steps.rsplit_once('/').map_or((None, steps), |(holders, last)| (Some(holders), last));
@@ -499,21 +498,20 @@ impl Place {
         }
     }
 
-    /// How many elements of a list make room for one there, or close up behind it.
+    /// The cost of shifting the elements behind this place when one is inserted or removed.
     fn shifted(&self, document: &Value) -> usize {
-        // Moving one is far cheaper than looking at it.
+        // Moving an element is far cheaper than examining it.
         document.pointer(&self.holder).and_then(Value::as_array).map_or(0, |items| items.len() / 8)
     }
 }
 
-/// Why nothing is taken out of a map that has no such member.
+/// The error for removing a missing map member.
 fn absent(at: &str, path: &str) -> Fault {
     Fault::Other(format!("{at}: Unable to remove nonexistent key: {}: missing value", last_step(path)))
 }
 
-/// Which place of a list a step names: Go reads the number, so it may have a sign and zeros before it, and negative ones
-/// count from the end. The end is the last element, or behind it where there is to be one more. The standard has one way
-/// of writing each index, and none of these.
+/// The list index that a step means. Kubernetes parses it as a Go number: with sign and leading zeros; negative indexes
+/// count from the end, which is the last element, or the place after it when inserting. The RFC allows none of these.
 fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
     let is_new = slot == Slot::New;
     if is_new && step == "-" {
@@ -536,17 +534,17 @@ fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
     found.ok_or_else(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
 }
 
-/// What a patch may make of a document, and how much work that may be.
+/// Limits on the growth of a document and the work of a patch.
 struct Bounds {
-    /// The document is no deeper than this.
+    /// An upper bound of the document's depth.
     depth: usize,
     copied_bytes: usize,
-    /// Elements that operations have moved or looked at beyond what they name.
+    /// Elements that operations moved or examined beyond those that they name.
     effort: usize,
 }
 
 impl Bounds {
-    /// Asked before anything is done that has been counted.
+    /// Called before the work that has been counted is done.
     fn check(&self) -> Result<(), Fault> {
         match self.depth <= DEPTH_MAX && self.effort <= EFFORT_MAX {
             true => Ok(()),
@@ -565,17 +563,18 @@ impl Bounds {
         )))
     }
 
-    /// Something is to be put into the document that reaches down this far.
+    /// Raises the depth bound for a value to be inserted, and checks it.
     fn deepen(&mut self, depth: usize) -> Result<(), Fault> {
         self.depth = self.depth.max(depth);
         self.check()
     }
 
-    /// How deep the value at `from` is, at most. It is measured only where `steps` to a new place could make it too deep.
+    /// An upper bound of the depth of the value at `from`. It is measured only if moving it `steps` deep might exceed
+    /// the limit.
     fn depth_at(&mut self, from: &Place, steps: usize, document: &Value) -> usize {
         let fits = |depth: usize| steps + depth.saturating_sub(from.steps()) <= DEPTH_MAX;
         if !fits(self.depth) {
-            // Many moves let the estimate grow beyond what is there.
+            // After many moves the bound may be far above the real depth.
             self.effort += count(document);
             self.depth = depth(document);
         }

@@ -1,4 +1,4 @@
-//! Managed fields on create, update and patch: what a write changes becomes the writer's, with operation `Update`.
+//! Managed fields on create, update and patch: the writer becomes owner of what it changes, with operation `Update`.
 //!
 //! Apply is in [`super::apply`]. Both read and write `metadata.managedFields` through [`entry`].
 
@@ -20,36 +20,36 @@ use entry::{Entries, Entry, Operation};
 
 const MANAGER_BYTES_MAX: usize = 128;
 
-/// Who writes, when, and in which shape.
+/// The manager that writes, with time, version and schema.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     pub layout: Layout<'a>,
-    /// The version that the request speaks: `apps/v1`.
+    /// The version of the request: `apps/v1`.
     pub api_version: &'a str,
     pub manager: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     /// RFC 3339, in UTC with whole seconds.
     pub now: &'a str,
-    /// Paths that the endpoint puts back to their old values, such as `status` on the object itself: nobody comes to
-    /// own them here.
+    /// Paths that the endpoint resets to their old values, such as `status` for the object itself: nobody becomes their
+    /// owner here.
     pub reset: &'a [&'a [&'a str]],
-    /// Brings documents into other versions of their kind. Without it all versions are taken to look alike.
+    /// Converts documents to other versions of their kind. Without it all versions are taken to be the same.
     pub convert: Option<&'a Convert<'a>>,
 }
 
-/// A document in the version asked for, with its message; `None` for a version that is no longer served.
+/// A document in the given version, with its schema; `None` for a version that is no longer served.
 pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 
-/// Brings `metadata.managedFields` of `new` up to date after a write that replaces `old`, or creates.
+/// Updates `metadata.managedFields` of `new` after a write that replaces `old` or creates the object.
 ///
-/// The client's own list of managers counts if it sent a readable one on the object itself, else the old one;
-/// an empty list, or one empty entry, turns tracking off for an object that is there; of a custom object, only the entry. So does a list by keys with an
-/// element that has none.
+/// The client's own list of managers counts if it is valid and was sent on the object itself, otherwise the old list.
+/// On an existing object an empty list, or one empty entry, turns tracking off; on a custom object only the empty entry
+/// does. A keyed list with an element that lacks its keys turns tracking off too.
 pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let live = old.and_then(managed_fields);
-    // Kubernetes does not tell the empty list of a custom object from none.
+    // As in Kubernetes, an empty list on a custom object counts as absent.
     let says_nothing = |sent: &Value| writer.layout.message().is_none() && sent.as_array().is_some_and(Vec::is_empty);
     let is_reset =
         writer.subresource.is_empty() && sent.as_ref().is_some_and(|sent| is_reset(sent) && !says_nothing(sent));
@@ -60,7 +60,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     if difference.keyless {
         return;
     }
-    // Most writes send back the managers that they read, or say nothing of them.
+    // Most writes send back the managers that they read, or none.
     let says_nothing_new = sent.as_ref() == live;
     if difference.is_empty() && says_nothing_new {
         set_managed_fields(new, sent);
@@ -82,8 +82,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     set_managed_fields(new, entries.write());
 }
 
-/// The writer's own entry after a write. It does not lose for a moment what it has changed: nothing is read then where
-/// it owned that already.
+/// The writer's entry after a write. If it already owned all changed fields, its `fieldsV1` are not parsed.
 fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer) -> Option<Entry<'v>> {
     let mut own = own;
     if let Some(entry) = &mut own {
@@ -97,7 +96,7 @@ fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer
     Some(entry)
 }
 
-/// What is wrong with the `fieldManager` of a request.
+/// The faults of a request's `fieldManager`.
 pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     let mut causes = Causes::default();
     if is_apply && manager.is_empty() {
@@ -115,15 +114,15 @@ pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     causes
 }
 
-/// Why a list of managers cannot be read; `None` for one that can, and for none.
+/// Why a list of managers cannot be read; `None` if it is valid or absent.
 pub fn fault(fields: &Value) -> Option<String> {
     Entries::fault(fields)
 }
 
-/// Puts the old times back where nothing but times of managers differs: such a write changes nothing.
+/// Restores the old times if nothing but times of managers differs, so that the write changes nothing.
 ///
-/// Apply compares what was sent with what is stored before either is normalized (`1000m` and `1`), and so may take
-/// for a change what is none.
+/// Apply compares values before either side is normalized (`1000m` and `1`), and so may see a change where there is
+/// none.
 pub fn keep_times(old: &Document, new: &mut Document) {
     let timeless = |fields: Option<&Value>| -> Vec<Map> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
@@ -142,7 +141,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         rest(old) == rest(new)
             && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
     };
-    // Most writes change something, which is found out before entries are compared.
+    // Most writes change something; this is found before entries are compared.
     if same(old, new, &["metadata"])
         && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
         && timeless(old_fields) == timeless(new_fields)
@@ -157,7 +156,7 @@ impl<'a> Writer<'a> {
         Typed::new(self.layout)
     }
 
-    /// How the documents differ, in the request's version, but for what nobody owns.
+    /// The difference between the documents in the request's version, without fields that nobody can own.
     pub(super) fn difference(&self, old: Option<&Value>, new: &Value) -> Difference {
         let mut difference = self.typed().difference(old, new);
         for set in [&mut difference.changed, &mut difference.removed] {
@@ -166,7 +165,7 @@ impl<'a> Writer<'a> {
         difference
     }
 
-    /// Takes out the fields that identify the object or belong to the server, and those that the endpoint resets.
+    /// Removes the fields that identify the object or belong to the server, and those that the endpoint resets.
     pub(super) fn strip(&self, set: &mut FieldSet) {
         const SERVER_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
         const SERVER_METADATA: [&str; 9] = [
@@ -192,7 +191,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A document as another version shows it. `None` when that version is gone.
+    /// A document in another version; `None` if that version is no longer served.
     pub(super) fn in_version(&self, document: &Value, version: &str) -> Option<(Value, Typed<'a>)> {
         match self.convert {
             Some(convert) if document.get("apiVersion").and_then(Value::as_str) != Some(version) => {
@@ -205,9 +204,9 @@ impl<'a> Writer<'a> {
 }
 
 impl Entries<'_> {
-    /// Takes what changed or went away from all entries but the one at `own`.
+    /// Removes changed and deleted fields from all entries except the one at `own`.
     ///
-    /// Entries of other versions are compared in their own, and fall away if that is no longer served.
+    /// Entries of other versions are compared in their own version, and dropped if it is no longer served.
     pub(super) fn disown(
         &mut self,
         old: Option<&Value>,
@@ -217,7 +216,7 @@ impl Entries<'_> {
         own: Option<usize>,
     ) {
         let mut touched: Option<FieldSet> = None;
-        // Whole documents are converted for these, so once a version.
+        // These convert whole documents, so they run once a version.
         let mut touched_elsewhere: BTreeMap<String, Option<FieldSet>> = BTreeMap::new();
         let mut position = 0;
         self.retain_mut(|entry| {

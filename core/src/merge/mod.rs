@@ -1,9 +1,8 @@
-//! Patches: a changed document from an old one and a patch, and the record of who set which field.
+//! Patches: compute a changed document from an old one and a patch, and record who set which field.
 //!
-//! [`json`] and [`strategic`] hold the three plain patch formats. [`apply`](mod@apply) is server-side apply;
-//! [`managed`] keeps `metadata.managedFields` true on every other write. Both stand on [`field_set`] (sets of
-//! paths) and [`typed`] (what the schema says about comparing, merging and removing).
-//! Nothing here panics, whatever a stranger sends.
+//! [`json`] and [`strategic`] are the three plain patch formats. [`apply`](mod@apply) is server-side apply; [`managed`]
+//! maintains `metadata.managedFields` for every other write. Both use [`field_set`] (sets of paths) and [`typed`]
+//! (comparing, merging and removing by schema). Nothing here panics on any input.
 
 pub mod apply;
 mod field_set;

@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists merge, and by which key.
+//! Strategic merge patch: a merge patch in which the schema says which lists merge, and by which key.
 //!
-//! A patch may carry directives: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
-//! `$setElementOrder/<field>`. Faults keep the codes and texts of Kubernetes, odd as some of them are.
-//! Fields that the schema does not know merge as plain JSON: maps merge, lists are replaced.
+//! A patch may contain directives: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
+//! `$setElementOrder/<field>`. Errors have Kubernetes' codes and messages, odd as some are. Fields that the schema does
+//! not know merge as plain JSON: maps merge, lists are replaced.
 
 mod order;
 
@@ -29,18 +29,18 @@ pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message
     Merge { schema }.maps(original.clone(), patch.clone(), place).map(Value::Object)
 }
 
-/// What the schema says of the values inside a map.
+/// The schema of the values in a map.
 #[derive(Clone, Copy)]
 enum Place<'s> {
     Struct(&'s Message),
-    /// A map by free keys; the field says what its values are.
+    /// A map with arbitrary keys; the field gives the type of its values.
     MapOf(&'s Field),
     Unknown,
 }
 
-/// What the schema says of one value of a map.
+/// The schema of one value of a map.
 struct Member<'s> {
-    /// For a list, the place of its elements.
+    /// The place of the value; for a list, of its elements.
     place: Place<'s>,
     merges: bool,
     merge_key: Option<&'s str>,
@@ -76,7 +76,7 @@ impl<'s> Merge<'s> {
         Ok(original)
     }
 
-    /// Merges one value of a patch into the map that holds its counterpart.
+    /// Merges one value of a patch into the map that contains its counterpart.
     fn value(
         &self,
         original: &mut Map,
@@ -156,7 +156,7 @@ impl<'s> Merge<'s> {
         Ok(order::arrange(merged, &patch, &patch, &server_order, Some(merge_key)))
     }
 
-    /// Carries out every `$setElementOrder/<field>` together with the patch of its list.
+    /// Applies each `$setElementOrder/<field>` together with the patch of its list.
     fn order_lists(&self, original: &mut Map, patch: &mut Map, place: Place<'s>) -> Result<(), Refusal> {
         let directives: Vec<CompactString> =
             patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -215,7 +215,7 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// With `$retainKeys`, only the keys it names stay in the original; the patch may set no others.
+/// `$retainKeys`: removes all other keys from the original; the patch may not set others.
 fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || bad_directive("retainKeys");
@@ -232,7 +232,7 @@ fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Carries out the elements of a patched list that hold `$patch`, and gives back what is left to merge.
+/// Applies the elements of a patched list that contain `$patch`, and returns the rest to merge.
 fn special_elements(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -265,7 +265,7 @@ fn special_elements(
     if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
 
-/// A value of a patch that meets nothing to merge with: what is left without nulls and directives.
+/// A patch value without a counterpart: without nulls and directives.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -283,7 +283,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// All elements must be of one type, and that not a list. Says whether they are maps.
+/// Checks that all elements have one type other than list. Returns whether they are maps.
 fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusal> {
     let mut types = original.iter().chain(patch).map(go_type);
     let Some(first) = types.next() else { return Ok(false) };
@@ -315,7 +315,7 @@ fn list_at(value: Option<&Value>) -> Result<Option<&Vec<Value>>, Refusal> {
     }
 }
 
-/// Without repetitions, the first of each kept.
+/// Removes duplicates; the first of each stays.
 fn unique(items: Vec<Value>) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     items.into_iter().filter(|item| seen.insert(item.to_string())).collect()
@@ -346,7 +346,7 @@ fn unknown_directive(map: &Map) -> Refusal {
     fault(Merging::UnknownDirective { directive, map: go_map(map) })
 }
 
-/// As Go prints a map: keys in order, strings bare.
+/// Prints a map as Go does: sorted keys, strings without quotes.
 pub fn go_map(map: &Map) -> String {
     let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
     format!("map[{}]", entries.join(" "))

@@ -1,4 +1,4 @@
-//! A small schema with one of everything that the merges tell apart, and documents that fit it.
+//! A small test schema with each shape that the merges distinguish, and documents that match it.
 
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const STRATEGY: Type = Type::Message(MessageId(5));
 const ROLLING: Type = Type::Message(MessageId(6));
 const SELECTOR: Type = Type::Message(MessageId(7));
 
-/// `test.Root` is like a Deployment with the pod's fields straight in its `spec`.
+/// `test.Root` is like a Deployment with the pod's fields directly in its `spec`.
 pub(super) fn schema() -> Schema {
     let Type::Message(root) = ROOT else { unreachable!() };
     assert_eq!(root.0, 0);
@@ -87,7 +87,7 @@ pub(super) fn schema() -> Schema {
     Schema { messages, by_name, resources: Default::default() }
 }
 
-/// A document that fits `test.Root`, its lists without repeated keys.
+/// A document that matches `test.Root`, without duplicate keys in lists.
 pub(super) fn any_document() -> impl Strategy<Value = Value> {
     let strings = || prop::collection::btree_map("[a-c]", "[x-z]", 1..3);
     let port = prop::collection::btree_map(80..83u32, "[a-b]", 0..3).prop_map(|ports| {
@@ -162,7 +162,7 @@ fn field(json: &str, ty: Type) -> Field {
     }
 }
 
-/// Short words for the markers that the schema knows.
+/// Short methods that set the markers of a schema field.
 trait Marked: Sized {
     fn marked(self, mark: impl FnOnce(&mut Field)) -> Self;
 

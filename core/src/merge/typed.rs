@@ -1,8 +1,8 @@
-//! What the schema says about documents in parts: which paths one has, how two differ, how an applied
-//! configuration merges into a live document, and what is left when paths are taken out.
+//! Documents by their schema: their paths, their differences, merging an applied configuration into a live document,
+//! and removing paths.
 //!
-//! Every part of a document is a [`Node`]: a leaf that is compared and owned as a whole, or one of four that are
-//! entered. Fields that the schema does not know are entered where they are maps.
+//! Each part of a document is a [`Node`]: either a leaf that is compared and owned as a whole, or a struct, map, set or
+//! keyed list, whose parts are compared and owned separately. Maps in fields unknown to the schema are entered as well.
 
 mod atomic;
 mod check;
@@ -20,12 +20,12 @@ use crate::schema::layout::{Layout, object_meta};
 use crate::schema::structural::{self, Structural};
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 
-/// A schema and where in it to start from.
+/// A schema, and the node to start from.
 #[derive(Clone, Copy)]
 pub(crate) struct Typed<'s> {
     schema: &'s Schema,
     root: Node<'s>,
-    /// Fields that the schema does not know may be there.
+    /// Fields unknown to the schema are allowed.
     open: bool,
 }
 
@@ -34,17 +34,18 @@ pub(crate) enum Node<'s> {
     Scalar(Type),
     /// A list, map or struct that is compared and owned as a whole.
     Atomic(&'s Field),
-    /// The same of a struct whose type says so.
+    /// A struct whose type is atomic.
     AtomicStruct(&'s Message),
     Struct(&'s Message),
-    /// A map by free keys.
+    /// A map with arbitrary keys.
     Map(&'s Field),
-    /// A list of scalars, each itself its key.
+    /// A list of scalars, each of which is its own key.
     Set(&'s Field),
     /// A list of structs with key fields.
     Keyed(&'s Field),
     Unknown,
-    /// Of a custom resource: an object by its fields and free keys; a resource has an envelope and metadata besides.
+    /// Of a custom resource: an object with declared fields and arbitrary keys. A `resource` also has apiVersion, kind
+    /// and metadata.
     Object {
         schema: &'s Structural,
         resource: bool,
@@ -53,21 +54,21 @@ pub(crate) enum Node<'s> {
     KeyedItems(&'s Structural),
     /// Of a custom resource: a list of scalars.
     SetOf(&'s Structural),
-    /// Of a custom resource: what is compared and owned as a whole.
+    /// Of a custom resource: a part that is compared and owned as a whole.
     Whole(&'s Structural),
 }
 
-/// How a document differs from an older one.
+/// The difference between a document and an older one.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    /// Added or given another value.
+    /// Paths that were added or have another value.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
-    /// A list that differs has an element that cannot be told from others: who owns what cannot be said.
+    /// A changed list has an element without its keys, so ownership cannot be determined.
     pub(super) keyless: bool,
 }
 
-/// Part of a difference: whether the path itself belongs to it, and what below it does.
+/// A part of a difference: whether the path itself is in it, and the paths below.
 #[derive(Default)]
 struct Part {
     changed: bool,
@@ -81,7 +82,7 @@ impl<'s> Node<'s> {
         matches!(self, Node::Scalar(_) | Node::Atomic(_) | Node::AtomicStruct(_) | Node::Whole(_))
     }
 
-    /// Whether a null is a value, rather than a way to say that there is none: of a custom resource its rules judge.
+    /// Whether null is a value rather than an absent one: for custom resources, validation decides that.
     fn may_be_null(self) -> bool {
         match self {
             Node::Object { .. } | Node::KeyedItems(_) | Node::SetOf(_) | Node::Whole(_) | Node::Unknown => true,
@@ -99,7 +100,7 @@ impl<'s> Node<'s> {
         matches!(self, Node::Set(_) | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
     }
 
-    /// Whether a key is a field that the schema names, rather than a free one.
+    /// Whether the schema declares this key as a field.
     fn has_field(self, key: &str) -> bool {
         match self {
             Node::Struct(message) => has_field(message, key),
@@ -124,7 +125,7 @@ impl<'s> Typed<'s> {
         self.root
     }
 
-    /// The node of a field, or of what a map holds at a key.
+    /// The node of a field or of a map's value.
     pub(crate) fn inside(self, node: Node<'s>, key: &str) -> Node<'s> {
         match node {
             Node::Struct(message) => match message.field(key) {
@@ -166,7 +167,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The text that tells an element of a list from its neighbours, as `fieldsV1` writes it.
+    /// The identity of a list element, as `fieldsV1` writes it.
     pub(crate) fn element(self, node: Node<'s>, item: &Value) -> Result<String, String> {
         let keys = match node {
             Node::Keyed(field) => field.list_map_keys.as_slice(),
@@ -186,7 +187,7 @@ impl<'s> Typed<'s> {
         };
         let defaults: Vec<Option<Value>> =
             keys.iter().map(|key| if map.contains_key(key) { None } else { self.default_of(node, key) }).collect();
-        // Some keys may be missing, but not all of them.
+        // Some key fields may be missing, but not all.
         let mut found = Vec::with_capacity(defaults.len());
         for (key, default) in keys.iter().zip(&defaults) {
             found.extend(map.get(key).or(default.as_ref()).map(|value| (key.as_str(), value)));
@@ -216,7 +217,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The paths that a document has.
+    /// The paths in a document.
     pub(super) fn paths(self, document: &Value) -> FieldSet {
         self.paths_below(self.root(), document).1
     }
@@ -256,7 +257,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// How `new` differs from `old`. No old document is an empty one.
+    /// The difference between `new` and `old`; an absent `old` is an empty document.
     pub(super) fn difference(self, old: Option<&Value>, new: &Value) -> Difference {
         let nothing = Value::Object(Map::new());
         self.compare(self.root(), Some(old.unwrap_or(&nothing)), Some(new)).below
@@ -287,7 +288,7 @@ impl<'s> Typed<'s> {
             if is_same(old_value, new_value) {
                 return;
             }
-            // What Kubernetes always writes, even empty, counts as written where the struct around it is there.
+            // A field that Kubernetes always writes, even empty, counts as present if its struct is.
             if (old_value.is_none() || new_value.is_none())
                 && let Some(field) = always_written(node, key)
             {
@@ -327,7 +328,7 @@ impl<'s> Typed<'s> {
 
     fn compare_lists(self, node: Node<'s>, old: &[Value], new: &[Value]) -> Difference {
         let mut difference = Difference::default();
-        // Elements are told apart at some cost, and most writes leave most lists alone.
+        // Comparing elements by identity is costly, and most writes leave most lists unchanged.
         if old == new {
             return difference;
         }
@@ -353,7 +354,7 @@ impl<'s> Typed<'s> {
             let Some((element, _)) = left.first().or(right.first()) else { return difference };
             let part = match (left, right) {
                 ([] | [_], [] | [_]) => self.compare(inner, left.first().map(|e| e.1), right.first().map(|e| e.1)),
-                // Repeated elements are compared together: nobody can own one of them.
+                // Duplicate elements are compared together: nobody can own one of them.
                 ([_, _, ..], [_, _, ..]) => {
                     let same = left.iter().map(|e| e.1).eq(right.iter().map(|e| e.1));
                     Part { changed: !same, ..Part::default() }
@@ -373,7 +374,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// A list's elements with their keys, in the order of the keys.
+    /// A list's elements with their identities, sorted by these.
     fn indexed<'v>(self, node: Node<'s>, items: &'v [Value]) -> Vec<(String, &'v Value)> {
         let mut indexed: Vec<_> =
             items.iter().filter_map(|item| Some((self.element(node, item).ok()?, item))).collect();
@@ -381,7 +382,7 @@ impl<'s> Typed<'s> {
         indexed
     }
 
-    /// A set in which every struct field that leads to a member is a member too.
+    /// The set with every struct field added that leads to a member.
     pub(super) fn with_structs(self, set: &FieldSet) -> FieldSet {
         let is_struct_field =
             |node: Node<'s>, element: &str| element.strip_prefix("f:").is_some_and(|name| node.has_field(name));
@@ -412,7 +413,7 @@ impl Difference {
     }
 }
 
-/// How a part of a custom resource is owned.
+/// The node for a part of a custom resource.
 fn of_structural(schema: &Structural) -> Node<'_> {
     match schema.ty {
         _ if schema.embedded_resource => Node::Object { schema, resource: true },
@@ -436,7 +437,7 @@ fn list_map_keys(list: &Structural) -> &[String] {
     }
 }
 
-/// What every resource has, whatever its schema says.
+/// The fields of every resource, whatever its schema says.
 fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
@@ -445,7 +446,7 @@ fn has_field(message: &Message, key: &str) -> bool {
     message.field(key).is_some() || is_envelope(message, key)
 }
 
-/// The two fields that JSON shows and the table leaves to Protobuf's envelope.
+/// The two fields that JSON has and the schema table leaves to Protobuf's envelope.
 fn is_envelope(message: &Message, key: &str) -> bool {
     message.typed && (key == "apiVersion" || key == "kind")
 }
@@ -457,7 +458,7 @@ fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
     }
 }
 
-/// Seen without looking into either: most of what a write leaves alone is one object, which both documents hold.
+/// A quick test by identity: unchanged parts are usually one shared object in both documents.
 fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => old.is_same(new),
@@ -467,7 +468,7 @@ fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
     }
 }
 
-/// Nothing, null, or a container without content.
+/// Absent, null, or an empty container.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -477,7 +478,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether the field shows this when nothing is set. An empty list is something: none at all is null.
+/// Whether this is the value that an unset field shows. An empty list is not: an absent one is null.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

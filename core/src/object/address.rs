@@ -1,15 +1,15 @@
-//! Addresses and networks as Kubernetes reads them, which is more lenient than how it writes them.
+//! IP addresses and networks as Kubernetes parses them, which is more lenient than what it prints.
 
 use std::net::IpAddr;
 
-/// An address whose decimal numbers may begin with zeros. One of the older family that is written as one of the newer
-/// (`::ffff:10.0.0.1`) is that of the older.
+/// Parses an address whose decimal numbers may have leading zeros. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`)
+/// counts as IPv4.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     Some(as_written(text)?.to_canonical())
 }
 
-/// The address and the length of a network such as `10.0.0.0/8`. Bits behind the length are passed over; a network of
-/// the older family that is written as one of the newer stays so, as its length tells.
+/// The address and prefix length of a network such as `10.0.0.0/8`. Bits behind the prefix are ignored. An IPv4-mapped
+/// network stays IPv6, as its prefix length requires.
 pub(crate) fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let address = as_written(address)?;

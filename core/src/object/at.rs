@@ -1,12 +1,12 @@
-//! A place in a document, as rules look at it.
+//! A place in a document, for validation rules.
 //!
-//! A place knows its path, which is written out only for what breaks a rule. A missing value reads as null, and a
-//! value of the wrong type as unset: types are the schema's business.
+//! A place knows its path, which is printed only for violations. A missing value reads as null, and a value of the
+//! wrong type as unset: the schema checks types.
 
 use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
 
-/// A value of a document and where it stands.
+/// A value of a document with its place.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub value: &'a Value,
@@ -82,7 +82,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Names of a user's own may be as long as a body: a path shows as much as anybody reads.
+    /// The path, cut at a limit: users' own names in it may be as long as a request body.
     pub fn path(&self) -> String {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);
@@ -117,7 +117,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::Invalid(detail) }
     }
 
-    /// For a field that Kubernetes reports without its value.
+    /// For a field that Kubernetes reports with an empty value.
     pub fn invalid_unshown<'f>(&self, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -125,7 +125,7 @@ impl<'a> At<'a> {
         self.invalid_as("", detail)
     }
 
-    /// For a field that Kubernetes reports as nothing, whatever it holds.
+    /// For a field that Kubernetes reports with a null value, whatever it holds.
     pub fn invalid_null<'f>(&self, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -151,7 +151,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotSupported(supported) }
     }
 
-    /// For a field that Kubernetes reports with another value than its own.
+    /// For a field that Kubernetes reports with a value other than its own.
     pub fn invalid_as<'f>(&self, shown: impl Into<Value>, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -163,7 +163,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotFound }
     }
 
-    /// How many items or entries there are.
+    /// The number of items or entries.
     pub fn len(&self) -> usize {
         match self.value {
             Value::Array(list) => list.len(),
@@ -172,7 +172,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A number, of which none is zero.
+    /// A number; zero if there is none.
     pub fn number_or_zero(&self) -> i64 {
         self.number().unwrap_or(0)
     }
@@ -182,7 +182,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// What is wrong with a place: becomes a [`Cause`] where it is told of, and costs nothing where it is not.
+/// A fault at a place. It becomes a [`Cause`] only when it is reported, so that unreported faults cost nothing.
 #[must_use]
 pub(crate) struct Fault<'a> {
     at: At<'a>,

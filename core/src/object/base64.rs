@@ -6,7 +6,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Lenient about the bits that the last letter leaves over, as Go is.
+/// Ignores spare bits in the last letter, as Go does.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -14,14 +14,14 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// `Ok(Some(text))` when the bytes are better spelled as `text`.
+/// `Ok(Some(text))` if the canonical spelling of the bytes is another `text`.
 pub fn check(text: &str) -> Result<Option<String>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));
     }
     let broken = text.contains(['\r', '\n']);
     let tail = text.len().saturating_sub(4);
-    // Left-over bits can only be in the last letter; the cheap test keeps long texts from being decoded for nothing.
+    // Spare bits occur only before padding; this cheap test saves decoding long texts.
     if !broken && !text.ends_with('=') {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub fn check(text: &str) -> Result<Option<String>, String> {
     Ok(Some(if broken { spelled } else { format!("{}{spelled}", &text[..tail]) }))
 }
 
-/// The bytes that a text stands for.
+/// Decodes a text.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));
@@ -49,9 +49,9 @@ pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     ENGINE.decode(compact).map_err(|_| "illegal base64 data at input byte 0".to_string())
 }
 
-/// Where Go's decoder would stop.
+/// The position at which Go's decoder reports an error.
 fn first_fault(text: &[u8]) -> Option<usize> {
-    // How many letters of the current group of four have been read, and whether the text is over.
+    // Letters read in the current group of four, and padding read.
     let mut letters = 0;
     let mut padding = 0;
     let mut last_padding = 0;
@@ -66,7 +66,8 @@ fn first_fault(text: &[u8]) -> Option<usize> {
                 padding += 1;
                 last_padding = at;
             }
-            // A second sign of padding is missing: Go blames the first one's place, counted from where it reads on.
+            // The second padding character is missing: Go reports the position of the first, counted from where it
+            // continues reading.
             _ if padding > 0 => return Some(last_padding.max(at - 1)),
             _ => return Some(at),
         }
@@ -74,16 +75,17 @@ fn first_fault(text: &[u8]) -> Option<usize> {
     if letters % 4 == 0 || letters + padding == 4 {
         return None;
     }
-    // The text ends within a group: before padding Go names the group's start, after it the end.
+    // The text ends within a group: without padding Go reports the group's start, with padding the end.
     Some(if padding > 0 { text.len() } else { text.len() - trailing(text, letters) })
 }
 
-/// How many bytes the last `letters` letters and the line breaks among and behind them take.
+/// The number of bytes from the first of the last `letters` letters to the end, with the line breaks among and behind
+/// them.
 fn trailing(text: &[u8], letters: usize) -> usize {
     let mut left = letters;
     let mut length = 0;
     for byte in text.iter().rev() {
-        // Line breaks before the group's first letter do not belong to it.
+        // Line breaks before the group's first letter do not count.
         if left == 0 {
             break;
         }
@@ -91,7 +93,7 @@ fn trailing(text: &[u8], letters: usize) -> usize {
         left -= usize::from(!matches!(byte, b'\r' | b'\n'));
     }
     let breaks = text[text.len() - length..].iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
-    // Go counts letters back from the end, not bytes.
+    // Go counts back by letters, not bytes, so line breaks are subtracted.
     length - breaks
 }
 

@@ -1,9 +1,9 @@
-//! The bytes of an object as they are kept: whole, or as what tells them from those of another object like it.
+//! The bytes of a stored object: whole, or packed as differences from a similar object.
 //!
-//! Objects of a kind are alike: what a pod does not share with others of its template is some 300 bytes of 5,000. So an
-//! object that has not changed for a while is kept as pieces: bytes of its own, and places in a model, which is an
-//! object that was kept whole. Reading it back copies the pieces one after the other and costs hardly more than a copy
-//! of the whole. Nothing outside can tell which of the two it is.
+//! Objects of a kind are similar: of a pod's 5,000 bytes about 300 differ from other pods of its template. So an object
+//! that was not changed for a while is packed into pieces: its own bytes, and references into a model, which is an
+//! object stored whole. Unpacking copies the pieces in order, and costs hardly more than copying the whole. Callers
+//! cannot tell which form an object has.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -11,22 +11,22 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Smaller objects are kept whole: what is kept besides would outweigh the rest.
+/// Smaller objects stay whole: the overhead would outweigh the savings.
 const BYTES_MIN: usize = 700;
-/// Larger ones are kept whole, too: whoever reads one is handed the bytes themselves, and never a copy.
+/// Larger objects stay whole, so that readers get the stored bytes and never a copy.
 const BYTES_MAX: usize = 32 << 10;
-/// An object that has more to itself than this part of its bytes becomes a model.
+/// An object of which more than one part in `OWN_PART` is its own becomes a model instead.
 const OWN_PART: usize = 4;
-/// How many objects are remembered that may still change soon.
+/// How many recent objects stay whole because they may change soon.
 const YOUNG_MAX: usize = 1024;
-/// How many kinds have models, and how many each has.
+/// The most kinds with models, and models per kind.
 const FAMILIES_MAX: usize = 32;
 const MODELS_MAX: usize = 4;
-/// Kinds whose objects are not alike are looked at again after so many objects, at the latest.
+/// After misses in a row, at most this many objects of a kind are skipped before the next try.
 const SKIPS_MAX: u32 = 64;
-/// Shorter bytes are not looked for in a model.
+/// The shortest match in a model, in bytes.
 const WINDOW: usize = 16;
-/// At which places of a model they are found.
+/// Matches begin at multiples of this offset in a model.
 const STEP: usize = 4;
 
 /// The bytes of one version of an object. A clone shares them.
@@ -40,9 +40,10 @@ enum Form {
 
 struct Pieces {
     model: Bytes,
-    /// By turns: how many bytes of its own follow, those, how many of the model come next, and from where.
+    /// Alternating: the number of own bytes, those bytes, the number of bytes from the model, their offset in the
+    /// model.
     own: Box<[u8]>,
-    /// Of the whole.
+    /// The length of the whole object.
     length: usize,
 }
 
@@ -73,12 +74,12 @@ impl Body {
         self.len() == 0
     }
 
-    /// Whether reading it makes a copy that nobody else holds.
+    /// Whether reading makes a new copy of the bytes.
     pub fn is_in_pieces(&self) -> bool {
         matches!(&*self.form(), Form::Pieces(_))
     }
 
-    /// Writes a part of the bytes to the end of `out`.
+    /// Appends a range of the bytes to `out`.
     pub fn append(&self, part: Range<usize>, out: &mut Vec<u8>) {
         match &*self.form() {
             Form::Whole(bytes) => out.extend_from_slice(&bytes[part]),
@@ -132,27 +133,26 @@ impl Pieces {
     }
 }
 
-/// Keeps bodies in pieces, and has the models for it.
+/// Packs bodies; keeps the models for this.
 #[derive(Default)]
 pub struct Packer {
-    /// The latest first.
+    /// The most recently used first.
     families: VecDeque<Family>,
     young: VecDeque<Weak<Mutex<Form>>>,
 }
 
-/// Objects that begin alike, which says their kind.
+/// Objects with the same beginning, that is, of one apiVersion and kind.
 struct Family {
     head: Bytes,
-    /// The latest first.
+    /// The most recently used first.
     models: VecDeque<Model>,
-    /// How many objects in a row had no model, and how many are to be passed over for it.
+    /// How many objects in a row matched no model, and how many are still to be skipped for that.
     misses: u32,
     skips: u32,
 }
 
 impl Packer {
-    /// Takes in an object that is new: it is kept in pieces if it is still there when as many others have come as are
-    /// remembered.
+    /// Adds a new object. It is packed when `YOUNG_MAX` further objects have been added, if it still exists then.
     pub fn note(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) {
             return;
@@ -165,7 +165,7 @@ impl Packer {
         }
     }
 
-    /// Keeps an object in pieces if one like it is known; else others may be kept by it.
+    /// Packs an object if a model fits; otherwise the object becomes a model.
     pub fn pack(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) || body.is_in_pieces() {
             return;
@@ -215,7 +215,7 @@ impl Family {
     }
 }
 
-/// What stands before the metadata: `{"apiVersion":"v1","kind":"Pod",`.
+/// The part before the metadata: `{"apiVersion":"v1","kind":"Pod",`.
 fn head(bytes: &[u8]) -> &[u8] {
     const METADATA: &[u8] = b"\"metadata\":";
     let start = &bytes[..bytes.len().min(512)];
@@ -223,10 +223,10 @@ fn head(bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-/// An object that others are told from.
+/// An object that others are packed against.
 struct Model {
     bytes: Bytes,
-    /// By the hash of a window: one more than the step that it begins at, or 0.
+    /// By a window's hash: the step at which the window begins plus one, or 0.
     steps: Box<[u16]>,
 }
 
@@ -242,7 +242,7 @@ impl Model {
         Model { bytes, steps }
     }
 
-    /// The pieces of another object; `None` where more than `most` bytes would have to be kept.
+    /// The pieces of another object; `None` if they would take more than `most` bytes.
     fn differ(&self, bytes: &[u8], most: usize) -> Option<Box<[u8]>> {
         let mut out = Vec::with_capacity(most);
         let (mut at, mut begin) = (0, 0);
@@ -274,14 +274,14 @@ impl Model {
     }
 }
 
-/// How many bytes from the beginning of both are the same.
+/// The length of the common prefix.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
     let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;
     whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
 }
 
-/// Where a window is noted in a table with at least so many places.
+/// The slot of a window in a table with at least `places` slots.
 fn slot(window: &[u8], places: usize) -> usize {
     let word = |at: usize| window[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
     let hash = (word(0) ^ word(8).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -295,7 +295,7 @@ fn piece(out: &mut Vec<u8>, own: &[u8], length: usize, place: usize) {
     put_number(out, place);
 }
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// Seven bits a byte, lowest first; the high bit says that more follow.
 fn put_number(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

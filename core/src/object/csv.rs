@@ -1,10 +1,10 @@
-//! Comma-separated values, as Go's reader takes them: fields in double quotes may have commas, quotes and line breaks,
-//! spaces belong to fields, and lines with nothing in them are none.
+//! Comma-separated values as Go's encoding/csv reads them: quoted fields may contain commas, quotes and line breaks;
+//! spaces belong to fields; empty lines are skipped.
 
-/// Fields of one record, and the line where it begins.
+/// The line where a record begins, and its fields.
 pub type Record = (usize, Vec<String>);
 
-/// All records of a text, or what is wrong with the first that is none.
+/// All records of a text, or the first error.
 pub fn records(text: &str) -> Result<Vec<Record>, String> {
     let mut lines = Lines { text, number: 0 };
     let mut records = Vec::new();

@@ -1,16 +1,16 @@
-//! Goes through text as it is stored: canonical JSON, with no white space between tokens.
+//! Reads stored text: canonical JSON, without white space between tokens.
 
 use super::scan::{nested_end, text_end};
 use holdfast_value::CompactString;
 
-/// A place in a text. Every step answers `None` where the text is not as stored text is.
+/// A position in a text. Every step returns `None` if the text is not canonical.
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the beginning; `None` where that is no text.
+    /// At the beginning; `None` if the bytes are not UTF-8.
     pub fn of(json: &'a [u8]) -> Option<Self> {
         Some(Self { text: std::str::from_utf8(json).ok()?, at: 0 })
     }
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         (self.next()? == byte).then_some(())
     }
 
-    /// Whether this is here, which is passed then.
+    /// Skips this byte if it is next; returns whether it was.
     pub fn passes(&mut self, byte: u8) -> bool {
         let is_here = self.peek() == Some(byte);
         self.at += usize::from(is_here);
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         Some(text)
     }
 
-    /// What stands between quotes.
+    /// A string's content between the quotes.
     pub fn quoted(&mut self) -> Option<Quoted<'a>> {
         self.take(b'"')?;
         let begin = self.at;
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Some(Quoted { text, has_escapes })
     }
 
-    /// A number or a word.
+    /// A number, boolean or null.
     pub fn scalar(&mut self) -> Option<&'a str> {
         let rest = self.rest();
         let length = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']' | b'\n')).unwrap_or(rest.len());
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
         Some(text)
     }
 
-    /// Passes a value, whose text this is.
+    /// Skips a value and returns its text.
     pub fn skip(&mut self) -> Option<&'a str> {
         let begin = self.at;
         match self.peek()? {
@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A text as it is written between quotes.
+/// The content of a string as written, with escapes.
 #[derive(Clone, Copy)]
 pub(super) struct Quoted<'a> {
     text: &'a str,
@@ -94,12 +94,12 @@ pub(super) struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Escapes stay as they are.
+    /// The content with escapes unresolved.
     pub fn as_written(self) -> &'a str {
         self.text
     }
 
-    /// The text itself, where nothing in it is escaped.
+    /// The content, if it contains no escapes.
     pub fn plain(self) -> Option<&'a str> {
         (!self.has_escapes).then_some(self.text)
     }

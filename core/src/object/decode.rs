@@ -1,6 +1,6 @@
-//! Decodes what clients send, JSON or YAML, into documents.
+//! Decodes requests, JSON or YAML, into documents.
 //!
-//! Complaints are worded as Kubernetes' clients know them. Nothing here knows types: `schema::check` does.
+//! Errors have Kubernetes' wording. This module knows no types; `schema::check` does.
 
 mod json;
 pub mod order;
@@ -15,23 +15,23 @@ use holdfast_value::Value;
 pub use json::json;
 pub use yaml::yaml;
 
-/// A document, and what strict decoding would hold against it.
+/// A document, with the faults that strict decoding reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     pub value: Value,
-    /// Paths of keys that stand twice in one object (`spec.containers[0].name`), each once. The last value counts.
+    /// Paths of keys that occur twice in one object (`spec.containers[0].name`), each once. The last value counts.
     pub duplicates: Texts,
-    /// For YAML, Kubernetes tells of all duplicates in one text, with line numbers.
+    /// For YAML, Kubernetes reports all duplicates in one text with line numbers.
     yaml_complaint: Option<String>,
 }
 
 impl Decoded {
-    /// Of a form that cannot name a field twice.
+    /// For a format that cannot contain a field twice.
     pub fn without_duplicates(value: Value) -> Decoded {
         Decoded { value, duplicates: Texts::default(), yaml_complaint: None }
     }
 
-    /// The duplicates as strict decoding words them.
+    /// The duplicates in the words of strict decoding.
     pub fn strict_errors(&self) -> Texts {
         match &self.yaml_complaint {
             Some(complaint) => Texts::from_iter([complaint.as_str()]),
@@ -40,7 +40,7 @@ impl Decoded {
     }
 }
 
-/// What strict decoding holds against a document, as warnings: of YAML a line for each key that is repeated.
+/// The faults of strict decoding as warnings; for YAML one line for each repeated key.
 pub fn warnings(strict_errors: Texts) -> Texts {
     let lines = |error: String| -> Vec<String> {
         match error.strip_prefix(yaml::UNMARSHAL_ERRORS) {
@@ -65,10 +65,10 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// What is left of the memory that the values of one document may take.
+/// The memory that the values of one document may still take.
 ///
-/// Text and values are far apart in size: a mapping of one key, six bytes of JSON, takes more than six hundred bytes.
-/// Sizes are those of `serde_json`, roughly; a document that is more than this is refused, and not half read.
+/// Values may be far larger than their text: an object with one key, six bytes of JSON, takes more than six hundred
+/// bytes. Sizes are roughly those of `serde_json`. A larger document is refused while it is parsed.
 struct Room(usize);
 
 const MEMORY_MAX: usize = 64 << 20;
@@ -76,10 +76,10 @@ const TOO_LARGE: &str = "document is too large: its values would take more than 
 
 impl Room {
     const ITEM: usize = size_of::<Value>();
-    /// The first entry of a mapping makes room for ten more.
+    /// The first entry of an object allocates room for ten more.
     const FIRST_ENTRY: usize = 11 * (size_of::<String>() + Self::ITEM);
     const ENTRY: usize = 2 * (size_of::<String>() + Self::ITEM);
-    /// What an allocation takes besides its bytes.
+    /// The overhead of an allocation.
     const ALLOCATION: usize = 16;
 
     fn whole() -> Room {
@@ -99,14 +99,14 @@ impl Room {
         self.take(Self::ITEM)
     }
 
-    /// One more entry of a mapping that has `before` of them.
+    /// Counts another entry of an object that has `before` entries.
     fn entry<E: serde::de::Error>(&mut self, before: usize, key: &str) -> Result<(), E> {
         self.take(if before == 0 { Self::FIRST_ENTRY } else { Self::ENTRY })?;
         self.text(key)
     }
 }
 
-/// Where a value stands: a chain on the stack, written out only when a duplicate turns up.
+/// The place of a value: a chain on the stack, printed only for a duplicate.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -120,7 +120,7 @@ enum Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// Adds itself to the path of what it is in.
+    /// Appends this segment to the path.
     fn write(self, path: &mut Cut) {
         let parts = match self {
             Segment::Key(key) if path.text.is_empty() => ["", key, ""],
@@ -139,7 +139,7 @@ impl Path<'_> {
         self.segment.write(path);
     }
 
-    /// Adds this path to `paths`, unless it is there.
+    /// Adds this path to `paths` unless it is there already.
     fn note(&self, paths: &mut Texts) {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);

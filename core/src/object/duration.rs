@@ -1,6 +1,6 @@
 //! Go's durations: `1h30m`, `-1.5s`, `0`.
 
-/// With their nanoseconds.
+/// Units with their nanoseconds.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -12,12 +12,12 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Whether Go reads `text` as a duration, and if not, in its words why.
+/// Checks that Go can parse `text` as a duration; otherwise returns Go's error.
 pub fn check(text: &str) -> Result<(), String> {
     nanos(text).map(|_| ())
 }
 
-/// The nanoseconds of a duration, of which 64 bits hold as many as there may be.
+/// The nanoseconds of a duration, within 64 bits.
 pub fn nanos(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quoted(text));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -51,7 +51,7 @@ pub fn nanos(text: &str) -> Result<i64, String> {
     i64::try_from(total).map_err(|_| invalid())
 }
 
-/// So many units, as a decimal number tells them.
+/// A decimal number of units of `scale` nanoseconds.
 fn amount(number: &str, scale: i128) -> i128 {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
@@ -66,7 +66,7 @@ fn amount(number: &str, scale: i128) -> i128 {
     whole.saturating_mul(scale).saturating_add(fraction)
 }
 
-/// As Go's time package quotes: what is not printable ASCII shows as its bytes.
+/// Quotes as Go's time package does: bytes other than printable ASCII are escaped.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {

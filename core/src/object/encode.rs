@@ -1,8 +1,8 @@
-//! Canonical JSON: the one form in which an object is stored, sent and compared.
+//! Canonical JSON: the one form in which objects are stored, sent and compared.
 //!
-//! `apiVersion` and `kind` come first, so that a list can leave them off by slicing; then `metadata`; then
-//! the other fields in byte order, at every depth. The resource version is known only when the writer numbers
-//! the event, so a [`Draft`] has a hole in its place.
+//! `apiVersion` and `kind` come first, so that list items can leave them out by slicing; then `metadata`; then the
+//! other fields in byte order, at every depth. The resourceVersion is known only when the writer numbers the event, so
+//! a [`Draft`] has a hole in its place.
 
 use super::cursor::Cursor;
 use super::meta::{self, Document};
@@ -10,7 +10,7 @@ use crate::event::Offset;
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// Canonical JSON of an object, ended by a newline, with a hole where the digits of its version go.
+/// Canonical JSON of an object, ended by a newline, with a hole for the digits of its resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     json: Vec<u8>,
@@ -44,17 +44,17 @@ impl Draft {
         Draft { json, hole, head, depth: 1 + deepest }
     }
 
-    /// How many levels of objects and lists it has.
+    /// The number of nested levels of objects and lists.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// How many bytes the object takes, but for its version.
+    /// The size in bytes without the version's digits.
     pub fn size(&self) -> usize {
         self.json.len()
     }
 
-    /// The final bytes, once the version is known.
+    /// The final bytes, with the version filled in.
     pub fn seal(&self, version: Offset) -> Bytes {
         let mut digits = [0u8; 20];
         let digits = decimal(version.0, &mut digits);
@@ -65,7 +65,7 @@ impl Draft {
         Bytes::from(json)
     }
 
-    /// Whether `sealed`, which holds `version`, is this draft: nothing but the version would change.
+    /// Whether `sealed`, which has version `version`, equals this draft apart from the version.
     pub fn is(&self, sealed: &[u8], version: Offset) -> bool {
         let mut digits = [0u8; 20];
         let digits = decimal(version.0, &mut digits);
@@ -75,13 +75,13 @@ impl Draft {
             && sealed[self.hole + digits.len()..] == self.json[self.hole..]
     }
 
-    /// Whether the object is going away once this is written.
+    /// Whether the draft has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         let document: Value = serde_json::from_slice(&self.json).unwrap_or_default();
         meta::is_deleting(meta::fields(&document))
     }
 
-    /// How much a list item leaves off at its beginning, after the brace.
+    /// How many bytes a list item leaves out after its opening brace.
     pub fn head(&self) -> usize {
         self.head
     }
@@ -95,7 +95,7 @@ impl Draft {
     }
 }
 
-/// Canonical JSON of any value. Answers how many levels of objects and lists it has.
+/// Writes canonical JSON of any value. Returns its number of nested levels.
 pub fn encode(out: &mut Vec<u8>, value: &Value) -> usize {
     match value {
         Value::Object(map) => return object(out, map),
@@ -119,7 +119,7 @@ fn array(out: &mut Vec<u8>, list: &[Value]) -> usize {
     1 + deepest
 }
 
-/// Canonical JSON of a whole document that has no hole: `apiVersion` and `kind` first.
+/// Canonical JSON of a whole document without a hole: `apiVersion` and `kind` first.
 pub fn document(document: &Document) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
     json.push(b'{');
@@ -161,8 +161,8 @@ fn object(out: &mut Vec<u8>, map: &Document) -> usize {
     1 + deepest
 }
 
-/// Writes the metadata with an empty `resourceVersion` at its place in the order. Answers where its digits go, and how
-/// many levels there are.
+/// Writes the metadata with an empty `resourceVersion` in its place. Returns the position for its digits, and the
+/// number of nested levels.
 fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     const FIELD: &[u8] = b"\"resourceVersion\":\"";
     let (mut hole, mut deepest) = (0, 0);
@@ -199,7 +199,7 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     (hole, 1 + deepest)
 }
 
-/// The name of an object, from its canonical JSON without the `head`: its other fields are passed over unread.
+/// An object's name, from its canonical JSON without the `head`; other fields are skipped unparsed.
 pub fn name(tail: &[u8]) -> Option<String> {
     let mut at = Cursor::of(tail.strip_prefix(b"\"metadata\":")?)?;
     at.take(b'{')?;
@@ -210,7 +210,7 @@ pub fn name(tail: &[u8]) -> Option<String> {
     at.quoted()?.unescaped().map(String::from)
 }
 
-/// JSON of a text.
+/// Writes a JSON string.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     if is_plain(text) {
         out.push(b'"');
@@ -221,7 +221,7 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether nothing in it has to be escaped. Looks at several bytes at once.
+/// Whether nothing in the text needs escaping. Checks several bytes at once.
 fn is_plain(text: &str) -> bool {
     let special = |bytes: &[u8]| {
         bytes.iter().fold(false, |special, byte| special | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\'))
@@ -232,11 +232,12 @@ fn is_plain(text: &str) -> bool {
     !chunks.iter().any(|chunk| special(chunk)) && !words.iter().any(|word| special_word(*word)) && !special(rest)
 }
 
-/// Whether one of eight bytes has to be escaped.
+/// Whether one of eight bytes needs escaping.
 fn special_word(bytes: [u8; 8]) -> bool {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_ne_bytes(bytes);
-    // The high bit of a byte that is less than `limit`; of others above it only where that one is.
+    // The high bit of each byte below `limit`. Bytes above a match may be wrong, which does not matter for a test
+    // against zero.
     let less = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
     let equal = |byte: u8| less(word ^ (EACH * u64::from(byte)), 1);
     (less(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7) != 0
@@ -263,7 +264,7 @@ fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// JSON as Go writes it where it is part of a text: fit for a page of HTML.
+/// JSON as Go writes it inside text: escaped for HTML.
 pub fn as_go_writes(json: &str) -> String {
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];

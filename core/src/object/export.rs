@@ -2,7 +2,7 @@
 
 use super::meta::{Document, metadata_mut, text};
 
-/// Metadata that only the server writes, whatever a client sends.
+/// Metadata fields that only the server sets.
 pub(crate) const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -14,8 +14,8 @@ pub(crate) const SERVER_METADATA: [&str; 8] = [
     "uid",
 ];
 
-/// Strips what a user cannot specify; and what belongs to this cluster, unless the export is to be exact. What that is
-/// beside the metadata, the kind says.
+/// Removes fields that a user cannot set and, unless `exact`, metadata specific to this cluster and what
+/// `of_the_cluster`, the kind's function, removes.
 pub fn export(document: &mut Document, exact: bool, of_the_cluster: Option<fn(&mut Document)>) {
     let metadata = metadata_mut(document);
     for field in SERVER_METADATA {

@@ -1,33 +1,33 @@
-//! Reads of a stored document only what will be looked at, in one pass and with little memory.
+//! Parses only the needed fields of a stored document, in one pass and with little memory.
 //!
-//! A table shows a dozen values of an object; most of its bytes are something else. What is stored is canonical:
-//! it has no white space between tokens, and its checksum vouches for its syntax.
+//! A table shows a dozen values of an object, a small part of its bytes. Stored text is canonical: it has no white
+//! space between tokens, and its checksum guarantees its syntax.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Value};
 use std::ops::Range;
 
-/// Which parts of a kind's documents are looked at.
+/// The fields of a kind's documents to parse.
 #[derive(Debug, Clone)]
 pub struct Glance(Part);
 
 #[derive(Debug, Clone)]
 enum Part {
     All,
-    /// A map's keys; its values read as null.
+    /// The keys of a map; values read as null.
     Keys,
     Only(Vec<(&'static str, Part)>),
     But(&'static str),
 }
 
-/// What was seen.
+/// The parsed part of a document.
 pub struct Seen<'a> {
     pub document: Value,
-    /// The metadata as it is written.
+    /// The text of the metadata.
     pub metadata: &'a [u8],
 }
 
-/// What everybody looks at. The managed fields are often most of an object, and nobody does.
+/// Needed for every kind. Managed fields are often most of an object, and never needed.
 const ALWAYS: [(&str, Part); 3] =
     [("apiVersion", Part::All), ("kind", Part::All), ("metadata", Part::But("managedFields"))];
 
@@ -38,12 +38,12 @@ impl Default for Glance {
 }
 
 impl Glance {
-    /// At the metadata, and at these dotted paths; lists are passed through, `a.*` means the keys of a map.
+    /// The metadata and these dotted paths. Paths lead through lists; `a.*` means the keys of a map.
     pub fn at(paths: &[&'static str]) -> Self {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }
 
-    /// At these paths, and nothing else.
+    /// These paths only.
     pub fn only_at(paths: &[&'static str]) -> Self {
         Self(Part::Only(Vec::new())).and_at(paths)
     }
@@ -53,7 +53,7 @@ impl Glance {
         self
     }
 
-    /// At this path, too.
+    /// Adds a path.
     pub fn add(&mut self, path: &'static str) {
         if let Part::Only(parts) = &mut self.0 {
             add(parts, path);
@@ -82,13 +82,13 @@ fn add(parts: &mut Vec<(&'static str, Part)>, path: &'static str) {
         (None, part) => *part = Part::All,
         (Some("*"), part) => *part = Part::Keys,
         (Some(rest), Part::Only(below)) => add(below, rest),
-        // All of it is looked at already.
+        // This part is parsed in full already.
         (Some(_), Part::All | Part::Keys | Part::But(_)) => {}
     }
 }
 
 impl Part {
-    /// What is looked at below a key; `None` for nothing.
+    /// The part to parse below a key; `None` to skip it.
     fn below(&self, key: &str) -> Option<&Part> {
         match self {
             Part::All => Some(&Part::All),
@@ -99,14 +99,14 @@ impl Part {
     }
 }
 
-/// Every step answers `None` where the text is not as stored text is.
+/// Every step returns `None` if the text is not canonical.
 struct Reader<'a> {
     cursor: Cursor<'a>,
     metadata: Range<usize>,
 }
 
 impl Reader<'_> {
-    /// The whole document; notes where its metadata is.
+    /// Parses the whole document, and records the range of its metadata.
     fn top(&mut self, part: &Part) -> Option<Value> {
         let mut map = Map::new();
         self.cursor.take(b'{')?;
@@ -114,7 +114,7 @@ impl Reader<'_> {
             let key = self.cursor.key()?;
             let begin = self.cursor.at();
             match (key.as_written(), part) {
-                // It is written as it stands, so nobody needs the rest of it.
+                // The metadata is also available as text, so managed fields need not be parsed.
                 (name @ "metadata", Part::All) => {
                     let value = self.value(&Part::But("managedFields"))?;
                     map.insert(name, value);
@@ -160,7 +160,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: Quoted, part: &Part, map: &mut Map) -> Option<()> {
-        // None of the names that parts know has an escape.
+        // No name in a `Part` contains an escape.
         match part.below(key.as_written()) {
             Some(below) => {
                 let value = self.value(below)?;

@@ -1,26 +1,26 @@
-//! Reading and writing the metadata that every object has, straight in the document.
+//! Reads and writes object metadata directly in the document.
 
 use holdfast_value::{Map, Value};
 
 pub type Document = Map;
 
-/// The finalizer that foreground deletion waits for.
+/// The finalizer of foreground deletion.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-/// The finalizer that orphaning dependents waits for.
+/// The finalizer for orphaning dependents.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// How many levels of objects and lists a stored document may have. Readers of the log, and clients of lists and
-/// watches, whose answers add a few levels, stop at 128.
+/// The most nested levels of objects and lists in a stored document. Readers of the log, and clients of lists and
+/// watches (whose responses add a few levels), stop at 128.
 pub const DEPTH_MAX: usize = 120;
 
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
 
-/// The fields of a document; none when it is no object.
+/// The fields of a document; empty if it is not an object.
 pub fn fields(document: &Value) -> &Document {
     document.as_object().unwrap_or(&EMPTY)
 }
 
-/// The fields of a document, which becomes an object if it is none.
+/// The fields of a document, which is made an object if it is not one.
 pub fn fields_mut(document: &mut Value) -> &mut Document {
     if !document.is_object() {
         *document = Value::Object(Document::new());
@@ -31,17 +31,17 @@ pub fn fields_mut(document: &mut Value) -> &mut Document {
     }
 }
 
-/// The object's metadata; an empty one when there is none.
+/// The object's metadata; empty if missing.
 pub fn metadata(document: &Document) -> &Document {
     document.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
-/// The object's metadata, made when missing.
+/// The object's metadata, created if missing.
 pub fn metadata_mut(document: &mut Document) -> &mut Document {
     object_mut(document, "metadata")
 }
 
-/// The named object field, made (or replaced, when it is no object) if need be.
+/// The named object field, created if it is missing or not an object.
 pub fn object_mut<'a>(document: &'a mut Document, field: &str) -> &'a mut Document {
     let value = document.entry(field).or_insert_with(|| Value::Object(Document::new()));
     if !value.is_object() {
@@ -53,7 +53,7 @@ pub fn object_mut<'a>(document: &'a mut Document, field: &str) -> &'a mut Docume
     }
 }
 
-/// A string field, empty when absent or of another type.
+/// A string field; empty if absent or of another type.
 pub fn text<'a>(document: &'a Document, field: &str) -> &'a str {
     document.get(field).and_then(Value::as_str).unwrap_or("")
 }
@@ -91,12 +91,12 @@ pub fn set_finalizers(document: &mut Document, finalizers: Vec<String>) {
     }
 }
 
-/// `a.b.c` within a document.
+/// The value at the path `a.b.c`.
 pub fn path<'a>(document: &'a Value, dotted: &str) -> Option<&'a Value> {
     dotted.split('.').try_fold(document, |value, field| value.get(field))
 }
 
-/// Sets `a.b.c`, making the objects on the way.
+/// Sets the value at the path `a.b.c`, creating the objects on the way.
 pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     match dotted.split_once('.') {
         None => {
@@ -106,7 +106,7 @@ pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     }
 }
 
-/// What Go calls the type of a JSON value.
+/// Go's name for the type of a JSON value.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -118,7 +118,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// How many levels of objects and lists a value has.
+/// The number of nested levels of objects and lists.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -127,7 +127,7 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// `namespace/name`, or the name alone: an object's key within its kind.
+/// An object's key within its kind: `namespace/name`, or the name alone.
 pub fn key(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) if !namespace.is_empty() => {
@@ -141,7 +141,7 @@ pub fn key(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The two parts of a key.
+/// Namespace and name.
 pub fn split_key(key: &str) -> (Option<&str>, &str) {
     match key.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),

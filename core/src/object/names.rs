@@ -1,8 +1,8 @@
-//! What names, label keys and label values may look like. Which rule names obey, their kind says.
+//! The formats of names, label keys and label values. Each kind says which rule its names follow.
 //!
-//! Each check has a test that allocates nothing; the messages are made only for what failed it.
+//! Each check first runs a test without allocations; messages are made only if it fails.
 
-/// The rule that an object's name obeys.
+/// The format of an object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
     /// DNS-1123 label: no dots, at most 63 bytes.
@@ -11,7 +11,7 @@ pub enum NameRule {
     Subdomain,
     /// DNS-1035 label: starts with a letter.
     Label1035,
-    /// Whatever can stand as one segment of a path.
+    /// Any text that can be one segment of a path.
     PathSegment,
     /// An IP address in canonical form.
     IpAddress,
@@ -37,7 +37,7 @@ const QUALIFIED_RULE: &str =
 const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
      and end with an alphanumeric character";
 
-/// What is wrong with a name; nothing when it obeys the rule.
+/// The violations of a name; empty if it is valid.
 pub fn name(rule: NameRule, name: &str) -> Vec<String> {
     match rule {
         NameRule::Label => label(name),
@@ -48,13 +48,13 @@ pub fn name(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with a `generateName`: a suffix follows, so that it may end in a dash or be `..`.
+/// The violations of a `generateName`. A suffix follows it, so it may end in a dash or be `..`.
 pub fn generate_name(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::PathSegment => path_segment_characters(prefix),
         NameRule::IpAddress => ip_address(prefix),
         NameRule::Label | NameRule::Subdomain | NameRule::Label1035 => match prefix.strip_suffix('-') {
-            // The character before the dash is masked with it, as Kubernetes does.
+            // As in Kubernetes, the character before the dash is replaced too, and so not checked.
             Some(kept) if !kept.is_empty() => {
                 let end = kept.char_indices().next_back().map_or(0, |(at, _)| at);
                 name(rule, &format!("{}a", &kept[..end]))
@@ -117,7 +117,7 @@ pub fn path_segment(value: &str) -> Vec<String> {
     path_segment_characters(value)
 }
 
-/// A domain, a slash and a path (`acme.io/foo`): the parts that are wrong, and why.
+/// Checks a domain-prefixed path (`acme.io/foo`): returns the invalid parts with the reasons.
 pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     const MARKS: &[u8] = b"/-._~%!$&'()*+,;=:";
     let (host, path) = value.split_once('/').unwrap_or((value, ""));
@@ -131,7 +131,7 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     faults
 }
 
-/// A label key, annotation key or finalizer: a name with an optional subdomain and slash before it.
+/// The violations of a label key, annotation key or finalizer: a name, optionally preceded by a subdomain and a slash.
 pub fn qualified_name(value: &str) -> Vec<String> {
     if is_qualified_name(value) {
         return Vec::new();
@@ -232,7 +232,7 @@ fn ip_address(value: &str) -> Vec<String> {
     }
 }
 
-/// Kubernetes says "characters" of names, and "bytes" of labels: both mean bytes.
+/// Kubernetes writes "characters" for names and "bytes" for labels; both mean bytes.
 pub(crate) fn too_long(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} characters")
 }
@@ -241,7 +241,7 @@ fn too_long_for_label(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
-/// Kubernetes writes two blanks before `or`; clients compare these messages as they are.
+/// Kubernetes writes two spaces before `or`; this keeps the messages identical for clients that compare them.
 pub(crate) fn pattern(rule: &str, examples: &[&str], pattern: &str) -> String {
     let examples = examples.iter().map(|example| format!("'{example}', ")).collect::<Vec<_>>().join(" or ");
     format!("{rule} (e.g. {examples}regex used for validation is '{pattern}')")

@@ -1,4 +1,4 @@
-//! Reads documents strictly: every fault is noted with the path of its field, a key that nobody asked for among them.
+//! Reads documents strictly: records every fault with its field's path, including unknown keys.
 
 use holdfast_value::{CompactString, Map, Value};
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ impl fmt::Display for Fault {
 
 pub type Faults = RefCell<Vec<Fault>>;
 
-/// What `read` makes of a document, or all that is wrong with it.
+/// The result of `read` on a document, or all faults.
 pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
     let faults = Faults::default();
     let found = Reader::new(document, "", &faults).map(|reader| read(&reader));
@@ -31,7 +31,7 @@ pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, V
     }
 }
 
-/// One object of a document. When it is dropped, it tells of keys that nobody asked for.
+/// One object of a document. When dropped, it records the keys that were not read as unknown.
 pub struct Reader<'a> {
     fields: &'a Map,
     path: String,
@@ -41,7 +41,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of an object; `None`, and a fault, where it is none.
+    /// A reader of an object; `None` and a fault if the value is not an object.
     pub fn new(value: &'a Value, path: &str, faults: &'a Faults) -> Option<Self> {
         let Some(fields) = value.as_object() else {
             let message = format!("Invalid value: {value}: must be an object");
@@ -51,13 +51,13 @@ impl<'a> Reader<'a> {
         Some(Reader { fields, path: path.into(), faults, asked: RefCell::default(), strict: true })
     }
 
-    /// Lets keys pass that nobody asks for.
+    /// Accepts unknown keys.
     pub fn lenient(mut self) -> Self {
         self.strict = false;
         self
     }
 
-    /// Lets all keys of this object pass.
+    /// Marks all keys of this object as known.
     pub fn ask_for_all(&self) {
         self.asked.borrow_mut().extend(self.fields.keys().cloned());
     }
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a boolean", Value::as_bool)
     }
 
-    /// An integer within bounds; what lies outside of them is a fault.
+    /// An integer; outside of the bounds it is a fault.
     pub fn int_within(&self, field: &str, least: i64, most: i64) -> Option<i64> {
         let number = self.int(field)?;
         if !(least..=most).contains(&number) {
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a duration", |value| seconds(value.as_str()?))
     }
 
-    /// An object below this one.
+    /// A reader of the object in a field.
     pub fn child(&self, field: &str) -> Option<Reader<'a>> {
         let mut child = Reader::new(self.get(field)?, &self.path(field), self.faults)?;
         child.strict = self.strict;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a list", |value| value.as_array().map(Vec::as_slice))
     }
 
-    /// The objects of a list, with their places in it.
+    /// Readers of the objects in a list, with their indexes.
     pub fn list(&self, field: &str) -> Option<Vec<Reader<'a>>> {
         let values = self.values(field)?;
         let reader = |(at, value)| {
@@ -176,7 +176,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// The seconds of a duration as Go writes it.
+/// The seconds of a duration in Go's format.
 pub fn seconds(text: &str) -> Option<f64> {
     super::duration::nanos(text).ok().map(|nanoseconds| nanoseconds as f64 / 1e9)
 }

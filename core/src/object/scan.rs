@@ -1,14 +1,14 @@
-//! Finds where texts, lists and objects of JSON end, many bytes at a time.
+//! Finds the ends of strings, lists and objects in JSON, many bytes at a time.
 //!
-//! Most of what is stored is passed over: whoever reads a pod reads a tenth of it. A byte is not looked at by itself then,
-//! but as one bit of a mask of 64.
+//! Most of a stored object is skipped: a reader of a pod needs a tenth of it. So bytes are not examined one by one, but
+//! as bits of 64-bit masks.
 
 use wide::i8x16;
 
 const LANES: usize = 16;
 const BLOCK: usize = 4 * LANES;
 
-/// Where in a block the bytes stand that say something of its structure, a bit each.
+/// The positions of structural bytes in a block, one bit each.
 #[derive(Default)]
 struct Marks {
     quotes: u64,
@@ -17,16 +17,16 @@ struct Marks {
     closes: u64,
 }
 
-/// What of the bytes before a block is still to be known in it.
+/// The state carried from one block to the next.
 #[derive(Default)]
 struct Carried {
-    /// Whether it begins within a text: all bits then.
+    /// All ones if the block begins inside a string, otherwise zero.
     text: u64,
-    /// Whether its first byte is escaped.
+    /// Whether the block's first byte is escaped.
     escaped: bool,
 }
 
-/// Where the list or object ends whose opening bracket stands before the beginning of `rest`: behind its last bracket.
+/// The end of a list or object whose opening bracket is before `rest`: the position after its closing bracket.
 pub fn nested_end(rest: &[u8]) -> Option<usize> {
     let (mut depth, mut carried) = (1, Carried::default());
     for (number, block) in rest.chunks(BLOCK).enumerate() {
@@ -48,7 +48,7 @@ pub fn nested_end(rest: &[u8]) -> Option<usize> {
     None
 }
 
-/// How long the text is at the beginning of `rest` that a quote ends, and whether something in it is escaped.
+/// The length of the string at the beginning of `rest`, up to its closing quote, and whether it contains escapes.
 pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
     let (mut at, mut has_escapes) = (0, false);
     while let Some(lanes) = rest[at..].first_chunk() {
@@ -59,7 +59,7 @@ pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
             if rest[at] == b'"' {
                 return Some((at, has_escapes));
             }
-            // What follows an escape says nothing by itself.
+            // The escaped byte is skipped: it has no meaning of its own.
             has_escapes = true;
             at = (at + 2).min(rest.len());
         } else {
@@ -76,11 +76,11 @@ pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// The marks of a block that stand outside of texts.
+/// The marks of a block that are outside of strings.
 fn structure(block: &[u8], carried: &mut Carried) -> Marks {
     let Marks { quotes, escapes, opens, closes } = match block.first_chunk() {
         Some(block) => marks(block),
-        // The end of what there is, filled up with bytes that say nothing.
+        // The last block is padded with zero bytes, which have no marks.
         None => {
             let mut filled = [0; BLOCK];
             filled[..block.len()].copy_from_slice(block);
@@ -97,7 +97,8 @@ fn marks(block: &[u8; BLOCK]) -> Marks {
     let mut marks = Marks::default();
     for (number, lanes) in block.as_chunks::<LANES>().0.iter().enumerate() {
         let (lanes, shift) = (load(lanes), number * LANES);
-        // In ASCII `[` and `]` differ from `{` and `}` by this bit alone, and nothing else that is written does.
+        // In ASCII `[` and `]` differ from `{` and `}` by this bit alone, and no other printable character maps onto
+        // them.
         let folded = lanes | i8x16::splat(0x20);
         marks.quotes |= of(lanes, b'"') << shift;
         marks.escapes |= of(lanes, b'\\') << shift;
@@ -111,13 +112,13 @@ fn load(lanes: &[u8; LANES]) -> i8x16 {
     i8x16::new(lanes.map(|byte| byte as i8))
 }
 
-/// A bit for each of these bytes.
+/// The bits of the lanes that equal `byte`.
 fn of(lanes: i8x16, byte: u8) -> u64 {
     use wide::CmpEq;
     lanes.cmp_eq(i8x16::splat(byte as i8)).move_mask() as u64
 }
 
-/// The bytes that an escape stands before.
+/// The positions of escaped bytes.
 fn escaped(escapes: u64, carried: &mut bool) -> u64 {
     let mut escaped = u64::from(std::mem::take(carried));
     let mut rest = escapes & !escaped;
@@ -128,13 +129,13 @@ fn escaped(escapes: u64, carried: &mut bool) -> u64 {
             break;
         }
         escaped |= 1 << next;
-        // One that is itself escaped escapes nothing.
+        // A backslash that is itself escaped escapes nothing.
         rest &= !(0b11 << (next - 1));
     }
     escaped
 }
 
-/// The bits from each odd one to the one before the next.
+/// The bits from each odd quote up to the one before the next quote.
 fn within(quotes: u64) -> u64 {
     [1, 2, 4, 8, 16, 32].into_iter().fold(quotes, |bits, by| bits ^ bits << by)
 }
@@ -145,7 +146,7 @@ pub(super) mod tests {
     use holdfast_value::Value;
     use proptest::prelude::*;
 
-    /// The same, a byte after the other.
+    /// The naive twin, byte by byte.
     fn nested_end_by_bytes(rest: &[u8]) -> Option<usize> {
         let (mut depth, mut text, mut at) = (1, false, 0);
         while let Some(byte) = rest.get(at) {

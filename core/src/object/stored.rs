@@ -1,5 +1,5 @@
-//! Has serde read text as it is stored. What nobody asks for is passed over many bytes at a time, so a view of a tenth of
-//! an object costs a fraction of what reading any JSON would.
+//! A serde deserializer for stored text. Fields that the type does not have are skipped many bytes at a time, so that
+//! reading a tenth of an object costs a fraction of parsing all of it.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Number, Value};
@@ -11,20 +11,20 @@ use serde::forward_to_deserialize_any;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Lists and objects lie in each other no deeper than serde_json reads them.
+/// The same limit of nested levels as in serde_json.
 const DEPTH_MAX: usize = 128;
 
-/// The text is not as stored text is, or not of this type. Whoever wants to know why has serde_json read it.
+/// The text is not canonical, or does not fit the type. For the reason, callers parse it with serde_json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlike;
 
-/// A value of a document.
+/// Deserializes a value from stored text.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Unlike> {
     let mut cursor = Cursor::of(json).ok_or(Unlike)?;
     T::deserialize(&mut Values { cursor: &mut cursor, depth: 0 })
 }
 
-/// A whole document. The stages of a write work on those, so it is built without the detour over a visitor.
+/// Parses a whole document. Writes do this often, so the tree is built directly, without a serde visitor.
 pub fn document(json: &[u8]) -> Result<Value, Unlike> {
     value(&mut Cursor::of(json).ok_or(Unlike)?, 0).ok_or(Unlike)
 }
@@ -77,7 +77,7 @@ fn items(cursor: &mut Cursor, depth: usize) -> Option<Vec<Value>> {
     }
 }
 
-/// An object's metadata, and a value of all the rest.
+/// Deserializes an object's metadata and the rest of it into two values.
 pub fn read_apart<'a, M, T>(json: &'a [u8]) -> Result<(M, T), Unlike>
 where
     M: Deserialize<'a>,
@@ -88,7 +88,7 @@ where
     Ok((metadata.ok_or(Unlike)?, rest))
 }
 
-/// A value as it is written.
+/// A value's text.
 pub struct Raw<'a>(pub &'a str);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
@@ -105,7 +105,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
                 Ok(Raw(text))
             }
 
-            // Who does not know the name below is serde_json.
+            // serde_json does not know the name `RAW`, and calls this.
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw<'de>, D::Error> {
                 <&RawValue>::deserialize(deserializer).map(|value| Raw(value.get()))
             }
@@ -114,7 +114,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
     }
 }
 
-/// By this name [`Raw`] asks for the text of a value.
+/// The newtype name by which [`Raw`] asks for the text of a value.
 const RAW: &str = "$holdfast::Raw";
 
 struct Values<'c, 'de> {
@@ -172,7 +172,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
         }
     }
 
-    /// Of a word alone: nothing that is looked at has another form.
+    /// Unit variants only: no type read here has others.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -213,7 +213,7 @@ fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value
     }
 }
 
-/// A document whose metadata is read for itself.
+/// A document whose metadata goes into its own value.
 struct Whole<'c, 'de, M> {
     cursor: &'c mut Cursor<'de>,
     metadata: &'c mut Option<M>,
@@ -242,7 +242,7 @@ impl<'de, M: Deserialize<'de>> Deserializer<'de> for Whole<'_, 'de, M> {
 struct Entries<'c, 'de, M> {
     values: Values<'c, 'de>,
     begun: bool,
-    /// Where the value of `metadata` goes, which is no entry then.
+    /// Receives the value of `metadata`, which is then not an entry.
     metadata: Option<&'c mut Option<M>>,
 }
 

@@ -1,6 +1,6 @@
-//! The rules of `metadata`, the same for every kind: what may be in it, and what an update may change.
+//! Validation of `metadata`, the same for every kind: its contents, and what an update may change.
 //!
-//! Values of the wrong type are the schema's business: here they count as unset.
+//! Values of the wrong type count as unset here: the schema checks types.
 
 pub use super::names::{NameRule, name};
 
@@ -9,17 +9,17 @@ use crate::refusal::{Cause, Causes, Texts, quoted};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Bytes that the keys and values of all annotations may take together.
+/// The most bytes of all annotation keys and values together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 /// Finalizers that Kubernetes itself uses without a domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
-/// Fields of `metadata` that only the server sets, in the order that Kubernetes checks them.
+/// Fields of `metadata` that only the server sets, in Kubernetes' order of checks.
 const IMMUTABLE: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// What is wrong with the metadata of an object to create. Its generated name, if any, is already set.
+/// The violations in a new object's metadata. A generated name is already set.
 pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Causes {
     let mut causes = object_names(meta, rule);
     if text(meta, "name").is_empty() {
@@ -40,7 +40,7 @@ pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Causes {
     causes
 }
 
-/// What a rule has against the name of an object, and against what its name is made up from.
+/// The violations of an object's name and `generateName`.
 pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
     let mut causes = Causes::default();
     let (name, generate_name) = (text(meta, "name"), text(meta, "generateName"));
@@ -57,7 +57,8 @@ pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
     causes
 }
 
-/// What is wrong with the metadata that an update brings. It stands alone: [`metadata`] need not run as well.
+/// The violations in the metadata of an update. [`metadata`] need not run as well: its rules that an update could break
+/// are checked here.
 pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     let mut causes = Causes::default();
     if is_set(old.get("deletionTimestamp")) {
@@ -79,7 +80,7 @@ pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     causes
 }
 
-/// Built-in kinds take finalizers with a domain and the few that Kubernetes knows; custom resources take any.
+/// Built-in kinds accept finalizers with a domain and Kubernetes' own few; custom resources accept any.
 pub fn standard_finalizers(meta: &Map) -> Causes {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     let message = "name is neither a standard finalizer name nor is it fully qualified";
@@ -90,7 +91,7 @@ pub fn standard_finalizers(meta: &Map) -> Causes {
         .collect()
 }
 
-/// What is said of the finalizers that a custom resource gets, of which two programs may have chosen the same.
+/// Warnings for new finalizers of a custom resource without a domain, whose names may collide.
 pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     let had: BTreeSet<&str> = old.into_iter().flat_map(finalizers).collect();
     let is_bare = |name: &&str| !name.contains('/') && !STANDARD_FINALIZERS.contains(name) && !had.contains(name);
@@ -106,7 +107,7 @@ pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     told.collect()
 }
 
-/// The rules for labels, wherever they stand (`metadata.labels`, `spec.template.labels`).
+/// The rules for labels at any path (`metadata.labels`, `spec.template.labels`).
 pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     for (key, value) in labels {
         for message in names::qualified_name(key) {
@@ -119,7 +120,7 @@ pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// The rules for annotations, wherever they stand.
+/// The rules for annotations at any path.
 pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     let mut bytes = 0;
     for (key, value) in annotations {
@@ -136,7 +137,7 @@ pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// What holds on create and on update.
+/// The rules for both create and update.
 fn common(meta: &Map, causes: &mut Causes) {
     if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
         causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
@@ -169,7 +170,8 @@ fn owner_references(meta: &Map, causes: &mut Causes) {
     for reference in references.iter().filter_map(Value::as_object) {
         let api_version = text(reference, "apiVersion");
         let parts: Vec<&str> = api_version.split('/').collect();
-        // Kubernetes names the fields without the item's index. What has more parts than a group and a version has none.
+        // As in Kubernetes, the paths lack the item's index. An apiVersion with more than two parts counts as having no
+        // version.
         if parts.len() > 2 || parts.last().is_none_or(|version| version.is_empty()) {
             let value = Value::from(api_version);
             causes.push(Cause::invalid("metadata.ownerReferences.apiVersion", &value, "version must not be empty"));
@@ -187,7 +189,7 @@ fn owner_references(meta: &Map, causes: &mut Causes) {
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             if let Some((first_kind, first_name)) = controller {
-                // The complaint shows the whole list, so one is enough.
+                // The message shows the whole list, so it is reported once.
                 if std::mem::replace(&mut is_told, true) {
                     continue;
                 }
@@ -224,7 +226,7 @@ fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The empty string and null are as good as absent for the fields that the server sets.
+/// For server-set fields, an empty string or null counts as absent.
 fn is_set(value: Option<&Value>) -> bool {
     !matches!(value, None | Some(Value::Null)) && value.and_then(Value::as_str) != Some("")
 }

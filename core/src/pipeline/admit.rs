@@ -1,4 +1,4 @@
-//! Admission's places among the stages: before the server completes the object, and before it is encoded.
+//! The two admission stages: mutating before the server completes the object, validating before it is encoded.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -8,7 +8,7 @@ use crate::authz::reviews;
 use crate::kinds::Known;
 use holdfast_value::Value;
 
-/// The mutating half, on what the client sent.
+/// Mutating admission, on the client's object.
 pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
     if object.admitted {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
     outcome
 }
 
-/// The validating half, on what would be stored.
+/// Validating admission, on the object as it would be stored.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
     if object.admitted {
         return Ok(());
@@ -40,7 +40,8 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     outcome
 }
 
-/// Both halves, for what a subresource takes that is no object of the path's kind; gives back what the first made of it.
+/// Both halves of admission, for the body of a subresource that is not an object of the path's kind. Returns the body
+/// as mutating admission left it.
 pub(super) fn part(
     context: &Context,
     body: Known,
@@ -51,7 +52,7 @@ pub(super) fn part(
     completed_update(context, body, operation, document, old, |_| Ok(()))
 }
 
-/// The same for a new document that the server checks and completes between the halves.
+/// The same for a new document that `complete` checks and completes between the halves.
 pub(super) fn completed_part(
     context: &Context,
     body: Known,
@@ -61,7 +62,7 @@ pub(super) fn completed_part(
     completed_update(context, body, Operation::Create, document, &Value::Null, complete)
 }
 
-/// The same in place of another document.
+/// The same for a document that replaces another.
 pub(super) fn completed_update(
     context: &Context,
     body: Known,
@@ -73,14 +74,14 @@ pub(super) fn completed_update(
     both(context, of(context, operation, Body::Part(body), document, old), complete)
 }
 
-/// Both halves, for a document of the path's kind that is posted and never stored.
+/// Both halves of admission, for a document of the path's kind that is posted but never stored.
 pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
     let body = Body::Object { version: context.request.target.version };
     let attributes = of(context, Operation::Create, body, document, &Value::Null);
     both(context, attributes, |document| Ok(reviews::check(context.kind, document)?))
 }
 
-/// `complete` has its say between the halves.
+/// Runs both halves, with `complete` between them.
 fn both(
     context: &Context,
     mut attributes: Attributes,

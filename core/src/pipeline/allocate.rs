@@ -1,4 +1,4 @@
-//! What only one object of the cluster may hold (addresses, ports, names) is handed out, as the kind says.
+//! Allocates values that only one object of the cluster may hold (addresses, ports, names), as the kind says.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -23,7 +23,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     };
     let old = object.old.as_ref().map(|old: &Old| &old.document);
     let causes = allocate(&allocator, old, &mut object.new);
-    // Nothing left to hand out is no fault of the client's.
+    // An exhausted range is a server error, not the client's.
     if let Some(exhausted) = causes.iter().find(|cause| cause.reason == CauseReason::Internal) {
         return Err(Refusal::Internal(Internal::Exhausted(exhausted.message.clone())));
     }

@@ -1,5 +1,5 @@
-//! Requests that nothing is written for: a question that is posted, a way to a node. Admission looks at them as at any
-//! other; what becomes of them is decided elsewhere.
+//! Requests without a write: posted reviews, and connections to nodes. Admission sees them like any other; the result
+//! is decided elsewhere.
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};

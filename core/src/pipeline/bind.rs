@@ -7,7 +7,7 @@ use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{BadRequest, Cause, Causes, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use holdfast_value::{Value, json};
 
-/// What a Binding calls its target.
+/// The kind of a Binding's target.
 const NODE_KIND: &str = NODE.kind;
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -21,11 +21,11 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     check_unassigned(context, &old, binding)?;
     let mut new = old.document.clone();
     assign(context, meta::fields_mut(&mut new), binding, &node);
-    // What a pod is told is nobody's field.
+    // The binding writes no managed fields.
     Ok(Candidate { tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// A binding is of the pod that the path names, to a node.
+/// Checks that a Binding is for the pod that the path names, and its target a node.
 fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
     if binding["metadata"]["name"] != context.request.name() {
         return Err(Refusal::BadRequest(BadRequest::OtherNameInBinding));
@@ -34,7 +34,7 @@ fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
     if causes.is_empty() { Ok(()) } else { Err(Refusal::Unreasoned(Unreasoned::Causes(causes))) }
 }
 
-/// Only nodes have room for pods.
+/// The causes if the target is not a node.
 fn wrong_target(target: &Value) -> Causes {
     let mut causes = Causes::default();
     let kind = &target["kind"];
@@ -47,7 +47,7 @@ fn wrong_target(target: &Value) -> Causes {
     causes
 }
 
-/// The pod must be the one that the binding means, and have no node yet.
+/// Checks that the pod is the one that the Binding means, and has no node yet.
 fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<(), Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), why });
@@ -64,7 +64,7 @@ fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<
     }
 }
 
-/// What tells that the binding means another pod than the one with this uid, or an older state of it.
+/// The conflict if the Binding means a pod with another UID or another version.
 fn other_pod(binding: &Document, uid: &str, version: &str) -> Option<Conflict> {
     let wanted = |field: &str| metadata(binding).get(field).and_then(Value::as_str).filter(|wanted| !wanted.is_empty());
     if let Some(wanted) = wanted("uid").filter(|wanted| *wanted != uid) {
@@ -78,10 +78,10 @@ fn is_gated(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
 }
 
-/// The node, what the scheduler notes with it, and the condition that tells of it.
+/// Sets the node, the labels and annotations of the Binding, and the condition PodScheduled.
 fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
     object_mut(pod, "spec").insert("nodeName", node.into());
-    // Where the node stands is told by labels, which never take the place of the pod's own.
+    // The Binding's labels (the node's topology) never replace the pod's own.
     for (key, value) in metadata(binding).get("labels").and_then(Value::as_object).into_iter().flatten() {
         object_mut(metadata_mut(pod), "labels").entry(key.as_str()).or_insert_with(|| value.clone());
     }
@@ -90,18 +90,18 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
         object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
     }
     let time = context.stamp.rfc3339();
-    // Nobody fills in what it leaves out.
+    // All fields are set here: no defaults follow.
     let condition =
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
     let status = object_mut(pod, "status");
     if !context.settings.gates_off.contains("ClearingNominatedNodeNameAfterBinding") {
-        // Whoever hoped for another place has one now.
+        // The nomination has ended.
         status.remove("nominatedNodeName");
     }
     set_condition(status, condition);
 }
 
-/// Puts a condition in place of the one of its type, keeping the time of the last change when nothing changed.
+/// Sets the condition of a type. If its status is unchanged, the old condition stays, with its transition time.
 fn set_condition(status: &mut Document, condition: Value) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };

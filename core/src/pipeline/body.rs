@@ -1,4 +1,4 @@
-//! Candidates that are sent whole: create, and update, where a document takes an object's place.
+//! Candidates from a whole document: create and update.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, owners};
@@ -38,7 +38,7 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
     Ok(Candidate { fixed, ..Candidate::replacing(context, old, document) }.into())
 }
 
-/// The candidate for an object that is not there yet, of a document that was checked against its schema.
+/// The candidate for a new object, from a document that was checked against its schema.
 pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, Refusal> {
     if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
         let subject = context.subject(meta::name(meta::fields(&document)));
@@ -46,7 +46,7 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    // Kubernetes' store minds it, which a dry run does not reach.
+    // As in Kubernetes, whose store refuses the version, and a dry run does not reach the store.
     if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
@@ -60,7 +60,7 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
     Ok(Candidate::creating(document))
 }
 
-/// The version that a new object claims to have, where only a dry run lets it.
+/// The resourceVersion in the body of a create, which is allowed in a dry run only.
 pub fn named_version(request: &Request) -> Option<String> {
     let decoded = match request.body.format {
         Format::Json => request.body.content.json(),
@@ -71,7 +71,8 @@ pub fn named_version(request: &Request) -> Option<String> {
     document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
-/// The body's namespace is the path's, or empty and then becomes it. What has no namespace loses the one that it names.
+/// Fills in the path's namespace, or checks that the body has the same. Removes the namespace of a cluster-scoped
+/// object.
 pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
     match context.request.namespace() {
         Some(namespace) => {
@@ -86,7 +87,7 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
     Ok(())
 }
 
-/// A document that takes the place of an object, or changes it, names the one that the path names.
+/// Checks that the body has the name in the path.
 pub(super) fn match_name(context: &Context, meta: &Document) -> Result<(), Refusal> {
     let (found, path) = (text(meta, "name"), context.request.name());
     if found.is_empty() {
@@ -99,19 +100,19 @@ fn name_mismatch(body: &str, path: &str) -> Refusal {
     Refusal::BadRequest(BadRequest::OtherName { body: body.into(), path: path.into() })
 }
 
-/// Checks the version that a document names; true when it named one.
+/// Checks the resourceVersion in a document; returns whether there was one.
 pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Result<bool, Refusal> {
     let name = context.request.name();
     match text(meta, "resourceVersion") {
         "" | "0" if context.kind.unconditional_update => Ok(false),
-        // Kubernetes names the resource here, where it names the kind elsewhere.
+        // As in Kubernetes, the subject here is the resource, not the kind.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
             causes: Cause::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update")
                 .into(),
         }),
         version => {
-            // Kubernetes only parses it, deep in its store, and hands the fault on as it is.
+            // Kubernetes parses the version only in its store, and passes the error on without a reason.
             let parsed: u64 =
                 version.parse().map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersion(version.into())))?;
             if parsed != old.entry.offset.0 {
@@ -122,12 +123,12 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
     }
 }
 
-/// The answer to a write on an object that another has taken the place of, or none.
+/// The refusal of a write whose UID precondition does not match.
 fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
     unmet(context, Conflict::UidPrecondition(Mismatch::new(wanted, found)))
 }
 
-/// The answer to a write on an object that is not the one that is meant.
+/// The refusal of a write whose precondition on the stored object does not hold.
 pub(super) fn unmet(context: &Context, why: Conflict) -> Refusal {
     let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
     Refusal::Conflict {
@@ -136,7 +137,7 @@ pub(super) fn unmet(context: &Context, why: Conflict) -> Refusal {
     }
 }
 
-/// The answer to a write on a version that is no longer the newest.
+/// The refusal of a write on a version that is no longer the newest.
 pub(super) fn modified(context: &Context) -> Refusal {
     Refusal::modified(context.subject(context.request.name()))
 }

@@ -1,4 +1,4 @@
-//! What an object shall be, on its way through the stages.
+//! The candidate: an object as it should become, passed through the stages.
 
 use super::decision::{Decision, Write};
 use super::{Context, Stop};
@@ -9,45 +9,45 @@ use crate::state::Entry;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// What an endpoint makes of a request.
+/// The result of an endpoint's first stage.
 pub(super) enum Made {
     Object(Box<Candidate>),
-    /// Nothing is written: the answer is all there is.
+    /// Nothing is written: the answer is the whole decision.
     Answer(Box<Decision>),
 }
 
-/// An object as it shall be, beside the object as it is.
+/// An object as it should become, and as it is.
 ///
-/// Documents stay whole values from the first stage to the last: the kinds' rules take them as they are, so that no
-/// stage copies one.
+/// Documents stay trees of values in all stages: the kinds' rules read them directly, so that no stage copies one.
 pub(super) struct Candidate {
     /// The object's key within its kind; empty until a new object has its name.
     pub key: Arc<str>,
     /// `None`: the object is to be created.
     pub old: Option<Old>,
-    /// In the path's version until it has its defaults, then in the working version.
+    /// In the path's version until defaults are set, then in the working version.
     pub new: Value,
-    /// Nothing holds the object back: this write is its last.
+    /// No finalizer or grace period is left: this write removes the object.
     pub removed: bool,
-    /// The client fixed the version that it changes.
+    /// The client named the version that it changes.
     pub fixed: bool,
-    /// Managed fields are up to date: apply and scale note them while they merge.
+    /// Managed fields are up to date already: apply and scale set them while they merge.
     pub tracked: bool,
-    /// Admission has judged what the client sent, which is no object of this kind: a Scale, a Binding.
+    /// Admission has already seen what the client sent, which is not an object of this kind: a Scale, a Binding.
     pub admitted: bool,
-    /// Writes of other objects that must happen together with this one: an eviction's budget.
+    /// Writes of other objects that must be made together with this one, such as the PodDisruptionBudget of an
+    /// eviction.
     pub besides: Vec<Write>,
 }
 
-/// An object as it is.
+/// An object as it is stored.
 pub(super) struct Old {
     pub entry: Arc<Entry>,
-    /// In the working version, without its resource version.
+    /// In the working version, without its resourceVersion.
     pub document: Value,
 }
 
 impl Candidate {
-    /// The object as it shall be in place of `old`.
+    /// The candidate that replaces `old` by `new`.
     pub fn replacing(context: &Context, old: Old, new: Value) -> Candidate {
         let key = context.request.key().into();
         Candidate { key, old: Some(old), ..Candidate::creating(new) }
@@ -78,7 +78,7 @@ impl Candidate {
         self.old.as_ref().map(Old::fields)
     }
 
-    /// Whether this write is the one that begins the object's deletion.
+    /// Whether this write sets the deletion timestamp.
     pub fn begins_deletion(&self) -> bool {
         self.old().is_some_and(|old| !meta::is_deleting(old)) && meta::is_deleting(self.fields())
     }
@@ -101,7 +101,7 @@ impl From<Candidate> for Made {
 }
 
 impl Context<'_> {
-    /// The object that the path names.
+    /// The stored object that the path names, or NotFound.
     pub fn existing(&self) -> Result<Old, Stop> {
         match self.find()? {
             Some(old) => Ok(old),
@@ -109,7 +109,7 @@ impl Context<'_> {
         }
     }
 
-    /// The same, where it may not be there yet. It is read once, for all stages.
+    /// The same for an object that may not exist. It is read once for all stages.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
         let document = match self.kind.custom {
@@ -123,20 +123,20 @@ impl Context<'_> {
         Ok(Some(Old { entry: entry.clone(), document }))
     }
 
-    /// The new document with the amounts that it only writes otherwise as the old one writes them; `None` where there
-    /// are no such amounts. For comparisons: what is stored is what the client wrote.
+    /// `new` with each quantity that equals its old value spelled as in `old`; `None` if there are none. Used for
+    /// comparisons only: what the client wrote is stored.
     pub fn respelled(&self, new: &Value, old: &Value) -> Option<Value> {
         let message = self.kind.custom.is_none().then(|| self.kind.message(0).ok())??;
         spelling::respelled(message, new, old)
     }
 
-    /// The object as the path's version shows it, with its resource version: what a patch changes.
+    /// The object in the path's version with its resourceVersion: what a patch is applied to.
     pub fn shown(&self, old: &Old) -> Value {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);
         meta::metadata_mut(document).insert("resourceVersion", old.entry.offset.to_string().into());
         if self.kind.custom.is_none() && self.has_status() {
-            // Built-in objects show a status even when nobody has reported one, and patches count on finding it.
+            // Built-in objects show a status even if it was never set, and patches rely on it.
             document.entry("status").or_insert_with(|| Value::Object(Document::new()));
         }
         let version = self.request.target.version;

@@ -1,17 +1,17 @@
-//! What a token of a service account says, before it is signed.
+//! The claims of a service account token, before it is signed.
 
-/// What a token shall say. The issuer is the signer's own.
+/// The claims of a token. The signer adds the issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenClaims {
     pub id: String,
     /// `system:serviceaccount:default:builder`.
     pub subject: String,
-    /// Empty: the signer's own.
+    /// Empty: the signer's own audiences.
     pub audiences: Vec<String>,
     /// In seconds since 1970, as all times here.
     pub issued: i64,
     pub expires: i64,
-    /// Whether it may be good for longer, if only this server takes it.
+    /// Whether the signer may extend the lifetime, if the token is for this server alone.
     pub extends: bool,
     pub namespace: String,
     pub account: BoundTo,
@@ -20,7 +20,7 @@ pub struct TokenClaims {
     pub node: Option<BoundTo>,
 }
 
-/// An object that a token is good as long as.
+/// An object that bounds the token's lifetime: once it is gone, the token is invalid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BoundTo {
     pub name: String,

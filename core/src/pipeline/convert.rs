@@ -1,6 +1,7 @@
-//! Between the versions of a kind: built-in ones by function, custom ones by name alone or by webhook.
+//! Conversion between the versions of a kind: by function for built-in kinds; for custom kinds by changing
+//! `apiVersion`, or by webhook.
 //!
-//! A webhook is the outside's to call: what it has not made yet is an [`Effect`].
+//! The core calls no webhook: a conversion that is not among the answers yet becomes an [`Effect`].
 
 use super::{Context, Effect, Stop, decode};
 use crate::kinds::custom::{Conversion, relabelled};
@@ -12,7 +13,7 @@ use crate::state::Entry;
 use holdfast_value::Value;
 
 impl Context<'_> {
-    /// A document of one version of the path's kind as another shows it.
+    /// Converts a document of the path's kind from one version to another.
     pub(super) fn converted(&self, document: Value, from: usize, to: usize) -> Result<Value, Stop> {
         if from == to {
             return Ok(document);
@@ -37,8 +38,8 @@ impl Context<'_> {
         }
     }
 
-    /// A stored object in a version of its kind. Whoever deletes it is told what the webhook says now, as whoever reads
-    /// it alone is; for other writes what it said before will do.
+    /// A stored object in a version of its kind. A delete asks the conversion webhook anew, as a get does; other writes
+    /// may use an earlier answer.
     pub(super) fn in_version(&self, entry: &Entry, version: usize) -> Result<Value, Stop> {
         let conversion = match self.request.verb {
             Verb::Delete => entry.conversion(self.kind, version),
@@ -54,7 +55,7 @@ impl Context<'_> {
         }
     }
 
-    /// How documents of the path's version look.
+    /// The schema of the path's version.
     pub(super) fn layout(&self) -> Result<Layout<'_>, Refusal> {
         decode::layout(self.kind, self.request.target.version)
     }

@@ -1,4 +1,4 @@
-//! What a request leads to: the writes it wants, what they count on, and the answer.
+//! The result of judging a request: its writes, the versions they rely on, and the answer.
 
 use crate::event::{ChangedBy, Offset};
 use crate::kinds::{self, KindId};
@@ -12,38 +12,38 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Decision {
-    /// All of them are made at one offset after the other, or none.
+    /// Either all are made, at consecutive offsets, or none.
     pub writes: Vec<Write>,
-    /// Other objects that must be as they were seen: the namespace of a new object.
+    /// Other objects that must still have the version that the decision saw, such as the namespace of a new object.
     pub expects: Vec<Expectation>,
     pub answer: Answer,
-    /// The client fixed the version, so a stale decision is its conflict and is not decided again.
+    /// The client named the version: a stale decision is a conflict for the client, and is not judged again.
     pub fixed: bool,
     pub warnings: Texts,
-    /// What others have changed of what the client sent, for the event.
+    /// Changes made by admission, recorded in the event.
     pub changes: Vec<ChangedBy>,
 }
 
-/// One event to be, but for its offset.
+/// A future event without its offset.
 #[derive(Debug, Clone)]
 pub struct Write {
     pub kind: KindId,
     pub key: Arc<str>,
-    /// The version that the decision saw; `None`: there was no such object.
+    /// The version that the decision saw; `None`: the object did not exist.
     pub expect: Option<Offset>,
     pub draft: Draft,
     pub index: Index,
     pub delete: bool,
-    /// What the draft says, where it may soon be wanted again: see [`Recent`](crate::state::Recent).
+    /// The draft's document, if it may be needed again soon: see [`Recent`](crate::state::Recent).
     pub document: Option<Value>,
 }
 
-/// As whom the server changes objects by itself.
+/// The field manager of changes that the server makes by itself.
 const SERVER: &str = "kube-apiserver";
 
 impl Write {
-    /// A new status for another object than the one asked for, which the server keeps up itself, as long as that object
-    /// is still the one that was seen.
+    /// A status update that the server makes on an object other than the request's, valid only while that object is
+    /// still the one seen.
     pub fn of_status(
         state: &State,
         kind: KindId,
@@ -71,7 +71,7 @@ impl Write {
     }
 }
 
-/// An object and the version that the decision saw of it; `None`: it was not there.
+/// An object and the version that the decision saw; `None`: the object did not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     pub kind: KindId,
@@ -79,17 +79,17 @@ pub struct Expectation {
     pub version: Option<Offset>,
 }
 
-/// What the client gets when the writes are done.
+/// The response once the writes are done.
 pub enum Answer {
     /// The object of the write with this index.
     Written { index: usize, code: u16, representation: Representation },
-    /// An object as it is already.
+    /// A stored object that was not changed.
     Entry { entry: Arc<Entry>, code: u16, representation: Representation },
-    /// A document that is not stored: a token that was asked for.
+    /// A document that is not stored, such as a token.
     Document { document: Document, code: u16 },
-    /// It is done, and there is nothing to show.
+    /// Done, with nothing to show.
     Success { code: u16 },
-    /// The object is gone.
+    /// The object was removed.
     Deleted { subject: Subject, uid: String },
 }
 
@@ -105,10 +105,10 @@ impl std::fmt::Debug for Answer {
     }
 }
 
-/// What of an object an answer shows.
+/// The form in which the answer shows an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     Object,
-    /// The `autoscaling/v1` Scale of it.
+    /// Its `autoscaling/v1` Scale.
     Scale,
 }

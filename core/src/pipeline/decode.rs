@@ -1,4 +1,4 @@
-//! The first stage: bytes become a document that is checked against its schema.
+//! The first stage: decodes the body into a document that is checked against its schema.
 
 pub(super) use crate::kinds::{layout, layout_of};
 
@@ -14,8 +14,7 @@ use crate::state::State;
 use crate::wire::protobuf::codec;
 use holdfast_value::Value;
 
-/// The body of a request on a kind that is not stored, checked against its schema, with its defaults and with a note of
-/// who asks.
+/// The body of a request on a kind that is not stored: checked against its schema, with defaults and managed fields.
 pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Document, Refusal> {
     let settings = Settings::default();
     let kind = state.kind(request.target.kind);
@@ -29,7 +28,7 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
     }
 }
 
-/// The document in the body, in the path's version.
+/// The document in the body, in the path's version, with defaults and managed fields.
 pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
     let mut document = context.decode()?;
     kinds::default(context.layout()?, &mut document)?;
@@ -38,7 +37,7 @@ pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(document)
 }
 
-/// What a body says, whatever it is.
+/// Parses a body of any kind.
 pub fn parsed(body: &Body) -> Option<Value> {
     let decoded = match body.format {
         Format::Yaml | Format::ApplyPatch => body.content.yaml(),
@@ -48,8 +47,8 @@ pub fn parsed(body: &Body) -> Option<Value> {
     Some(decoded.ok()?.value)
 }
 
-/// The object in a body as the server understands it: with the defaults of its version, and without what is unknown.
-/// `None` for a body that is no such object, which is refused elsewhere.
+/// The object in a body, with the defaults of its version and without unknown fields. `None` if the body is not such an
+/// object; it is refused elsewhere.
 pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     if !matches!(body.format, Format::Json | Format::Yaml | Format::Protobuf) {
         return None;
@@ -70,8 +69,8 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
 }
 
 impl Context<'_> {
-    /// Decodes the body as an object of the path's kind and version, checks and prunes it.
-    /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
+    /// Decodes the body as an object of the path's kind and version, checks and prunes it. Unknown and duplicate fields
+    /// are refused, reported as warnings or ignored, as the client asks.
     pub(super) fn decode(&self) -> Result<Value, Refusal> {
         let version = self.version();
         self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?)
@@ -112,13 +111,13 @@ impl Context<'_> {
             let (kind, version) = (kind.to_owned(), version.to_owned());
             Refusal::BadRequest(BadRequest::Unfit { wanted: kind.clone(), kind, version, why })
         };
-        // Go reads null, and YAML without content, as an object that says nothing.
+        // As in Go, null or empty YAML is an empty object.
         if !value.is_object() && layout.message().is_none() {
             return Err(unfit(Unfit::NotAnObject));
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
         let complaints = match body.format {
-            // Of a custom resource they are told by the alphabet.
+            // For a custom resource they are sorted alphabetically instead.
             Format::Json if unknown.len() + repeated.len() > 1 && matches!(layout, Layout::Table(..)) => {
                 let in_order = decode::order::complaints(&body.content.bytes(), &unknown, &repeated);
                 let mut complaints = Texts::from_iter(in_order);
@@ -137,14 +136,14 @@ impl Context<'_> {
         Ok(value)
     }
 
-    /// The body is no object of the kind that is asked for.
+    /// The refusal of a body that is not an object of the wanted kind.
     fn unrecognized(&self, kind: &str, fault: String) -> Refusal {
         let shown = summary(&self.request.body.content.bytes());
         let why = Unrecognized::Body { is_json: self.request.body.format == Format::Json, fault, shown };
         Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }
 
-    /// The body is an object of another kind or version than the path's.
+    /// The refusal of an object of another kind or version than the path's.
     fn wrong_kind(&self, found_version: &str, found_kind: &str, group: &str, version: &str, kind: &str) -> Refusal {
         let (found_group, found_short) = split_version(found_version);
         let known = self.state.registry.find_kind(found_group, found_short, found_kind).is_some();
@@ -157,7 +156,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
-    /// Why an object of another kind is none of the path's.
+    /// Why an object of another kind cannot become one of the path's kind.
     pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }
@@ -172,14 +171,14 @@ impl Context<'_> {
     }
 }
 
-/// Unknown and duplicate fields as strict decoding words them.
+/// Unknown and duplicate fields in the words of strict decoding.
 pub(super) fn complaints(duplicates: Texts, unknown: Texts) -> Texts {
     let mut complaints = unknown.map(|path| format!("unknown field \"{path}\""));
     complaints.append(duplicates);
     complaints
 }
 
-/// The same where the path's kind is a custom one: any object can be read as one of its resources.
+/// The same refusal for a custom kind, as which any object can be decoded.
 fn wrong_custom(value: &Value, (version, kind): &(String, String), expected: &str, wanted: &str) -> Refusal {
     if version != expected {
         let (found, expected) = (version.clone(), expected.to_owned());
@@ -194,7 +193,7 @@ fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The apiVersion and kind that the body claims; what it leaves out is the path's.
+/// The apiVersion and kind in the body; the path's if the body leaves them out.
 fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, String), Refusal> {
     let fault = |fault: Unmarshal| {
         let why = Unrecognized::TypeMeta(fault);
@@ -215,20 +214,20 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
     Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
 }
 
-/// As Go words it, which looks for these two fields first.
+/// In the words of Go's decoder, which reads these two fields first.
 fn not_an_object(value: &Value) -> Unmarshal {
     const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                              Kind string \"json:\\\"kind,omitempty\\\"\" }";
     Unmarshal::whole(type_name(value), TYPE_META)
 }
 
-/// A Protobuf body as the document that it stands for.
+/// Decodes a Protobuf body into a document.
 fn protobuf(bytes: &[u8]) -> Result<decode::Decoded, decode::DecodeError> {
     let value = codec().decode_object(bytes).map_err(|error| decode::DecodeError(error.to_string()))?;
     Ok(decode::Decoded::without_duplicates(value))
 }
 
-/// A short look at what was sent: text when it looks like JSON, else hexadecimal.
+/// The beginning of the body for an error message: text if it looks like JSON, otherwise hexadecimal.
 fn summary(body: &[u8]) -> String {
     const SHOWN_BYTES: usize = 30;
     let cut = &body[..body.len().min(SHOWN_BYTES)];

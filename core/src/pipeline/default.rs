@@ -1,4 +1,4 @@
-//! Defaults, and the way into the hub version, where all later stages work.
+//! Defaults, and conversion into the hub version, in which all later stages work.
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use crate::request::Format;
 use crate::schema::layout::Layout;
 
-/// Shows what nobody has set as Kubernetes does: a status is there from the beginning, and a list of nothing is none.
+/// Shows unset fields as Kubernetes does: an empty status is present, an empty list is absent.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
         let stored = object.old.as_ref().map(|old| &old.document);
@@ -17,10 +17,10 @@ pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Ca
     Ok(())
 }
 
-/// Fills in the defaults of the path's version, converts to the hub version, and fills in that version's defaults.
+/// Sets the defaults of the path's version, converts to the hub version, and sets that version's defaults.
 ///
-/// A deletion and a binding change nothing that has defaults, and what was stored before a default came to be may go
-/// without it.
+/// A deletion and a binding change no field with a default. An object stored before a default existed may stay without
+/// it.
 pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let stored = object.old.as_ref().map(|old| &old.document);
     match endpoint.part {
@@ -31,7 +31,7 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
             }
             layout => kinds::default(layout, &mut object.new),
         },
-        // The candidate is made from the object as it is stored.
+        // The candidate is made from the stored object, which is in the hub version.
         Part::Replicas => context.kind.default_to_hub(0, &mut object.new, stored),
         _ => context.kind.default_to_hub(context.request.target.version, &mut object.new, stored),
     }

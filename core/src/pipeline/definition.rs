@@ -1,5 +1,5 @@
-//! What is left to do for definitions of custom kinds: their objects go before them, and names that become free are
-//! given to those who wait for them.
+//! Background work for CustomResourceDefinitions: deletes the objects of a terminating definition before the
+//! definition, and gives names that become free to definitions that wait for them.
 
 use crate::event::Offset;
 use crate::kinds::KindId;
@@ -14,41 +14,41 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// In whose name definitions are cleaned up behind.
+/// The user as which the server does this work.
 const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
-/// How many objects are looked at in one round.
+/// The most objects looked at in one round.
 const LOOKS_MAX: usize = 8192;
 
-/// What is left to do for definitions, kept from round to round: a definition is looked at when one has changed, and the
-/// objects of one that goes away once, or again after a while where others hold them.
+/// The progress of this work, kept from round to round. Definitions are looked at when one has changed. The objects of
+/// a terminating definition are walked once, or again after a rest while finalizers hold them.
 #[derive(Debug, Default)]
 pub struct Clearing {
-    /// Those that go away.
+    /// Walks for the terminating definitions.
     walks: BTreeMap<Arc<str>, Walk>,
-    /// The definitions have been looked at up to this event, and none of them waits for a name that it could have.
+    /// All definitions were looked at up to this event, and none waits for a name that is free.
     settled: Offset,
-    /// How many objects have been looked at, in all rounds.
+    /// The number of objects looked at, in all rounds.
     pub looked_at: usize,
 }
 
 /// One walk through the objects of a definition.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The last object that was looked at.
+    /// The last object looked at.
     after: Option<Arc<str>>,
     seen: usize,
     deletions: usize,
-    /// The walk before this one asked for deletions.
+    /// The previous walk requested deletions.
     repeated: bool,
-    /// When the next walk begins; this one has ended.
+    /// When the next walk begins; set once this walk has ended.
     rests_until_ms: Option<i64>,
 }
 
 impl Clearing {
-    /// What is to be done for definitions that go away, and for those whose names may have become free.
+    /// The steps for terminating definitions, and for those whose names may have become free.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let Some(definitions) = state.registry.definitions() else { return plan };
@@ -69,7 +69,7 @@ impl Clearing {
         plan
     }
 
-    /// Looks at the definitions with which something is to be done.
+    /// Finds the definitions that need work.
     fn look(&mut self, state: &State, definitions: KindId, steps: &mut Vec<Step>) {
         let mut before = std::mem::take(&mut self.walks);
         for name in &state.definitions.unsettled {
@@ -81,7 +81,7 @@ impl Clearing {
             } else if steps.len() < STEPS_MAX
                 && would_get_names(state, &state.owner(definitions, name), &Value::Object(definition.clone()))
             {
-                // Any write settles the names anew.
+                // Any write of the definition makes the server choose its names again.
                 steps.push(write(definitions, name, "status", definition));
             }
         }
@@ -92,7 +92,7 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Its objects first, then the finalizer. Answers when to go on, unless something is written before.
+    /// Deletes the objects, then removes the finalizer. Returns when to continue if nothing is written before.
     fn go_on(
         &mut self,
         state: &State,
@@ -137,7 +137,7 @@ impl Walk {
             let definition = document(state, definitions, name);
             steps.extend(definition.and_then(|definition| progress(definitions, name, definition)));
         }
-        // What could not be deleted twice, or waits for others, is left alone for a while.
+        // Objects whose deletion was requested twice, or that finalizers hold, are left alone for a while.
         let until_ms = rest(now_ms, self.seen);
         self.rests_until_ms = Some(until_ms);
         Some(until_ms)
@@ -158,7 +158,7 @@ fn deletion(kind: KindId, key: &str) -> Request {
     request(Verb::Delete, target, Body::default())
 }
 
-/// Nothing is left of it.
+/// Removes the finalizer: no objects are left.
 fn release(definitions: KindId, name: &str, mut definition: Document) -> Step {
     let finalizers = meta::finalizers(&definition).into_iter().filter(|finalizer| *finalizer != FINALIZER);
     let finalizers = finalizers.map(str::to_owned).collect();
@@ -166,7 +166,7 @@ fn release(definitions: KindId, name: &str, mut definition: Document) -> Step {
     write(definitions, name, "", definition)
 }
 
-/// All that is left waits for others' finalizers: who looks at the definition is told so, once.
+/// All remaining objects wait for finalizers: writes this once into the condition Terminating.
 fn progress(definitions: KindId, name: &str, definition: Document) -> Option<Step> {
     let mut told = definition;
     let conditions = object_mut(&mut told, "status").get_mut("conditions").and_then(Value::as_array_mut)?;

@@ -1,4 +1,4 @@
-//! Delete, in two phases: an object that something holds back is marked first, and goes when it is released.
+//! Delete in two phases: an object with finalizers or a grace period is marked first, and removed once these are gone.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};
@@ -20,7 +20,7 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(deleting(context, context.existing()?)?.into())
 }
 
-/// What the system needs is not deleted by its name, whether it is there or not.
+/// Refuses to delete objects that the system needs by name, whether or not they exist.
 fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     let name = context.request.name();
     match context.kind.system {
@@ -31,7 +31,7 @@ fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
     }
 }
 
-/// The candidate of an object that is to go: marked, or as it is when it goes at once.
+/// The candidate of a delete: marked as being deleted, or unchanged if the object is removed at once.
 pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal> {
     let options = &context.request.options.delete;
     let fixed = preconditions(context, options, &old)?;
@@ -39,7 +39,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     if !context.kind.independent && context.settings.garbage_collection {
         imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut new));
     }
-    // Only kinds without a second phase may go as they were.
+    // Only an object of a kind without a grace period may be removed unmarked.
     let released = context.kind.hooks.grace_period.is_none().then(|| new.clone());
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
@@ -47,7 +47,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         let grace_period = context.kind.hooks.grace_period;
         mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
-            // Such a kind goes its own way, on which nobody waits for anybody to stop.
+            // Such a kind has its own way of termination, without a grace period.
             metadata_mut(marked).remove("deletionGracePeriodSeconds");
             begin_delete(marked, &context.stamp.rfc3339());
         }
@@ -55,18 +55,18 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         shorten(marked, not_negative(grace));
     }
     let removed = encode::is_released(context, marked);
-    // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
+    // Without a second phase nobody sees the marked object. Kinds with a grace period always have the second phase.
     let last = released.filter(|_| removed && !already).unwrap_or(new);
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
 
-/// What whoever deletes objects of the kind is told, whether they are there or not.
+/// The warning for a delete of this kind, whether or not the object exists.
 pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Option<String> {
     let unsaid = options.orphan_dependents.is_none() && options.propagation_policy.is_none();
     kind.orphan_warning.filter(|_| unsaid && version.orphans_dependents).map(str::to_owned)
 }
 
-/// Options that contradict themselves or name what does not exist.
+/// Checks for conflicting or unknown delete options.
 pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
     let mut causes = Causes::default();
     if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
@@ -88,11 +88,11 @@ pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
 }
 
-/// True when the client fixed the version.
+/// Checks the preconditions. Returns whether the client named the version.
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| match context.kind.hooks.begin_delete {
-        // Kubernetes' own code for such kinds has words of its own.
+        // For such kinds Kubernetes has its own code with another message.
         Some(_) => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
         None => Refusal::Conflict { subject: context.kind_subject(name), why },
     };
@@ -109,14 +109,14 @@ fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Resul
     }
 }
 
-/// The finalizers that the propagation policy asks for, and only these two, are added or removed.
+/// Adds or removes the two finalizers of the propagation policy; others stay.
 fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Document) {
     let ours = [ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let wanted = match (options.orphan_dependents, options.propagation_policy.as_deref()) {
         (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
         (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
         (Some(false), _) | (_, Some("Background")) => None,
-        // Unset: what the object carries already decides.
+        // Without a policy, a finalizer that the object has already decides.
         _ if !orphans || meta::finalizers(document).iter().any(|finalizer| ours.contains(finalizer)) => return,
         _ => Some(ORPHAN_FINALIZER),
     };
@@ -126,21 +126,21 @@ fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Docum
     meta::set_finalizers(document, finalizers);
 }
 
-/// Less than no time counts as a second.
+/// As in Kubernetes, a negative period counts as one second.
 fn not_negative(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Starts the deletion.
+/// Sets the deletion timestamp and grace period.
 fn mark(context: &Context, document: &mut Document, grace: i64) {
-    // Beyond the year 9999 no reader follows.
+    // Times after the year 9999 cannot be shown.
     let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     let meta = metadata_mut(document);
     meta.insert("deletionTimestamp", rfc3339(time).into());
     meta.insert("deletionGracePeriodSeconds", grace.into());
 }
 
-/// A second delete may only shorten the time that the first one gave.
+/// A repeated delete may shorten the grace period, never extend it.
 fn shorten(document: &mut Document, grace: i64) {
     let meta = metadata_mut(document);
     let now = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
@@ -152,7 +152,7 @@ fn shorten(document: &mut Document, grace: i64) {
         .and_then(Value::as_str)
         .and_then(|time| time.parse::<Timestamp>().ok())
         .and_then(|time| time.checked_sub(SignedDuration::from_secs(now.saturating_sub(grace))).ok())
-        // Where the first time was beyond the last year, the second one cannot be told from it.
+        // If the first time was cut at the last year, the start of the deletion cannot be computed from it.
         .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
         meta.insert("deletionTimestamp", rfc3339(time).into());

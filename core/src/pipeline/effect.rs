@@ -1,7 +1,7 @@
-//! What a decision needs from outside: named by the core, run by the shell, and never waited for in here.
+//! What a decision needs from outside: the core names it, the shell carries it out; the core never waits.
 //!
-//! Judging stops at the first effect whose outcome is not among the answers. Whoever asked runs it, notes the outcome
-//! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
+//! Judging stops at the first effect whose outcome is not among the answers. The caller carries it out, adds the
+//! outcome and judges again: the same request, stamp and snapshot reach the same effect, and continue after it.
 
 use super::claims::TokenClaims;
 use crate::admission::call::{Bucket, Call};
@@ -14,25 +14,25 @@ use crate::object::meta::Document;
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// What only the outside can do.
+/// Work that only the shell can do.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// A webhook brings an object into another version of its kind.
+    /// Converts an object into another version by webhook.
     Convert(Box<Conversion>),
-    /// Webhooks are asked what they think of a write, all at once.
+    /// Calls admission webhooks, all at once.
     Review(Vec<Call>),
-    /// Webhooks are asked what a user may do.
+    /// Asks authorization webhooks what a user may do.
     Authorize(Vec<Question>),
-    /// Another server is asked whether images may run, in the words of an ImageReview.
+    /// Sends an ImageReview to the image policy webhook.
     Images(Box<Value>),
-    /// Each of these buckets is asked for a token.
+    /// Takes a token from each of these rate limiters.
     Limit(Vec<Bucket>),
-    /// A key signs the claims of a token.
+    /// Signs the claims of a token.
     Sign(Box<TokenClaims>),
 }
 
 impl Effect {
-    /// As a fault names it: what nobody is there to do.
+    /// The description in a fault when nobody can carry out the effect.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
@@ -45,24 +45,24 @@ impl Effect {
     }
 }
 
-/// A token as the outside made it.
+/// A signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedToken {
     pub token: String,
-    /// Whom it is good for: those asked for, or the signer's own.
+    /// The token's audiences: those requested, or the signer's own.
     pub audiences: Vec<String>,
 }
 
-/// What came of the call of a webhook.
+/// The outcome of a webhook call.
 #[derive(Debug, Clone)]
 pub struct Reviewed {
-    /// What it sent back, or why nothing came.
+    /// The body of the response, or why there is none.
     pub answer: Result<Vec<u8>, String>,
-    /// How long that took.
+    /// The duration of the call.
     pub nanos: u64,
 }
 
-/// What the outside has done, for one request.
+/// The outcomes of effects, for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     conversions: Vec<(Conversion, Result<Document, Refusal>)>,
@@ -71,14 +71,15 @@ pub struct Answers {
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     images: Vec<(Value, Result<Value, String>)>,
     outdated: Option<Offset>,
-    /// Where the webhooks that change objects were left.
+    /// Where mutating webhooks were interrupted.
     pub(crate) pauses: Pauses,
-    /// What webhooks have said of what users may do.
+    /// Answers of authorization webhooks.
     pub consulted: Consulted,
 }
 
 impl Answers {
-    /// What a webhook made of an object, or why there is nothing: only who cannot do without it minds.
+    /// Adds the converted object, or why the conversion failed. A failure matters only to a stage that needs the
+    /// object.
     pub fn converted(&mut self, conversion: Conversion, converted: Result<Document, Refusal>) {
         self.conversions.push((conversion, converted));
     }
@@ -87,7 +88,7 @@ impl Answers {
         self.tokens.push((claims, token));
     }
 
-    /// The status of the answer about images, or why there is none.
+    /// Adds the status of the answered ImageReview, or why there is no answer.
     pub fn images_judged(&mut self, review: Value, answer: Result<Value, String>) {
         self.images.push((review, answer));
     }
@@ -96,7 +97,7 @@ impl Answers {
         self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
-    /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.
+    /// Notes that the log would store this version in another form now: a write is made even if it changes nothing.
     pub fn outdated(&mut self, version: Offset) {
         self.outdated = Some(version);
     }
@@ -105,7 +106,7 @@ impl Answers {
         self.outdated == Some(version)
     }
 
-    /// Which of the buckets had no token.
+    /// Adds which of the rate limiters had no token.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
     }
@@ -126,7 +127,7 @@ impl Answers {
         self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted.as_ref())
     }
 
-    /// Whether webhooks were asked that may take their time.
+    /// Whether any webhook was called: webhooks may be slow.
     pub fn have_webhooks(&self) -> bool {
         !self.reviews.is_empty() || !self.conversions.is_empty()
     }
@@ -136,7 +137,7 @@ impl Answers {
     }
 }
 
-/// Why the stages end before there is a decision.
+/// Why the stages end without a decision.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Refused(Refusal),

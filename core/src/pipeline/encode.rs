@@ -1,4 +1,4 @@
-//! The last stage: a document becomes the write of an event, and what the client gets for it.
+//! The last stage: encodes the document into a write, and makes the answer.
 
 use super::candidate::{Candidate, Old};
 use super::decision::{Answer, Decision, Representation, Write};
@@ -15,21 +15,21 @@ use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// How large an object may grow: what the largest body brings, and who manages each field of it. Patches would add to one
-/// without end, and every watcher and every list would carry it.
+/// The largest object: the largest body plus its managed fields. Without a limit, patches could grow an object without
+/// end, and every watcher and every list would carry it.
 const OBJECT_BYTES_MAX: usize = 8 << 20;
 
-/// A write of the object, or the removal that it completes, or nothing when nothing changes.
+/// The decision: a write or a removal of the object, or no write if nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
     let Candidate { key, old, new, removed, fixed, besides, .. } = object;
     let fields = meta::fields(&new);
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let expect = old.as_ref().map(|old| old.entry.offset);
-    // What may have a second phase always has: whoever watches sees the deletion begin before the object is gone.
+    // Kinds with a grace period always have two phases: a watcher sees the deletion begin before the object is gone.
     let begins = gone && context.kind.hooks.grace_period.is_some();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
-    // Nobody is asked how an object is stored that goes as it is.
+    // An object that is removed unchanged needs no conversion webhook to be stored.
     let goes = old.as_ref().filter(|old| gone && context.kind.converts_elsewhere() && old.document == new);
     let (last, version) = match goes {
         Some(old) => (context.in_version(&old.entry, 0)?, 0),
@@ -61,7 +61,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     Ok(Decision { writes, expects, answer, fixed, warnings: Texts::default(), changes })
 }
 
-/// What whoever writes the object is to know, though nothing is wrong with it.
+/// Adds the kind's warnings about a valid object.
 pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
     let Some(hook) = context.kind.hooks.warnings else { return };
     if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
@@ -69,7 +69,7 @@ pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
     }
 }
 
-/// What has been larger before may still become smaller, and go.
+/// Checks the size limit. An object above the limit may still shrink or be removed.
 fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.size()));
     if size <= OBJECT_BYTES_MAX || write.delete || size <= before {
@@ -78,14 +78,15 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
 }
 
-/// Namespaces whose content is the cluster's own: what it cannot do without.
+/// Namespaces of the cluster's own components, for which `--namespace-bytes` does not count.
 const OF_CLUSTER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// What a namespace may store no more of may still become less, and go. The server's own components and nodes say how
-/// things stand in parts of objects: for these there is an eighth more, so that what is there goes on.
+/// Checks the limit on a namespace's stored bytes. In a full namespace objects may still shrink or be removed. Writes
+/// of subresources, by which components and nodes report status, may exceed the limit by an eighth, so that running
+/// workloads go on.
 fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     let (room, request) = (&context.state.room, context.request);
-    // Whoever sets limits may do so in a full namespace, too.
+    // ResourceQuotas may be written in a full namespace too, so that the limit can be raised.
     let is_free = write.delete || request.target.kind == context.state.registry.quotas();
     let Some(namespace) = request.target.namespace.as_deref().filter(|_| !is_free) else { return Ok(()) };
     let of_quota = room.limit(namespace);
@@ -119,7 +120,7 @@ fn shown(form: Form, unchanged: Option<&Old>, index: usize, code: u16) -> Answer
     }
 }
 
-/// Nothing holds a deleted object back any more: no finalizer and no grace period.
+/// Whether a deleted object has no finalizers and no grace period left.
 pub(super) fn is_released(context: &Context, document: &Document) -> bool {
     let held = context.kind.hooks.is_held.is_some_and(|is_held| is_held(document));
     let grace = metadata(document).get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
@@ -129,8 +130,8 @@ pub(super) fn is_released(context: &Context, document: &Document) -> bool {
 impl Context<'_> {
     /// Encodes a document of a version into a write.
     ///
-    /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no
-    /// reader takes would stop every replay.
+    /// Bodies are limited in depth, but conversion and managed fields can add depth. A record too deep to be read back
+    /// would stop every replay, so it is refused.
     fn write(
         &self,
         key: Arc<str>,
@@ -142,7 +143,7 @@ impl Context<'_> {
         let hub = &self.kind.versions[0];
         let mut document = self.converted(document, version, 0)?;
         if self.kind.custom.is_some() {
-            // Readers get it as it is stored, and what conversion or the loss of a status left out may have a default.
+            // Stored objects are read with defaults, which may fill in what conversion left out or a removed status.
             document = as_stored(self.kind, document).1;
         }
         let fields = meta::fields(&document);

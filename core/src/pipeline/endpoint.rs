@@ -1,4 +1,4 @@
-//! What tells one verb and subresource from another: all else is the same for every mutation.
+//! What distinguishes one verb and subresource from another. Everything else is the same for all mutations.
 
 use super::candidate::Made;
 use super::{Context, Stop, ask, bind, body, delete, evict, patch, scale, token};
@@ -7,19 +7,19 @@ use crate::refusal::{Internal, MethodNotAllowed, Refusal};
 use crate::request::{Format, Verb};
 
 pub(super) struct Endpoint {
-    /// Makes what the object shall be, of the body and of the object as it is.
+    /// Makes the candidate from the body and the stored object.
     pub candidate: fn(&Context, &Endpoint) -> Result<Made, Stop>,
     pub part: Part,
     pub rules: Rules,
     pub answer: Form,
 }
 
-/// Which part of an object a write may touch; the rest is put back to what it was.
+/// The part of an object that a write may change; the rest is reset to its old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All but the status.
+    /// Everything but the status.
     Main,
-    /// The status alone.
+    /// The status only.
     Status,
     /// `spec.finalizers` of a namespace.
     Finalize,
@@ -29,42 +29,43 @@ pub(super) enum Part {
     EphemeralContainers,
     /// Container resources of a pod.
     Resize,
-    /// The number of replicas, which is all that the candidate changes.
+    /// The number of replicas; the candidate changes nothing else.
     Replicas,
-    /// The node of a pod and what the scheduler notes with it, which is all that the candidate changes.
+    /// The node of a pod with the Binding's labels and annotations; the candidate changes nothing else.
     Assignment,
-    /// What says that and when an object goes, which is all that the candidate changes.
+    /// The deletion timestamp, grace period and finalizers; the candidate changes nothing else.
     Deletion,
 }
 
 impl Part {
-    /// Whether the server alone says what changes, in an object as it is stored.
+    /// Whether only the server changes this part, in the stored object.
     pub fn is_of_server(self) -> bool {
         matches!(self, Part::Assignment | Part::Deletion)
     }
 }
 
-/// By which rules the object is validated.
+/// The rules by which the object is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// Those of its kind.
+    /// The rules of its kind.
     Kind,
-    /// Those of its kind for a new object: the part has an endpoint of its own just because an update may not change it.
+    /// The rules of its kind for a new object: the update rules forbid changing the very part that this endpoint exists
+    /// for.
     New,
-    /// Those of all metadata: a status obeys no rule of the spec.
+    /// The rules of metadata only: a status write does not check the spec.
     Metadata,
-    /// None: what is stored may always go, whatever has become a rule since.
+    /// None: a stored object may always be deleted, whatever rules were added since.
     Nothing,
 }
 
-/// How success is answered.
+/// The form of a successful answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Object,
     Scale,
-    /// That it is done, with 201.
+    /// A Status of success, with 201.
     Success,
-    /// The object while it is still there; then that it is gone, or what it was.
+    /// The object while it still exists; once it is removed, a Status of success or its last state.
     Deletion,
 }
 
@@ -103,14 +104,14 @@ impl Endpoint {
     const DELETION: Endpoint =
         Endpoint { candidate: delete::delete, part: Part::Deletion, rules: Rules::Nothing, answer: Form::Deletion };
 
-    /// A write of one part of an object.
+    /// The endpoint of a subresource.
     fn of_part(context: &Context, part: &str) -> Result<Endpoint, Refusal> {
         let (part, rules) = match part {
             "scale" => {
                 let candidate = scale::scale;
                 return Ok(Endpoint { candidate, part: Part::Replicas, rules: Rules::Kind, answer: Form::Scale });
             }
-            // The schema of a custom resource is one for all of it.
+            // A custom resource has one schema for all parts.
             "status" if context.kind.custom.is_some() => (Part::Status, Rules::Kind),
             "status" => (Part::Status, Rules::Metadata),
             "finalize" => (Part::Finalize, Rules::New),
@@ -122,13 +123,13 @@ impl Endpoint {
         Ok(Endpoint { candidate: changing(context), part, rules, answer: Form::Object })
     }
 
-    /// Whether the endpoint may make an object that is not there.
+    /// Whether the endpoint may create an object.
     pub fn may_create(&self) -> bool {
         self.part == Part::Main
     }
 }
 
-/// How a write of an object, or of a part that looks like it, makes its candidate.
+/// The function that makes the candidate for a write of an object or a part shaped like it.
 fn changing(context: &Context) -> fn(&Context, &Endpoint) -> Result<Made, Stop> {
     match (context.request.verb, context.request.body.format) {
         (Verb::Patch, Format::ApplyPatch) => patch::apply,

@@ -1,5 +1,6 @@
-//! Some writes need more than the verb on the object: a role is granted only by those who hold its rules, and a request
-//! for a certificate is approved only by those who may approve for its signer. What is needed is the kind's own affair.
+//! Privilege escalation checks: some writes need more than the verb on the object. Only users that hold a role's rules
+//! may grant the role, and only users that may approve for a signer may approve its certificate requests. Each kind
+//! says what is needed.
 
 use super::Context;
 use super::candidate::Candidate;

@@ -1,4 +1,4 @@
-//! Eviction: the deletion of a pod, within the disruption budget that covers it.
+//! Eviction: deletes a pod if the PodDisruptionBudget that covers it allows it.
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
@@ -12,11 +12,11 @@ use crate::state::{Entry, prefix};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// The condition of a budget that says whether pods may go.
+/// The PodDisruptionBudget condition that says whether evictions are allowed.
 const ALLOWED: &str = "DisruptionAllowed";
-/// How many evictions may be under way that the controller has not counted yet.
+/// The most evictions that the controller has not counted yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// When to ask again for a budget that is behind.
+/// The Retry-After for a budget whose status is out of date.
 const BEHIND_RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
@@ -34,7 +34,7 @@ pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(candidate.into())
 }
 
-/// The Eviction that was sent, in whichever of its versions.
+/// The posted Eviction, in any of its versions.
 fn posted(context: &Context) -> Result<Value, Refusal> {
     const OLD: &str = "v1beta1";
     let is_old = decode::parsed(&context.request.body)
@@ -49,7 +49,7 @@ fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(eviction)
 }
 
-/// Says on the pod why it goes: its owner may treat it otherwise than one that failed by itself.
+/// Sets the pod's condition DisruptionTarget, by which its owner can tell an eviction from a failure.
 fn tell_pod(context: &Context, pod: &mut Document) {
     let condition = json!({
         "type": "DisruptionTarget",
@@ -68,13 +68,13 @@ fn tell_pod(context: &Context, pod: &mut Document) {
     }
 }
 
-/// Disruption budgets count pods that run; the others may always go.
+/// PodDisruptionBudgets count running pods; other pods may always be evicted.
 fn is_protected(pod: &Document) -> bool {
     let phase = pod.get("status").and_then(|status| status["phase"].as_str()).unwrap_or("");
     !meta::is_deleting(pod) && !matches!(phase, "Pending" | "Succeeded" | "Failed" | "")
 }
 
-/// Takes one disruption from the budget that covers the pod, or says that there is none left.
+/// Takes one disruption from the budget that covers the pod, or refuses the eviction.
 fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusal> {
     let Some((kind, _)) = context.state.registry.known(known::POD_DISRUPTION_BUDGET) else {
         return Ok(None);
@@ -95,7 +95,7 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
     Write::of_status(context.state, kind, key, &entry, document, &context.stamp.rfc3339()).map(Some)
 }
 
-/// Says in a budget's condition that no more pods may go.
+/// Sets the budget's condition to say that no more disruptions are allowed.
 fn tell_exhausted(status: &mut Document, now: &str) {
     let mut condition = json!({"type": ALLOWED, "status": "False", "reason": "InsufficientPods", "message": "",
         "lastTransitionTime": now});
@@ -120,7 +120,7 @@ fn is_ready(pod: &Document) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Whether a budget does not hold back pods that do not work: always, or as long as enough others do.
+/// Whether the budget allows the eviction of unready pods: always, or while enough others are ready.
 fn lets_unhealthy_go(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let policy = &budget["spec"]["unhealthyPodEvictionPolicy"];
@@ -134,7 +134,7 @@ struct Budget {
     document: Value,
 }
 
-/// The one budget that covers the pod.
+/// The only budget that covers the pod; more than one is refused.
 fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>, Refusal> {
     let labels = pod.metadata().get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
     let prefix = prefix(context.request.namespace());
@@ -155,7 +155,7 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     Ok(budget)
 }
 
-/// Why a budget has no disruption left, as far as its status tells.
+/// Why the budget allows no disruption, as far as its status says.
 fn why_none(status: &Value) -> Withheld {
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -163,7 +163,7 @@ fn why_none(status: &Value) -> Withheld {
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let told = told.next().map(|condition| (text(condition, "reason"), text(condition, "message")));
     match told.filter(|(_, message)| !message.is_empty()) {
-        // What was counted before is not to be trusted.
+        // The numbers in the status are from before the failed sync.
         Some((reason, why)) if reason == "SyncFailed" => Withheld::NotSynced { why },
         told => {
             let (healthy_needed, healthy) = (number("desiredHealthy"), number("currentHealthy"));
@@ -173,7 +173,7 @@ fn why_none(status: &Value) -> Withheld {
     }
 }
 
-/// Whether a budget has a disruption left.
+/// Checks that the budget allows one more disruption.
 fn check_budget(budget: &Document) -> Result<(), Refusal> {
     let name = meta::name(budget);
     let status = budget.get("status").unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! `metadata.generation` counts changes of the desired state: everything but metadata and status, for most kinds.
+//! `metadata.generation` counts changes of the desired state: for most kinds everything but metadata and status.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -16,10 +16,11 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
         Some(old) => {
             let before = old.metadata().get("generation");
             let number = before.and_then(Value::as_i64).unwrap_or(0);
-            // Where a pod runs is told to it, and is not what anybody wants of it.
+            // The server assigns the node; this is not a change of the desired state.
             let is_told = endpoint.part == Part::Assignment;
             let is_counted = if begins_deletion {
-                // What a kind does at that instead of others is all that it does.
+                // If the kind has its own `begin_delete`, that change is the only effect of the delete, and does not
+                // count.
                 number > 0 && context.kind.hooks.begin_delete.is_none()
             } else {
                 !is_told && is_changed(context, endpoint, new, old) && !is_respelled(context, endpoint, new, old)
@@ -39,14 +40,14 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
 fn first(generation: Generation, new: &Document) -> Option<Value> {
     match generation {
         Generation::Changes { .. } => Some(1.into()),
-        // Zero shows as none.
+        // Zero is stored as an absent field.
         Generation::Nothing | Generation::LaterChanges => {
             metadata(new).get("generation").filter(|given| given.as_i64() != Some(0)).cloned()
         }
     }
 }
 
-/// Whether all that changed is how amounts are written.
+/// Whether the only change is the spelling of quantities.
 fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let respelled = context.respelled(&Value::Object(new.clone()), &old.document);
     respelled.is_some_and(|new| !is_changed(context, endpoint, meta::fields(&new), old))
@@ -55,12 +56,12 @@ fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Ol
 fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let beside: &[&str] = match context.kind.generation {
         Generation::Nothing => return false,
-        // What a status brings along, as a Deployment's revision, nobody wanted of it.
+        // Metadata that comes along with a status write, such as a Deployment's revision, is not desired state.
         Generation::Changes { .. } if endpoint.part == Part::Status => &[],
         Generation::Changes { metadata } => metadata,
         Generation::LaterChanges => &[],
     };
-    // A status that is written like everything else is as much desired as that.
+    // Without a status subresource, the status counts as desired state like any other field.
     let reported = context.kind.custom.is_none() || context.has_status();
     let old_fields = old.fields();
     let is_desired = |field: &str| match field {

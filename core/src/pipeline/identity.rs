@@ -1,4 +1,4 @@
-//! Who an object is: its name, uid and times are given once, and kept.
+//! An object's identity: name, UID and creation time are set once and kept.
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
@@ -8,7 +8,7 @@ use crate::object::meta::{self, Document, metadata_mut, text};
 /// How many generated names are tried before giving up.
 const GENERATED_NAME_TRIES: u64 = 8;
 
-/// Clears what only the server says of a new object, before anybody could own it.
+/// Clears fields that only the server sets on a new object, before managed fields could record an owner for them.
 pub(super) fn wipe(object: &mut Candidate) {
     if object.old.is_none() {
         let meta = metadata_mut(object.fields_mut());
@@ -18,17 +18,17 @@ pub(super) fn wipe(object: &mut Candidate) {
     }
 }
 
-/// Gives a new object its identity; lets an object that is there keep its own.
+/// Gives a new object its identity; an existing object keeps its own.
 pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if endpoint.part != Part::Deletion {
         owners::merge(context, metadata_mut(object.fields_mut()), " after mutating admission happens");
     }
     match &object.old {
-        // A deletion sets the very times that others must keep.
+        // A deletion sets the timestamps that other writes must keep.
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
-            // Admission may have set it again.
+            // Mutating admission may have set them again.
             wipe(object);
             let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();
@@ -36,7 +36,7 @@ pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Cand
     }
 }
 
-/// Name, uid and creation time; the rules of metadata tell of a name that is missing.
+/// Sets name, UID and creation time. A missing name is reported by metadata validation.
 fn give(context: &Context, document: &mut Document) -> String {
     let meta = metadata_mut(document);
     let mut name = text(meta, "name").to_owned();
@@ -54,7 +54,7 @@ fn give(context: &Context, document: &mut Document) -> String {
     name
 }
 
-/// A name that is free, if one of a few tries is.
+/// A generated name; after a few tries it may still be taken.
 fn generate(context: &Context, base: &str) -> String {
     const BASE_LENGTH_MAX: usize = 63 - 5;
     let mut end = base.len().min(BASE_LENGTH_MAX);
@@ -69,8 +69,8 @@ fn generate(context: &Context, base: &str) -> String {
     (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
 }
 
-/// Server-set metadata is the old object's, whatever the body says: an exported object may be written over one that was
-/// made anew. What a body sets that the old object has not is for the rules of metadata to judge.
+/// Restores server-set metadata from the old object, whatever the body says, so that an exported object can be written
+/// over a newer one. Validation judges fields that the body sets and the old object lacks.
 fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");

@@ -1,8 +1,10 @@
-//! New content counts on its namespace: admission saw that it lives, and it must still do when the content is written.
+//! A new object relies on its namespace: admission saw that it is active, and it must be unchanged when the object is
+//! written.
 
 use super::{Context, Expectation};
 
-/// The namespace must still be as it was seen when the object is written, or content could outlive it.
+/// Expects the namespace in the version seen. Otherwise an object written after the namespace was emptied would outlive
+/// it.
 pub(super) fn expect_namespace(context: &Context) -> Option<Expectation> {
     let namespace = context.request.namespace()?;
     let kind = context.state.registry.namespaces();

@@ -1,4 +1,4 @@
-//! Managed fields: notes who wrote what, in the version that the request speaks.
+//! Managed fields: records which manager wrote which field, in the version of the request.
 
 use super::candidate::Candidate;
 use super::{Context, Stop, decode};
@@ -10,7 +10,7 @@ use crate::schema::layout::Layout;
 use holdfast_value::Value;
 use std::cell::RefCell;
 
-/// The name under which the request's fields are noted, which an apply must bring, and the force that only it may use.
+/// Checks the options `fieldManager`, which apply requires, and `force`, which only apply may use.
 pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
     let options = match request.verb {
         Verb::Create => "CreateOptions",
@@ -31,9 +31,9 @@ pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", options, ""), causes })
 }
 
-/// Makes what the request changed its manager's.
+/// Records the request's manager as owner of the fields that it changed.
 pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Stop> {
-    // Apply and scale have done so already, and what defaults added is nobody's.
+    // Apply and scale have done this already. Fields set by defaults have no owner.
     if !object.tracked {
         let version = context.request.target.version;
         match version == context.working_version() {
@@ -44,7 +44,7 @@ pub(super) fn track(context: &Context, object: &mut Candidate) -> Result<(), Sto
     Ok(())
 }
 
-/// Makes all of a document that is never stored its sender's.
+/// Records the sender as owner of all fields of a document that is never stored.
 pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Refusal> {
     match update(context, None, document) {
         Ok(()) => Ok(()),
@@ -53,14 +53,14 @@ pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Re
     }
 }
 
-/// A write that changes nothing but times of managers changes nothing.
+/// Restores the times of managers if nothing else changed, so that the write changes nothing.
 pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
         managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));
     }
 }
 
-/// For a request that speaks another version than the hub's: the two documents are compared as that version shows them.
+/// For a request in another version than the hub: compares both documents as that version shows them.
 fn track_in_version(context: &Context, version: usize, object: &mut Candidate) -> Result<(), Stop> {
     let shown = |document: &Value| {
         let mut shown = document.clone();
@@ -93,8 +93,8 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
     );
     match missing.take() {
         None => Ok(()),
-        // Managers of other versions are known by what a webhook makes of the object. While it cannot be asked they stay
-        // as they were, and the write needs it for nothing else.
+        // Fields of managers in other versions can only be compared after conversion by webhook. If the webhook fails,
+        // managed fields stay unchanged; nothing else in this write needs it.
         Some(Stop::Refused(_)) => {
             let owners = old.and_then(|old| old["metadata"].get("managedFields")).cloned();
             super::reset::put(metadata_mut(meta::fields_mut(new)), "managedFields", owners);
@@ -104,8 +104,8 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
     }
 }
 
-/// A document of any served version in another version of the same kind; `None`: there is none of that name, or a
-/// webhook has yet to convert it, which is then noted as missing.
+/// Converts a document to another served version of its kind. `None` if there is no such version, or if a webhook must
+/// convert it first, which is then recorded in `missing`.
 pub(super) fn convert<'a>(
     context: &'a Context,
     value: &Value,

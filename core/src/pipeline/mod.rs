@@ -1,10 +1,10 @@
-//! Judges a request against a snapshot: a pure function from what is to what should be.
+//! Judges a request against a snapshot. A pure function: the same input gives the same decision.
 //!
-//! [`judge`] is the way in. `stages`, below it, lists what happens to every mutation, in order: whatever the verb and the
-//! subresource, there is no other way for a write. What differs between them is an [`Endpoint`]. The outcome is a
-//! [`Decision`]: the writes it wants, each with the version it expects its key to have. Nothing here changes anything;
-//! the engine's writer does, later. What only the outside can do is an [`Effect`]: whoever asked runs it, and asks again
-//! with what came of it in [`Answers`].
+//! Start at [`judge`]. `stages`, below it, lists the stages of every mutation in order; no write of any verb or
+//! subresource bypasses them. [`Endpoint`] holds what differs between verbs and subresources. The result is a
+//! [`Decision`]: the writes, each with the version that its key must still have. Nothing here changes any state; the
+//! engine's writer does that later. Work that needs the outside (webhooks, signatures) is an [`Effect`]: the caller
+//! carries it out, adds the outcome to [`Answers`], and judges again.
 
 mod admit;
 mod allocate;
@@ -63,23 +63,23 @@ use endpoint::Endpoint;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// What came of judging a request.
+/// The result of judging a request.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one a request, and most are done: a box would cost more")]
 pub enum Judgement {
-    /// With what is told beside it: a refusal has warnings, too.
+    /// The decision or refusal, with warnings and audit annotations; a refusal has these too.
     Done(Result<Decision, Refusal>, Told),
-    /// Something that only the outside can do. With its outcome among the answers the request is judged again.
+    /// An effect that must be carried out. With its outcome among the answers the request is judged again.
     Need(Effect),
 }
 
-/// Judges `request` against `state`. Changes nothing, and gives the same for the same.
+/// Judges `request` against `state`. Changes nothing, and is deterministic.
 pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
     let kind = state.kind(request.target.kind);
     let chain = settings.authorization.now();
     let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: RefCell::default() };
     let decided = stages(&context);
-    // Whatever came of it rests on what nobody has said yet.
+    // An authorization webhook has not been asked yet, so the result is not final.
     let open = answers.consulted.take_open();
     if !open.is_empty() {
         return Judgement::Need(Effect::Authorize(open));
@@ -96,7 +96,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
     }
 }
 
-/// The same for a request that needs nothing from outside.
+/// The same for a request that needs no effects.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     match judge(state, settings, request, stamp, &Answers::default()) {
         Judgement::Done(done, _) => done,
@@ -109,14 +109,14 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     context.check_stored()?;
     manage::check_options(context.request)?;
     let endpoint = Endpoint::of(context)?;
-    // Decode the body, check and prune it, and make of it and of the object as it is what the object shall be.
+    // Decode, check and prune the body, and make the candidate from it and the stored object.
     let mut object = match (endpoint.candidate)(context, &endpoint)? {
         Made::Object(object) => *object,
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    // What admission changes, and what the server says and hands out, is nobody's field: managed fields are noted
-    // before, and admission sees them. What it changes is validated like the client's own changes.
+    // Managed fields are recorded before mutating admission, which sees them. So fields that admission or the server
+    // sets have no owner; validation checks them like the client's fields.
     identity::wipe(&mut object);
     manage::track(context, &mut object)?;
     admit::mutate(context, &endpoint, &mut object)?;
@@ -130,13 +130,13 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
     encode::warn(context, &endpoint, &object);
-    // The second half of admission sees what would be stored.
+    // Validating admission sees the object as it would be stored.
     admit::validate(context, &endpoint, &mut object)?;
     validate::is_free(context, &object)?;
     encode::decide(context, &endpoint, object)
 }
 
-/// Who is behind a request, as the event tells it.
+/// The user and request, as the event records them.
 pub fn actor(request: &Request) -> Actor {
     Actor {
         user: request.user.name.clone(),
@@ -147,7 +147,7 @@ pub fn actor(request: &Request) -> Actor {
     }
 }
 
-/// What every stage sees.
+/// The input of every stage.
 struct Context<'a> {
     state: &'a State,
     settings: &'a Settings,
@@ -156,36 +156,36 @@ struct Context<'a> {
     stamp: Stamp,
     kind: &'a Kind,
     answers: &'a Answers,
-    /// What admission tells and wants beside the object, as far as it has come.
+    /// Admission's warnings, annotations and further writes so far.
     admitted: RefCell<Admitted>,
 }
 
 impl Context<'_> {
-    /// Tells whoever asks, whatever comes of the request.
+    /// Adds warnings for the client; they are sent whatever the result.
     fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         let told = &mut self.admitted.borrow_mut().told.warnings;
         warnings.into_iter().for_each(|warning| told.push_once(warning));
     }
 
-    /// The same of warnings of which not all are told.
+    /// Adds a list of warnings that may have been cut short.
     fn warn_of(&self, warnings: Texts) {
         let more = warnings.more();
         self.warn(warnings.iter().cloned());
         self.admitted.borrow_mut().told.warnings.add_more(more);
     }
 
-    /// Tells the auditor.
+    /// Adds an audit annotation.
     fn annotate(&self, key: &str, value: String) {
         self.admitted.borrow_mut().told.annotations.add(key, value);
     }
 
-    /// Says what users may do beside the verb of the request, which somebody has asked before.
+    /// The authorizer for checks beyond the request's own verb; it uses the answers of webhooks asked before.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)
     }
 
-    /// Targets are resolved against the snapshot's own registry before. Kinds that are only posted have no writes, but
-    /// questions.
+    /// Checks that the kind is served and can be written. Kinds that are only posted (reviews) have no writes, but
+    /// questions. The target was resolved against this snapshot's registry.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);
@@ -200,23 +200,23 @@ impl Context<'_> {
         &self.kind.versions[self.request.target.version]
     }
 
-    /// The version that documents are judged in: the hub's for a built-in kind, the request's for a custom one, whose
-    /// versions have rules of their own.
+    /// The version in which documents are judged: the hub version for a built-in kind, the request's version for a
+    /// custom kind, whose versions have their own rules.
     fn working_version(&self) -> usize {
         if self.kind.custom.is_some() { self.request.target.version } else { 0 }
     }
 
-    /// Whether the status is written through a subresource only.
+    /// Whether the kind has a status subresource in the path's version.
     fn has_status(&self) -> bool {
         self.kind.subresource(self.request.target.version, "status").is_some()
     }
 
-    /// The object as refusals name it: `deployments.apps "web"`.
+    /// The object as refusals name it by resource: `deployments.apps "web"`.
     fn subject(&self, name: &str) -> Subject {
         Subject::new(&self.version().group, &self.kind.resource, name)
     }
 
-    /// The object as invalid ones are named: `Deployment.apps "web"`, whichever of its groups the path names.
+    /// The object as refusals name it by kind: `Deployment.apps "web"`, with the hub version's group.
     fn kind_subject(&self, name: &str) -> Subject {
         Subject::new(&self.kind.hub().group, &self.kind.kind, name)
     }

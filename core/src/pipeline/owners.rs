@@ -1,12 +1,12 @@
-//! An owner that is named twice in the same words is named once.
+//! Removes duplicate owner references.
 
 use super::Context;
 use crate::object::meta::{Document, text};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves out what repeats a reference, and tells of it: Kubernetes looks at what clients send, and once more at what
-/// patches and admission have made of it.
+/// Removes duplicate references and warns about them. As in Kubernetes this runs on the client's object, and again
+/// after patches and admission.
 pub(super) fn merge(context: &Context, meta: &mut Document, when: &str) {
     let repeated = repeated(meta);
     if repeated.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn merge(context: &Context, meta: &mut Document, when: &str) {
     }
 }
 
-/// The uids of references that say what one before them says, by their places in the list.
+/// The UIDs of references that equal an earlier one, by their index in the list.
 fn repeated(meta: &Document) -> BTreeMap<usize, String> {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return BTreeMap::new() };
     if references.len() < 2 {

@@ -1,4 +1,4 @@
-//! Candidates that a patch makes of the object as it is: JSON patch, merge patch, strategic merge patch and apply.
+//! Candidates from a patch of the stored object: JSON patch, merge patch, strategic merge patch and apply.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
@@ -27,7 +27,7 @@ pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Candidate { fixed, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// Whether the patch in a body sets the resource version: then a lost race is its client's conflict.
+/// Whether the patch in a body sets the resourceVersion: then a lost race is a conflict for the client.
 pub(super) fn names_version(body: &Body) -> bool {
     match body.format {
         Format::ApplyPatch => body.content.yaml().is_ok_and(|patch| sets_version(&patch.value)),
@@ -35,7 +35,7 @@ pub(super) fn names_version(body: &Body) -> bool {
     }
 }
 
-/// The same of a patch that has been read. A version in data or annotations is none of the object's.
+/// The same for a parsed patch. A `resourceVersion` inside data or annotations is not the object's.
 fn sets_version(patch: &Value) -> bool {
     let is_version = |value: &Value| value.as_str().is_some_and(|version| !version.is_empty());
     match patch {
@@ -55,14 +55,14 @@ fn sets_version(patch: &Value) -> bool {
     }
 }
 
-/// A document with a patch on it, not yet checked.
+/// A patched document that is not yet checked.
 struct Patched<'a> {
     context: &'a Context<'a>,
     layout: Layout<'a>,
-    /// What the patch is for.
+    /// The object before the patch.
     live: &'a Value,
     document: Value,
-    /// What strict reading finds wrong with the patch itself.
+    /// Faults that strict decoding finds in the patch itself.
     strict_errors: Texts,
     /// The patch sets the object's resource version.
     names_version: bool,
@@ -116,19 +116,19 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// Kubernetes decodes the outcome of the other formats, but fills a Go struct with that of this one.
+    /// For this format Kubernetes converts the result into a Go struct; for the others it decodes the result's JSON.
     fn is_strategic(&self) -> bool {
         self.context.request.body.format == Format::StrategicMergePatch
     }
 
-    /// The refusal of an outcome that is no object of its kind. Kubernetes names none.
+    /// The refusal of a result that is not an object of its kind. As in Kubernetes it names no object.
     fn fault(&self, why: &str) -> Refusal {
         let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
         Refusal::Invalid { subject: Subject::default(), causes: cause.into() }
     }
 
-    /// What a complaint about the outcome shows: the patch where it is strategic, else the whole document as it was
-    /// before the check began to prune it, which is made anew for this.
+    /// What an error about the result shows: the patch itself if it is strategic, otherwise the whole document before
+    /// pruning, which is computed again for this message.
     fn shown(&self) -> String {
         let patch = self.context.request.body.content.json().map(|patch| patch.value).unwrap_or_default();
         if self.is_strategic() {
@@ -143,9 +143,10 @@ impl<'a> Patched<'a> {
         self.apply(patch).map(shown).unwrap_or_default()
     }
 
-    /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
+    /// Checks and prunes the document by its schema. Unknown and duplicate fields are refused or reported as the client
+    /// asks.
     ///
-    /// What the document shares with one that has been checked is passed over.
+    /// Subtrees shared with the `checked` document are skipped.
     fn check(&mut self, layout: Layout, checked: Option<&Value>) -> Result<(), Refusal> {
         let unknown = layout.check_change(&mut self.document, checked).map_err(|error| match self.is_strategic() {
             true => self.fault(&as_converter_says(&error.to_string())),
@@ -171,7 +172,7 @@ fn unknown_format() -> Refusal {
     }
 }
 
-/// The words of the converter that fills structs from maps, for what a decoder would say of the same fault.
+/// Rewrites a decoder's error into the words of Go's map-to-struct converter for the same fault.
 fn as_converter_says(error: &str) -> String {
     let parts = error
         .strip_prefix("json: cannot unmarshal ")
@@ -194,12 +195,12 @@ fn as_converter_says(error: &str) -> String {
     }
 }
 
-/// The patched document, type-checked, in the version of the path.
+/// The patched document, type-checked, in the path's version.
 fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
     let mut version = own;
-    // A struct is what it is, whatever the map says that fills it.
+    // A strategic patch is converted into the struct of the path's kind, whatever apiVersion and kind it sets.
     if !patched.is_strategic()
         && let Some(document) = patched.document.as_object()
     {
@@ -215,7 +216,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
-    // What is stored has been checked, as a document of the version that shows it.
+    // The stored object was checked before, in the form that its version shows.
     let checked = (version == own).then_some(patched.live);
     patched.check(documents::layout(context.kind, version)?, checked)?;
     if !patched.document.is_object() {
@@ -224,7 +225,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     context.converted(patched.document, version, own)
 }
 
-/// A custom object is decoded whatever it calls itself, as long as it does, and its rules complain of another type.
+/// A custom object must name a kind and version, of any value: its validation rules refuse a changed type.
 fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Document) -> Result<(), Refusal> {
     let (found_version, found_kind) = (text(document, "apiVersion"), text(document, "kind"));
     if found_kind.is_empty() {
@@ -246,7 +247,7 @@ fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Docu
     Err(Refusal::Invalid { subject: Subject::new(group, found_kind, context.request.name()), causes })
 }
 
-/// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
+/// The Scale that results from a patch of the live one. Both contain the managed fields of the replicas.
 pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     let layout = documents::layout_of(scale::MESSAGE)?;
     if context.request.body.format == Format::ApplyPatch {
@@ -260,7 +261,7 @@ pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     Ok(patched.document)
 }
 
-/// Server-side apply: creates the object, or merges what the manager wants into it.
+/// Server-side apply: creates the object, or merges the manager's configuration into it.
 pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
     let request = context.request;
     let old = context.find()?;
@@ -283,7 +284,7 @@ pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop
     Ok(applied(context, old, merged, sets_version(&config))?.into())
 }
 
-/// The candidate of a document that apply has merged.
+/// The candidate for a document that apply has merged.
 fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bool) -> Result<Candidate, Refusal> {
     let mut merged = merged;
     let meta = metadata_mut(meta::fields_mut(&mut merged));
@@ -302,7 +303,7 @@ fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bo
     Ok(Candidate { fixed, tracked: true, ..Candidate::replacing(context, old, merged) })
 }
 
-/// What one apply is about.
+/// The input of one apply.
 struct Apply<'a> {
     live: Option<&'a Value>,
     config: &'a Value,
@@ -330,7 +331,8 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// The merged document as its types show it: apply compares what was sent, letter by letter.
+/// Checks and normalizes the merged document by its schema. This follows the merge because apply compares values as
+/// they were sent.
 fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusal> {
     let mut merged = merged;
     layout.check(&mut merged).map_err(|error| {
@@ -341,7 +343,7 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     Ok(merged)
 }
 
-/// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
+/// The applied configuration: YAML (which includes JSON) of the path's kind. Apply itself checks its types.
 fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));
@@ -358,7 +360,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value,
     if config["apiVersion"].as_str() != Some(api_version) || config["kind"].as_str() != Some(kind) {
         return Err(bad(ApplyFault::OtherKind { kind: server_side::named(&config).1 }));
     }
-    // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
+    // As in Kubernetes, duplicate keys are reported only if everything else is valid.
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
             FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors.into_vec()))),

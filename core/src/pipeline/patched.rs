@@ -1,22 +1,22 @@
-//! A document as Go writes it: structs in the order of their fields, and maps, which patches leave where they went
-//! through, in the order of their keys.
+//! A document as Go prints it after a patch: structs in field order; subtrees that the patch went through are maps, in
+//! key order.
 
 use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};
 use holdfast_value::{Map, Value};
 
-/// The document's JSON. `patched` has what a patch touched, in its shape; the document itself is always a map.
+/// The document's JSON. `patched` has the shape of what the patch touched; the document's root is always a map.
 pub(super) fn json(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
     let mut out = String::new();
     Writer { schema, out: &mut out }.value(document, message.map(Of::Message), Some(patched));
     out
 }
 
-/// What a value is.
+/// The schema of a value.
 #[derive(Clone, Copy)]
 enum Of<'a> {
     Message(&'a Message),
-    /// A list or a map of these.
+    /// A list or map of these messages.
     Items(&'a Message),
 }
 
@@ -84,7 +84,7 @@ impl<'a> Writer<'a, '_> {
     }
 }
 
-/// What the patch touched below this field.
+/// The part of the patch below this field.
 fn touched<'a>(patched: Option<&'a Value>, name: &str) -> Option<&'a Value> {
     patched.and_then(|patched| patched.get(name))
 }

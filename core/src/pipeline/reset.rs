@@ -1,7 +1,7 @@
-//! Puts back what an endpoint may not touch, and sets what only the server says.
+//! Resets fields that an endpoint may not change, and sets fields that only the server sets.
 //!
-//! Managed fields are noted before: nobody comes to own by a write of one part what another part holds, for the part
-//! says what it resets; but what a client sends of its own part is its, even where the server then decides otherwise.
+//! Managed fields are computed before this stage. A write of one part never becomes owner of fields that the part
+//! resets; fields of its own part stay the client's even if the server then changes them.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -10,7 +10,7 @@ use crate::kinds::{Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
 use holdfast_value::Value;
 
-/// For a write of one part of an object: puts back all the others.
+/// For a write of one part of an object: resets all other parts.
 pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     let Some(old) = &object.old else { return };
     let (new, old) = (&mut object.new, &old.document);
@@ -28,15 +28,14 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
         }
         Part::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
-        // Defaults may have completed it; and who finalizes a namespace may write all of it but its status.
+        // Defaults may have filled in the status. Finalize may change everything but the status.
         Part::Replicas | Part::Finalize => put(meta::fields_mut(new), "status", old.get("status").cloned()),
-        // The first is all but the status; the candidates of the others change nothing else.
+        // Main resets the status in `prepare`; the candidates of the others change nothing else.
         Part::Main | Part::Assignment | Part::Deletion => {}
     }
 }
 
-/// For a write of the object itself: what clients say of its status goes, and what its kind lets only the server say
-/// comes.
+/// For a write of the object itself: drops the client's status, and sets fields that only the server sets.
 pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     if !endpoint.part.is_of_server() {
         let old = object.old.as_ref().map(|old: &Old| &old.document);
@@ -76,7 +75,7 @@ fn note(context: &Context, object: &mut Candidate) {
     note(&mut object.new, old, &asking);
 }
 
-/// The old object with the new one's status, and with those parts of its metadata that the kind lets it write there.
+/// The old object with the new one's status, and with the metadata fields that this kind lets a status write change.
 fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
@@ -90,7 +89,7 @@ fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
 }
 
 impl Context<'_> {
-    /// What the path's endpoint puts back to what it was: nobody comes to own that by writing there.
+    /// The fields that the path's endpoint resets; a write there does not become their owner.
     pub(super) fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
             None => match self.kind.reset_fields {
@@ -105,7 +104,7 @@ impl Context<'_> {
     }
 }
 
-/// The old document with only the named fields of the new one, and with who owns them.
+/// The old document with the named fields of the new one, and the new managed fields.
 fn narrow(new: &mut Value, old: &Value, fields: &[&[&str; 2]]) {
     let mut wanted = std::mem::replace(new, old.clone());
     let new = meta::fields_mut(new);

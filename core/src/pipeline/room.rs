@@ -1,5 +1,5 @@
-//! Which writes go through while the disk under the log has little room left: those that make room, and those that keep
-//! a cluster together. Each is bounded by what is there already, so that nobody fills with them what is kept aside.
+//! The writes accepted while the log's disk is nearly full: those that free room, and those that keep the cluster
+//! running. Each is bounded by the objects that exist already, so that they cannot fill the reserve.
 
 use super::Write;
 use crate::event::Actor;
@@ -7,16 +7,16 @@ use crate::kinds::known;
 use crate::object::meta;
 use crate::state::State;
 
-/// The server's own upkeep.
+/// The user of the server's own background work.
 const SERVER: &str = "system:apiserver";
-/// No lease of Kubernetes is near as large.
+/// No Lease of Kubernetes is nearly as large.
 const LEASE_BYTES_MAX: usize = 8 << 10;
-/// What a manager of fields that is new to an object, or a deletion, adds to it.
+/// The most bytes that a new field manager or a deletion timestamp adds to an object.
 const META_BYTES: usize = 1 << 10;
-/// An object that is renewed, or goes away, is written so often at most.
+/// The shortest time between accepted writes of one object, for renewals and deletions.
 const PERIOD_MS: i64 = 1000;
 
-/// Whether all of these writes go through.
+/// Whether all of these writes are accepted.
 pub fn makes_room(state: &State, writes: &[Write], actor: &Actor, now_ms: i64) -> bool {
     actor.user == SERVER || writes.iter().all(|write| one_makes_room(state, write, now_ms))
 }
@@ -35,7 +35,7 @@ fn one_makes_room(state: &State, write: &Write, now_ms: i64) -> bool {
     if kind.kind == lease.kind && kind.versions[0].group == lease.group {
         return is_due && after <= LEASE_BYTES_MAX;
     }
-    // An object begins to go once; then its finalizers go, too.
+    // The deletion timestamp is set once; then the finalizers are removed one by one.
     let begins_to_go = !meta::is_deleting(meta::fields(&old.document()));
     after <= before + META_BYTES && (begins_to_go || is_due) && write.draft.is_deleting()
 }
@@ -69,7 +69,7 @@ mod tests {
         const PLAIN: &str = r#"{"namespace": "n"}"#;
         const GOING: &str = r#"{"namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}"#;
         const NOT_GOING: &str = r#"{"namespace": "n", "labels": {"deletionTimestamp": "x"}}"#;
-        // Of which resource; how it was, and how large; how it is to be; milliseconds later.
+        // Resource; metadata and size of the old object; of the new one; milliseconds later; whether accepted.
         type Row = (&'static str, Option<(&'static str, usize)>, Option<(&'static str, usize)>, i64, bool);
         let rows: [Row; 16] = [
             (MAP, None, Some((PLAIN, 10)), 9000, false),

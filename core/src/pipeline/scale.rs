@@ -1,4 +1,4 @@
-//! Scale: the number of replicas of an object, read and written as an object of its own.
+//! The scale subresource: an object's number of replicas, read and written as a Scale.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, admit, body, decode, patch};
@@ -14,7 +14,7 @@ use holdfast_value::{Value, json};
 
 pub(super) const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
-/// The `autoscaling/v1` Scale of an object, given as a hub document.
+/// The `autoscaling/v1` Scale of an object in the hub version.
 pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     let meta = &document["metadata"];
     let mut out = Document::new();
@@ -36,7 +36,7 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     status.insert("replicas", path(document, &paths.status_replicas).cloned().unwrap_or(Value::from(0)));
     if let Some(selector) = paths.selector.as_deref().and_then(|selector| path(document, selector)) {
         let text = match selector {
-            // Custom resources have it written out.
+            // Custom resources store the selector as text.
             Value::String(text) => text.to_string(),
             object if object["matchLabels"].is_object() || object["matchExpressions"].is_array() => {
                 LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default()
@@ -53,7 +53,7 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     out
 }
 
-/// What is wrong with what a custom resource scales by, whatever its schema says of it.
+/// Faults in the fields that a custom resource's scale subresource points to, whatever its schema says.
 pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Causes {
     let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
         return Causes::default();
@@ -81,13 +81,13 @@ fn replicas_fault(document: &Value, at: &str) -> Option<Cause> {
     Some(fault(at, &replicas.into(), &why))
 }
 
-/// Paths into custom resources are told as definitions write them.
+/// Paths are shown as CustomResourceDefinitions write them, with a leading dot.
 fn fault(at: &str, value: &Value, why: &str) -> Cause {
     Cause::invalid(format!(".{at}"), value, why)
 }
 
-/// The value at the end of a path: none where the path ends before, and why not where it leads through something else
-/// than objects, or to another type.
+/// The value at the end of a path; `None` if the path ends early. An error if the path leads through a value that is
+/// not an object, or to another type.
 fn reach<'a>(
     document: &'a Value,
     at: &str,
@@ -115,7 +115,7 @@ fn reach<'a>(
     if fits(value) { Ok(Some(value)) } else { accessor(at, value, wanted) }
 }
 
-/// What Go calls the type of a value that stands for itself.
+/// Go's name for the type of a scalar.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -128,7 +128,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value as Go prints it.
+/// Prints a value as Go does.
 fn put_go(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("<nil>"),
@@ -157,7 +157,7 @@ fn put_go(out: &mut String, value: &Value) {
     }
 }
 
-/// The candidate that has the number of replicas of the Scale that is sent, or that a patch makes of the live one.
+/// The candidate with the number of replicas from the posted Scale, or from a patch of the live Scale.
 pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let paths = context.kind.subresource(context.request.target.version, "scale").and_then(|part| part.scale.clone());
     let paths = paths.ok_or_else(|| Refusal::NotFound(context.subject(context.request.name())))?;
@@ -168,7 +168,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let fixed = check_scale(context, &old, &wanted)?;
     let mut mutated = Value::Null;
     admit::completed_update(context, SCALE, Operation::Update, wanted, &live, |scale| {
-        // The second half sees the Scale of the object that it makes.
+        // Validating admission sees the Scale of the resulting object.
         let replicas = scale["spec"]["replicas"].clone();
         mutated = std::mem::replace(scale, live.clone());
         let spec = meta::object_mut(meta::fields_mut(scale), "spec");
@@ -192,13 +192,13 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let owners = managed::with_scale_entries(owners, scale_owners, &replicas_path, &api_version, &served);
     let owners = owners.filter(|owners| owners.as_array().is_some_and(|owners| !owners.is_empty()));
     super::reset::put(metadata_mut(fields), "managedFields", owners);
-    // The object's own schema speaks about the field that this writes.
+    // The schema of the object itself checks the field that this writes.
     let layout = decode::layout(context.kind, context.working_version())?;
     layout.check(&mut new).map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?;
     Ok(Candidate { fixed, tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// The Scale of the object as it is, with the owners of its replicas.
+/// The Scale of the stored object, with the managed fields of its replicas.
 fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     let mut live = scale_of(paths, &old.document);
     let meta = metadata_mut(&mut live);
@@ -209,7 +209,7 @@ fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     Value::Object(live)
 }
 
-/// However it comes, it is the Scale of the object that the path names.
+/// The Scale from the body or patch; it must be for the object that the path names.
 fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     let mut scale = match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
@@ -223,7 +223,7 @@ fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     Ok(scale)
 }
 
-/// Whether the Scale is one of this object, and its number one of replicas; true when the client fixed the version.
+/// Checks the Scale's UID, version and number of replicas. Returns whether the client named the version.
 fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Refusal> {
     let name = context.request.name();
     let meta = metadata(meta::fields(wanted));
@@ -238,7 +238,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
         return Err(body::modified(context));
     }
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    // Those of a custom resource are judged with the rest of it.
+    // For a custom resource, validation of the whole object judges this.
     if replicas < 0 && context.kind.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: cause.into() });
@@ -246,7 +246,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
     Ok(!version.is_empty() && (context.request.verb == Verb::Update || patch::names_version(&context.request.body)))
 }
 
-/// Notes the new owner of the Scale's replicas; apply has done so already.
+/// Records the owner of the Scale's replicas; apply has done this already.
 fn track(context: &Context, live: &Value, wanted: &mut Value) -> Result<(), Refusal> {
     if context.request.body.format == Format::ApplyPatch {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the operator set and decisions depend on.
+//! The operator's settings that decisions depend on.
 
 use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
@@ -14,34 +14,35 @@ pub struct Settings {
     pub node_ports: (u16, u16),
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
-    /// How requests are authorized: nobody may grant more than that allows them.
+    /// How requests are authorized; also bounds what users may grant.
     pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
     pub token_key: TokenKey,
-    /// How long Events are kept after their last change; `None` for ever.
+    /// How long Events are kept after their last change; `None`: forever.
     pub event_ttl: Option<Duration>,
-    /// How long a namespace is left to whoever deleted it before its content is removed.
+    /// How long a deleted namespace's content is left for its client to remove.
     pub namespace_grace: Duration,
-    /// Whom tokens of service accounts are for that name nobody; empty: the signer knows.
+    /// The audiences of service account tokens whose request names none; empty: the signer's default.
     pub api_audiences: Vec<String>,
-    /// For how long tokens of service accounts are given at most, where it is less than anybody may ask for.
+    /// The longest lifetime of service account tokens, if shorter than the API's maximum.
     pub token_seconds_max: Option<i64>,
-    /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
+    /// Whether tokens that nodes request for pods are valid for longer than requested, so that old clients keep
+    /// working.
     pub extend_tokens: bool,
-    /// Whether a deletion says what becomes of what the object owns: somebody does it.
+    /// Whether a garbage collector runs: a deletion then adds the finalizers of its propagation policy.
     pub garbage_collection: bool,
-    /// The clock that admission is measured by; without one everything takes no time.
+    /// The clock that measures the duration of admission. Without one every duration is zero.
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
     pub deletions_max: usize,
-    /// How many bytes the objects of one namespace may be where no quota of it says otherwise; `None`: any number.
+    /// The most bytes of a namespace's objects unless a quota in it sets a limit; `None`: unlimited.
     pub namespace_bytes: Option<u64>,
-    /// The gates that are off, of those that fields of objects hang on.
+    /// The disabled feature gates, of those that fields of objects depend on.
     pub gates_off: BTreeSet<&'static str>,
 }
 
-/// So many that they share a few fsyncs.
+/// Large enough that a collection's deletions share few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const GATES_OFF: [&str; 12] = [

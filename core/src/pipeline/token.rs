@@ -1,4 +1,4 @@
-//! A token for a service account: what it shall say is decided here, and signed outside.
+//! Service account tokens: the claims are decided here and signed outside.
 
 use super::candidate::Made;
 use super::claims::{BoundTo, TokenClaims};
@@ -15,18 +15,18 @@ use crate::stamp::rfc3339;
 use holdfast_value::{Value, json};
 use jiff::SignedDuration;
 
-/// How long a token is good for when the request does not say, and at least and at most.
+/// The default, smallest and largest lifetime of a token, in seconds.
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
-/// What nodes ask for where a pod shall get a token that is good for longer.
+/// The lifetime that nodes request for a pod's token that should be extended.
 const EXTENDED: i64 = 3607;
 
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
-    // A list that is empty is one that the client wrote.
+    // An empty list was still set by the client.
     let names_audiences = body["spec"]["audiences"].is_array();
     let mut account = None;
     let mut body = admit::completed_part(context, TOKEN_REQUEST, body, |body| {
@@ -47,10 +47,11 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
     };
     if !names_audiences && let Some(spec) = body["spec"].as_object_mut() {
-        // What the server says is nobody's field.
+        // Fields that the server set have no owner.
         spec.remove("audiences");
     }
-    // The users of the token bear it, too: who made it is found by it.
+    // The same annotation is on requests made with the token, so that the audit log leads from them to the token's
+    // creation.
     context.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
     let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
@@ -59,7 +60,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Made::Answer(Box::new(decision)))
 }
 
-/// Checks a request, and says what it left open.
+/// Checks a request, and fills in what it left out.
 fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value) -> Result<(), Refusal> {
     if !context.settings.gates_off.contains("TokenRequestServiceAccountUIDValidation") {
         same_uid(context, body, account)?;
@@ -83,7 +84,7 @@ fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value
     Ok(())
 }
 
-/// A token is asked for under no other name than the account's.
+/// Checks that the request has the account's name, or none.
 fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     if name.is_empty() || name == context.request.name() {
@@ -96,7 +97,7 @@ fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     })
 }
 
-/// A request that means an account with another uid is about one that is gone.
+/// Checks the account's UID: a request with another UID is for a deleted account.
 fn same_uid(context: &Context, body: &Value, account: &Value) -> Result<(), Refusal> {
     let (wanted, found) = (meta::uid(meta::fields(body)), meta::uid(meta::fields(account)));
     if wanted.is_empty() || wanted == found {
@@ -109,7 +110,7 @@ fn same_uid(context: &Context, body: &Value, account: &Value) -> Result<(), Refu
     })
 }
 
-/// For how long the token is asked for.
+/// The requested lifetime in seconds.
 fn seconds(name: &str, asked: &Value) -> Result<i64, Refusal> {
     let seconds = asked.as_i64().unwrap_or(SECONDS);
     let why = match seconds {
@@ -143,7 +144,7 @@ fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, 
     bind(context, claims, &spec["boundObjectRef"])
 }
 
-/// Binds the token to the object that is asked for: a pod, and through it its node, a secret or a node.
+/// Binds the token to the requested object: a pod (and through it its node), a Secret, or a node.
 fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenClaims, Refusal> {
     let namespace = Some(claims.namespace.clone());
     let namespace = namespace.as_deref();
@@ -154,11 +155,11 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
     let version = asked["apiVersion"].as_str().unwrap_or("");
     let (group, version) = match version.split_once('/') {
         None => ("", version),
-        // Kubernetes goes by the kind alone where it cannot read the version.
+        // As in Kubernetes, an apiVersion that cannot be parsed counts as empty.
         Some((_, rest)) if rest.contains('/') => ("", ""),
         Some(parts) => parts,
     };
-    // The version of the core group is not looked at.
+    // The version itself is not compared.
     let bindable = [known::POD, known::SECRET, known::NODE];
     let bindable = bindable.into_iter().find(|known| known.kind == kind && known.group == group);
     match bindable {
@@ -169,7 +170,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
                 return Err(Refusal::BadRequest(BadRequest::OtherAccount { account: account.into() }));
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
-            // A node that is not there is named all the same.
+            // A node that does not exist is named without a UID.
             let node = node.map(|name| match find(context, known::NODE, None, name) {
                 Some(node) => bound_to(&node),
                 None => BoundTo { name: name.to_owned(), uid: String::new() },
@@ -188,7 +189,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
     }
 }
 
-/// The object that a token is to be bound to, if it is still the one that is meant.
+/// The object to bind to, if it exists with the requested UID.
 fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
     if name.is_empty() {
@@ -198,7 +199,7 @@ fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value
         .ok_or_else(|| Refusal::NotFound(Subject::new(known.group, known.resource, name)))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
     if !wanted.is_empty() && wanted != uid {
-        // It is told of by its kind, as the request names it.
+        // The conflict names the object by kind, as the request does.
         let subject = Subject::new(known.group, known.kind, name);
         return Err(Refusal::Conflict { subject, why: Conflict::BoundUid(wanted.into()) });
     }
@@ -215,7 +216,7 @@ fn bound_to(object: &Value) -> BoundTo {
     BoundTo { name: meta::name(fields).to_owned(), uid: meta::uid(fields).to_owned() }
 }
 
-/// The request as it was granted, with the token.
+/// The request as granted, with the token.
 fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: &SignedToken) -> Value {
     let stamp = context.stamp;
     let expires = stamp.time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(stamp.time);

@@ -1,4 +1,4 @@
-//! What an object breaks of the rules of all objects and of its kind's own.
+//! Validates an object by the rules for all objects and the rules of its kind.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Rules;
@@ -16,7 +16,7 @@ use holdfast_value::Value;
 
 const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
-/// What was wrong before and may stay becomes a warning.
+/// A violation that the old object has already, and that is allowed to stay, becomes a warning.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if endpoint.rules == Rules::Nothing {
         return Ok(());
@@ -61,7 +61,7 @@ fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Causes {
     causes
 }
 
-/// What is privileged where nothing may be, by every write that the rules of the kind look at.
+/// Privileged containers although `--allow-privileged` is off, for every write that the kind's rules judge.
 fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Causes {
     let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
     let pods_at = context.kind.pods_at.filter(|_| judges);
@@ -78,9 +78,9 @@ fn in_namespace(context: &Context, object: &Candidate) -> Causes {
     rules(&object.new, &labels)
 }
 
-/// Values stand in causes as JSON has them until here.
+/// Shows values in causes as Go prints them; until here they are JSON.
 fn show_structures(kind: &Kind, causes: &mut Causes) {
-    // A custom resource is no structure, but its metadata is.
+    // A custom resource has no Go struct, but its metadata has.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
     if let Some(message) = schema().id(message) {
         structures::show(message, causes);
@@ -96,7 +96,7 @@ fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Judged
         return rule(&object.new, old).into();
     }
     match endpoint.rules {
-        // The same amount in other words is no change to what may not change.
+        // A quantity with another spelling does not count as a change of an immutable field.
         Rules::Kind => {
             let respelled = old.and_then(|old| context.respelled(&object.new, old));
             rules_of_kind(context, respelled.as_ref().unwrap_or(&object.new), old)
@@ -115,8 +115,8 @@ fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged 
     custom.schema().judge(new, old, scale::causes(context.kind, version, new))
 }
 
-/// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,
-/// which is all that was authorized before, does not tell whether the object is there.
+/// A create by update or apply needs the permission to create too: the request was authorized only for its own verb,
+/// which does not say whether the object exists.
 fn may_create(context: &Context) -> Result<(), Refusal> {
     let request = context.request;
     if request.verb == Verb::Create {
@@ -137,12 +137,13 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     if verdict.is_allowed() {
         return Ok(());
     }
-    // The request itself was allowed: it is its author who may not.
+    // The request's own verb was allowed; only the create is forbidden.
     let why = Forbidden::Author(denied(&request.user, &attributes, verdict.reason()).to_string());
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
-/// Only its store knows in Kubernetes whether a name is taken, so that all who look at a new object have seen it before.
+/// Refuses a name that is taken. In Kubernetes only the store knows this, so that the other stages have seen the object
+/// before.
 pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     if object.old.is_some() {
         return Ok(());

@@ -1,27 +1,27 @@
-//! What one object of a kind uses.
+//! How much of each quota resource one object of a kind uses.
 
 use super::{Selector, Usage};
 use crate::schema::amount::Amount;
 use holdfast_value::Value;
 
-/// What quotas count of the objects of a kind, beside that each is one under `count/…`.
+/// What quotas count for the objects of a kind, in addition to `count/…`.
 #[derive(Debug)]
 pub struct Measure {
-    /// The older name under which each object counts as one: `secrets`.
+    /// The older resource name for the number of objects: `secrets`.
     pub alias: Option<&'static str>,
-    /// Which other names of resources it answers for.
+    /// Whether the kind uses this resource name, beside the count.
     pub answers: fn(&str) -> bool,
-    /// What one object uses of those, at a time; `None` where nothing but its number counts.
+    /// How much of these resources one object uses at a given time; `None` if quotas only count objects.
     pub usage: Option<fn(&Value, &str) -> Usage>,
     /// Whether an object is within a scope.
     pub within: fn(&Value, &Selector) -> bool,
-    /// What an object must say itself where a quota limits these names, in words.
+    /// The message for an object that does not set values which a quota on these resources requires.
     pub missing: fn(&Value, &[&str]) -> Option<String>,
-    /// Subresources through which an update may make an object use more; "" is the object itself.
+    /// Subresources through which an update may raise the object's usage; "" is the object itself.
     pub grows_through: &'static [&'static str],
 }
 
-/// Of most kinds: objects are counted, in whatever scope.
+/// For most kinds: quotas count the objects, and no scope selects them.
 pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     alias: None,
     answers: |_| false,
@@ -40,7 +40,7 @@ pub struct Counted {
 }
 
 impl Measure {
-    /// Whether it is enough to know how many objects there are.
+    /// Whether usage follows from the number of objects alone.
     pub fn is_number_alone(&self) -> bool {
         self.usage.is_none()
     }
@@ -51,12 +51,12 @@ impl Counted {
         Counted { name: std::borrow::Cow::Borrowed(plural), group: std::borrow::Cow::Borrowed(group), measure }
     }
 
-    /// A kind by its plural name and its group, which is empty for the core group.
+    /// A kind by plural name and group; the core group is empty.
     pub fn named(plural: &str, group: &str, measure: &'static Measure) -> Counted {
         Counted { name: plural.to_owned().into(), group: group.to_owned().into(), measure }
     }
 
-    /// The name under which each object counts as one: `count/deployments.apps`.
+    /// The resource name for the number of objects: `count/deployments.apps`.
     pub fn count_name(&self) -> String {
         match self.group.as_ref() {
             "" => format!("count/{}", self.name),
@@ -64,7 +64,7 @@ impl Counted {
         }
     }
 
-    /// Whether objects of this kind use the resource of this name.
+    /// Whether objects of this kind use the resource with this name.
     pub fn answers(&self, name: &str) -> bool {
         self.is_count(name) || self.measure.alias == Some(name) || (self.measure.answers)(name)
     }

@@ -1,8 +1,8 @@
-//! What a namespace uses of what its quotas limit.
+//! ResourceQuota: how much of the limited resources a namespace uses.
 //!
-//! A kind says by its [`Measure`] what one of its objects uses. A [`Quota`] limits amounts by the names of resources,
-//! of the objects within its scopes. Sums of [`Usage`] are what a quota's status tells, and what an admission of
-//! another object is judged by.
+//! Each kind's [`Measure`] says how much one of its objects uses. A [`Quota`] limits amounts by resource name, for the
+//! objects within its scopes. Sums of [`Usage`] are shown in a quota's status, and admission judges new objects by
+//! them.
 
 mod measure;
 mod room;
@@ -16,11 +16,11 @@ use crate::schema::amount::Amount;
 use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Amounts by the names of resources: `pods`, `requests.cpu`, `count/deployments.apps`.
+/// Amounts by resource name: `pods`, `requests.cpu`, `count/deployments.apps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage(pub BTreeMap<String, Amount>);
 
-/// What one ResourceQuota limits.
+/// The limits of one ResourceQuota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
     pub hard: Usage,
@@ -28,7 +28,7 @@ pub struct Quota {
 }
 
 impl Usage {
-    /// Amounts as documents have them. What cannot be computed with is left out.
+    /// Reads amounts from a document. Amounts that cannot be computed with are left out.
     pub fn of(amounts: &Value) -> Usage {
         let amounts = amounts.as_object().into_iter().flatten();
         Usage(amounts.filter_map(|(name, amount)| Some((name.to_string(), Amount::of(amount)?))).collect())
@@ -56,7 +56,7 @@ impl Usage {
         }
     }
 
-    /// Of each name the larger amount.
+    /// Keeps the larger amount for each name.
     pub fn raise(&mut self, other: &Usage) {
         for (name, amount) in &other.0 {
             let most = self.0.entry(name.clone()).or_insert(*amount);
@@ -64,13 +64,13 @@ impl Usage {
         }
     }
 
-    /// Only what `keeps` says yes to.
+    /// Keeps only the names for which `keeps` is true.
     pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Usage {
         self.0.retain(|name, _| keeps(name));
         self
     }
 
-    /// The amounts as a document has them.
+    /// The amounts as a document.
     pub fn document(&self) -> Value {
         let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
         Value::Object(amounts.collect::<Map>())
@@ -78,22 +78,23 @@ impl Usage {
 }
 
 impl Quota {
-    /// What a ResourceQuota asks for.
+    /// Reads the spec of a ResourceQuota.
     pub fn of(document: &Value) -> Quota {
         Quota { hard: Usage::of(&document["spec"]["hard"]), selectors: Selector::all(&document["spec"]) }
     }
 
-    /// Whether it limits anything that objects of a kind use.
+    /// Whether the quota limits any resource that objects of this kind use.
     pub fn concerns(&self, counted: &Counted) -> bool {
         self.hard.0.keys().any(|name| counted.answers(name))
     }
 
-    /// Whether an object is within all its scopes.
+    /// Whether an object is within all scopes of the quota.
     pub fn covers(&self, counted: &Counted, object: &Value) -> bool {
         self.selectors.iter().all(|selector| (counted.measure.within)(object, selector))
     }
 
-    /// What an object uses of what it limits, at a time (`2026-11-22T17:00:00Z`); nothing of what it does not cover.
+    /// How much of the limited resources an object uses at a time (`2026-11-22T17:00:00Z`); nothing if the quota does
+    /// not cover it.
     pub fn usage(&self, counted: &Counted, object: &Value, now: &str) -> Usage {
         if !self.concerns(counted) || !self.covers(counted, object) {
             return Usage::default();
@@ -103,13 +104,13 @@ impl Quota {
         usage
     }
 
-    /// The names that it limits and that objects of any of these kinds use, with nothing used.
+    /// The limited names that objects of any of these kinds use, each with an amount of zero.
     pub fn unused<'a>(&self, kinds: impl Iterator<Item = &'a Counted> + Clone) -> Usage {
         let counts = |name: &&String| kinds.clone().any(|counted| counted.answers(name));
         Usage(self.hard.0.keys().filter(counts).map(|name| (name.clone(), Amount::ZERO)).collect())
     }
 
-    /// What would be used beyond the limits, by name.
+    /// The names whose used amount is above the limit.
     pub fn exceeded<'a>(&'a self, used: &'a Usage) -> impl Iterator<Item = &'a str> {
         let over = move |(name, limit): (&'a String, &Amount)| {
             used.get(name).is_some_and(|used| used > *limit).then_some(name.as_str())

@@ -1,4 +1,4 @@
-//! How many bytes namespaces store, and how many they may.
+//! Bytes stored in namespaces, and the quotas that limit them.
 
 use crate::object::meta;
 use crate::schema::quantity;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 /// The name under which a quota limits the bytes that its namespace stores.
 pub const BYTES: &str = "holdfast.dev/bytes";
 
-/// What there is in each namespace; objects of the cluster are in none.
+/// Bytes and limits by namespace. Cluster-scoped objects do not count.
 #[derive(Clone, Default)]
 pub struct Room {
-    /// How many bytes the objects of a namespace are.
+    /// Total size of a namespace's objects, in bytes.
     stored: OrdMap<Arc<str>, u64>,
-    /// What quotas say that limit them, by the keys of these.
+    /// Limits, by the key of the quota that sets them.
     limits: OrdMap<Arc<str>, u64>,
 }
 
 impl Room {
-    /// An object has another size than before; none where it is not there.
+    /// Takes in the change of an object's size; `None` if the object does not exist.
     pub(crate) fn note(&mut self, key: &str, before: Option<usize>, after: Option<usize>) {
         let (Some(namespace), true) = (meta::split_key(key).0, before != after) else { return };
         let (less, more) = (before.unwrap_or(0) as u64, after.unwrap_or(0) as u64);
@@ -32,7 +32,7 @@ impl Room {
         }
     }
 
-    /// A quota is so now; none where it is gone.
+    /// Takes in the newest state of a quota; `None` if it was deleted.
     pub(crate) fn note_quota(&mut self, key: &Arc<str>, document: Option<&Value>) {
         let limit = document.and_then(|document| quantity::whole(document["spec"]["hard"][BYTES].as_str()?));
         match limit {
@@ -41,12 +41,12 @@ impl Room {
         }
     }
 
-    /// How many bytes the objects of a namespace are.
+    /// Total size of a namespace's objects, in bytes.
     pub fn stored(&self, namespace: &str) -> u64 {
         self.stored.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The narrowest limit that quotas of a namespace set, with the name of that quota.
+    /// The lowest limit that quotas of a namespace set, with the name of that quota.
     pub fn limit<'a>(&'a self, namespace: &str) -> Option<(&'a str, u64)> {
         if self.limits.is_empty() {
             return None;

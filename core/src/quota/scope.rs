@@ -1,4 +1,4 @@
-//! Which objects a quota covers.
+//! Quota scopes: which objects a quota covers.
 
 use holdfast_value::Value;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// All that a quota's spec says of scopes. What says it in a way that nobody knows covers nothing.
+    /// All scope selectors in a quota's spec, from `scopes` and `scopeSelector`. An unknown scope covers no object.
     pub fn all(spec: &Value) -> Vec<Selector> {
         let named = spec["scopes"].as_array().into_iter().flatten();
         let named = named.filter_map(Value::as_str).map(|scope| Selector {
@@ -47,7 +47,7 @@ impl Selector {
         }
     }
 
-    /// Whether it selects what has this value of the scope, or none.
+    /// Whether the selector matches an object with this value of the scope, or without one.
     pub fn selects(&self, value: Option<&str>) -> bool {
         match self.operator {
             Operator::Exists => value.is_some(),

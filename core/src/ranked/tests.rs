@@ -10,12 +10,12 @@ type Twin = BTreeMap<u16, u32>;
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u16, u32),
-    /// So many keys in order, from this one on.
+    /// Appends this many keys in order, from the first number on.
     Append(u16, u8),
     Remove(u16),
-    /// So many keys in order, from this one on.
+    /// Removes this many keys in order, from the first number on.
     Clear(u16, u8),
-    /// Keeps a clone, which nothing that comes later may change.
+    /// Keeps a clone, which later operations must not change.
     Keep,
 }
 
@@ -59,7 +59,7 @@ fn check(map: &Map, twin: &Twin) {
     sound(&map.root, true);
 }
 
-/// The invariants that the types tell of; gives back the depth and the lowest and highest key.
+/// Checks the invariants that the types' comments state. Returns the depth and the lowest and highest key.
 fn sound(node: &Node<u16, u32, 4>, root: bool) -> (usize, Option<(u16, u16)>) {
     assert!(node.width() <= 4 && (root || node.width() > 0));
     match node {

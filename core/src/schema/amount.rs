@@ -5,7 +5,7 @@ use holdfast_value::Value;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A quantity to compute with. What is beyond what 128 bits hold in billionths stays at that bound.
+/// A quantity as a number. Amounts beyond 128 bits of billionths are cut to that bound.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     nanos: i128,
@@ -22,12 +22,12 @@ impl Amount {
         Amount { nanos: i128::from(number) * UNIT, notation: Notation::Decimal }
     }
 
-    /// `None` for what is no quantity.
+    /// `None` if the text is not a quantity.
     pub fn parse(text: &str) -> Option<Amount> {
         quantity::read(text).map(|(nanos, notation)| Amount { nanos, notation })
     }
 
-    /// A quantity in a document: a text, or a number.
+    /// A quantity in a document: a string or a number.
     pub fn of(value: &Value) -> Option<Amount> {
         match value {
             Value::String(text) => Amount::parse(text),
@@ -44,7 +44,7 @@ impl Amount {
         self.nanos < 0
     }
 
-    /// A sum is written as its first part that is not zero.
+    /// A sum has the notation of its first part that is not zero.
     pub fn plus(self, other: Amount) -> Amount {
         let notation = if self.is_zero() { other.notation } else { self.notation };
         Amount { nanos: self.nanos.saturating_add(other.nanos), notation }
@@ -55,7 +55,7 @@ impl Amount {
         Amount { nanos: self.nanos.saturating_sub(other.nanos), notation }
     }
 
-    /// The same, but no more than so much that sums of any number of objects stay exact: what was added can be taken away
+    /// The amount, limited so that sums over any number of objects stay exact: every amount added can be subtracted
     /// again.
     pub fn countable(self) -> Amount {
         const MOST: i128 = i128::MAX >> 32;
@@ -66,12 +66,12 @@ impl Amount {
         if other.nanos > self.nanos { other } else { self }
     }
 
-    /// How often the other goes into this one, for people and for comparisons that round as Kubernetes does.
+    /// The quotient, for display and for comparisons that round as Kubernetes does.
     pub fn ratio(self, other: Amount) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
 
-    /// The next whole number.
+    /// Rounded up to a whole number.
     pub fn rounded_up(self) -> Amount {
         let nanos = self.nanos.saturating_sub(self.nanos.rem_euclid(UNIT));
         let more = if self.nanos.rem_euclid(UNIT) == 0 { 0 } else { UNIT };
@@ -105,7 +105,7 @@ impl Ord for Amount {
     }
 }
 
-/// As Kubernetes writes it: the largest suffix that leaves a whole number.
+/// In Kubernetes' form: with the largest suffix that leaves a whole number.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.rounded_up().nanos / UNIT;

@@ -1,7 +1,7 @@
-//! Fits a document to its message: checks types as Go's decoder would, and removes what the message does not know.
+//! Checks a document against its message: checks types as Go's decoder would, and removes unknown fields.
 //!
-//! One walk does all of it, in place. A good document costs no allocation: the path to where the walk stands is a
-//! chain of borrowed segments on the stack, written out only for a complaint.
+//! A single walk in place. A valid document needs no allocation: the path of the walk is a chain of borrowed segments
+//! on the stack, printed only for errors.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::refusal::{Cut, PATH_BYTES_MAX, Texts};
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, go_names, quantity, timestamp};
 
-/// A value that does not fit, in the words of Kubernetes' decoder.
+/// A value of the wrong type, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeError(pub String);
 
@@ -25,17 +25,17 @@ impl fmt::Display for TypeError {
 
 impl std::error::Error for TypeError {}
 
-/// Checks `document` as a `message`, and returns the paths of the unknown fields that it removed
-/// (`spec.template.spec.containers[0].foo`), as far as anyone would read them.
+/// Checks `document` as a `message`. Returns the paths of the unknown fields that it removed
+/// (`spec.template.spec.containers[0].foo`), up to a limit of text.
 ///
-/// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero. So does an empty
-/// value that Go would not write.
-/// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
+/// As in Go, a null field is removed, and a null item or map value becomes its type's zero. Empty values that Go would
+/// not write are removed too. Times and numeric quantities are rewritten as Kubernetes shows them. After an error the
+/// document is only partly processed.
 pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Texts, TypeError> {
     check_change(schema, message, document, None)
 }
 
-/// The same for a document made of another one that has been checked: what both share is passed over.
+/// The same for a document derived from one that was checked before: shared parts are skipped.
 pub fn check_change(
     schema: &Schema,
     message: MessageId,
@@ -58,11 +58,11 @@ pub fn check_change(
 struct Walk<'a> {
     schema: &'a Schema,
     unknown: Texts,
-    /// How many values deep the walk is in those that Kubernetes decodes apart, without looking for unknown fields.
+    /// The number of enclosing values that Kubernetes decodes separately, without looking for unknown fields.
     lenient: usize,
 }
 
-/// Where the walk stands.
+/// The current place of the walk.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -75,12 +75,12 @@ enum Segment<'a> {
         message: &'a Message,
         name: &'a str,
     },
-    /// Of a map: Go's error text leaves it out, the path of an unknown field shows it.
+    /// A key of a map. Go's error text leaves it out; the path of an unknown field contains it.
     Key(&'a str),
     Index(usize),
 }
 
-/// The field that a value belongs to, directly or as an item.
+/// The field that contains a value, directly or as an item.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
     message: &'a Message,
@@ -88,7 +88,7 @@ struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// Amounts by the name of a resource.
+    /// Whether the field maps resource names to quantities.
     fn is_resource_list(&self) -> bool {
         self.field.shape == Shape::Map
             && self.field.ty == Type::Quantity
@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
                 }
             };
             failure = result.err();
-            // A value that Kubernetes takes for an empty one has become null: it vanishes like a null that was sent.
+            // A value that Kubernetes reads as empty was made null, and is removed like a null of the client.
             let gone = value.is_null() || message.field(key).is_some_and(|field| vanishes(field, value));
             failure.is_some() || !gone
         });
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Of a list or map.
+    /// Checks an item of a list or a value of a map.
     fn item(
         &mut self,
         owner: Owner<'a>,
@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Such fields stand in JSONSchemaProps only, and hold that same message.
+    /// Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
     fn schema_or(&mut self, ty: Type, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
         match (ty, value) {
             (_, Value::Object(object)) => self.message(owner.message, object, None, Some(path)),
@@ -271,7 +271,7 @@ impl<'a> Walk<'a> {
                     None => Ok(()),
                 }
             }
-            // Kubernetes takes any other value for an empty one.
+            // Kubernetes reads any other value as empty.
             (_, value) => {
                 *value = Value::Null;
                 Ok(())
@@ -323,7 +323,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Path<'_> {
-    /// `spec.containers[0].image`.
+    /// The path `spec.containers[0].image`.
     fn with_indexes(&self) -> String {
         self.join(|segment, path| match segment {
             Segment::Field { name, .. } | Segment::Key(name) => add_name(path, name),
@@ -331,7 +331,7 @@ impl Path<'_> {
         })
     }
 
-    /// `spec.volumes.VolumeSource.secret`, as Go's decoder tells it.
+    /// The path as Go's decoder prints it: `spec.volumes.VolumeSource.secret`.
     fn fields_only(&self) -> String {
         self.join(|segment, path| {
             let Segment::Field { message, name } = segment else { return };
@@ -360,7 +360,7 @@ fn add_name(path: &mut Cut, name: &str) {
     path.add(name);
 }
 
-/// A quantity, which may be sent as a number, is kept in its one spelling: `0.5` is `500m`.
+/// Rewrites a quantity, which may be sent as a number, into its canonical form: `0.5` becomes `500m`.
 fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
     let sent = match value {
@@ -370,14 +370,14 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     };
     let mut shown = quantity::canonical(&sent).map_err(problem)?;
     if shown != sent {
-        // A binary number that no suffix divides is read again as a decimal one.
+        // A binary number that no suffix divides is parsed again as a decimal one.
         shown = quantity::canonical(&shown).map_err(problem)?;
     }
     *value = Value::from(shown);
     Ok(())
 }
 
-/// Resources are counted in thousandths: what is finer is raised to the next one.
+/// Rounds a resource amount up to thousandths.
 pub fn raise_to_thousandths(value: &mut Value) {
     const THOUSANDTH: i128 = 1_000_000;
     let Some(text) = value.as_str() else { return };
@@ -390,7 +390,7 @@ pub fn raise_to_thousandths(value: &mut Value) {
     *value = Value::from(quantity::canonical(&raised).unwrap_or(raised));
 }
 
-/// Puts a check's better spelling in the text's place, if it has one.
+/// Replaces a text by the canonical form that a check returned, if any.
 fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> Result<(), TypeError> {
     if let Some(better) = result.map_err(TypeError)? {
         *text = better.into();
@@ -398,8 +398,8 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> 
     Ok(())
 }
 
-/// Whether an empty value is as good as none, where Go leaves it out: that of a list, a map, or a scalar which is no
-/// pointer. An empty `managedFields` is a request, and some lists may be left out but not be empty.
+/// Whether an empty value counts as absent because Go omits it: a list, a map, or a scalar that is not a pointer.
+/// Exceptions: an empty `managedFields` is a request to reset them, and some lists must not be empty.
 fn vanishes(field: &Field, value: &Value) -> bool {
     match (field.shape, value) {
         (Shape::List, Value::Array(items)) => {
@@ -420,7 +420,7 @@ fn is_plain_zero(ty: Type, value: &Value) -> bool {
     }
 }
 
-/// What Go makes of a null item.
+/// Go's value for a null item.
 fn zero(ty: Type) -> Value {
     match ty {
         Type::String | Type::Bytes | Type::Duration => Value::from(""),
@@ -436,7 +436,7 @@ fn zero(ty: Type) -> Value {
 
 fn mismatch(value: &Value, message: &Message, path: &Path, ty: &str) -> TypeError {
     let what = match value {
-        // Only integers quote the number that does not fit.
+        // Only errors about integers show the number.
         Value::Number(number) if ty.starts_with("int") => format!("number {number}"),
         other => kind(other).to_string(),
     };
@@ -455,7 +455,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The type as Go prints it: package and name, `v1.Deployment`.
+/// The type as Go prints it, with its package: `v1.Deployment`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
     let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -598,7 +598,7 @@ mod tests {
         );
         assert_eq!(document["spec"]["template"]["spec"]["containers"][1], json!({"name": "d"}));
         assert!(document.get("zzz").is_none());
-        // A map's key is part of the path.
+        // The path contains the map's key.
         let (_, unknown) = run(
             "api.resource.v1.ResourceSliceSpec",
             json!({"devices": [{"attributes": {"a.b/c": {"x": 1, "string": "s"}}}]}),

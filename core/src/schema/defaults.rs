@@ -1,23 +1,22 @@
-//! Fills what a document leaves unset: with defaults, and with the zeros that Kubernetes always writes.
+//! Sets unset fields: to defaults, and to the zeros that Kubernetes always writes.
 //!
-//! Rules belong to messages, so that a container is defaulted alike in a Pod and in a CronJob's template. A document
-//! is walked along its schema, the outer message before its inner ones: a rule may create an object that then gets
-//! its own defaults, never the other way round. Which messages lie on a way to some rule is computed once; all other
-//! parts of a document are never looked at.
+//! Rules belong to messages, so that a container gets the same defaults in a Pod and in a CronJob's template. A
+//! document is walked along its schema, outer messages before inner ones: a rule may create an object that then gets
+//! its own defaults. Which messages lead to a rule is computed once; other parts of a document are not visited.
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use holdfast_value::{Map, Value};
 
-/// How much defaults may add to one document, in bytes of JSON: no larger object is stored.
+/// The most that defaults may add to one document, in bytes of JSON; it equals the size limit of stored objects.
 pub const ADDED_BYTES_MAX: usize = 8 << 20;
-/// What a rule that is a function is taken to add with each field.
+/// The assumed bytes of each field that a rule's function adds.
 const FIELD_BYTES: usize = 64;
 
-/// A document would become too large by its defaults. Filling stopped where that was seen.
+/// Defaults would make the document too large. Filling stopped at that point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swollen;
 
-/// How much may still be added.
+/// The bytes that may still be added.
 pub(crate) struct Room(pub usize);
 
 impl Room {
@@ -27,46 +26,47 @@ impl Room {
     }
 }
 
-/// The defaults of one message, or of the same message in several versions.
+/// The defaults of one message, or of one message in several versions.
 pub struct Rule {
-    /// Names below `io.k8s.`.
+    /// Message names after `io.k8s.`.
     messages: Vec<String>,
     fields: Vec<(&'static str, Value)>,
     run: Option<fn(&mut Map)>,
 }
 
 impl Rule {
-    /// For one message, by its name below `io.k8s.`.
+    /// For one message, by its name after `io.k8s.`.
     pub fn of(message: &str) -> Self {
         Self { messages: vec![message.to_owned()], fields: Vec::new(), run: None }
     }
 
-    /// For a message that means the same in several versions of a package.
+    /// For a message with the same defaults in several versions of a package.
     pub fn in_versions(package: &str, versions: &[&str], message: &str) -> Self {
         let messages = versions.iter().map(|version| format!("{package}.{version}.{message}")).collect();
         Self { messages, fields: Vec::new(), run: None }
     }
 
-    /// Gives a field its value where it is unset. Empty values count as unset where Kubernetes cannot tell the two
-    /// apart, which the schema knows.
+    /// Sets a field to a value if it is unset. The schema says whether an empty value counts as unset: it does where
+    /// Kubernetes cannot distinguish the two.
     pub fn set(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((field, value.into()));
         self
     }
 
-    /// As [`Self::set`], with an empty object.
+    /// Like [`Self::set`], with an empty object.
     pub fn set_object(self, field: &'static str) -> Self {
         self.set(field, Map::new())
     }
 
-    /// What depends on other fields. It runs when the constant fields are set and before inner messages are.
+    /// A function for defaults that depend on other fields. It runs after the constant fields are set and before inner
+    /// messages.
     pub fn run(mut self, run: fn(&mut Map)) -> Self {
         self.run = Some(run);
         self
     }
 }
 
-/// What to do for each message of a schema.
+/// The work for each message of a schema.
 pub struct Defaults {
     /// Indexed by [`MessageId`].
     plans: Vec<Plan>,
@@ -76,24 +76,24 @@ pub struct Defaults {
 struct Plan {
     fills: Vec<Fill>,
     runs: Vec<fn(&mut Map)>,
-    /// Fields that show even when nobody has set them, and what they show then: `containers: null`, `replicas: 0`.
-    /// What such a struct holds is filled when it is entered.
+    /// Fields that are shown even if unset, with their zero: `containers: null`, `replicas: 0`. A struct among them is
+    /// filled when it is visited.
     zeros: Vec<Shown>,
-    /// Fields below which some plan has something to do, by their names.
+    /// Fields that lead to further work, by name.
     descend: Vec<Inner>,
 }
 
-/// A field that shows always.
+/// A field that is always shown.
 struct Shown {
     field: String,
     zero: Value,
-    /// How much it takes in JSON.
+    /// The bytes of the entry in JSON.
     bytes: usize,
-    /// A list or a map, which may be empty without being null.
+    /// A list or map, which may be empty without being null.
     is_container: bool,
 }
 
-/// A field that holds messages.
+/// A field that contains messages.
 struct Inner {
     field: String,
     message: MessageId,
@@ -104,7 +104,7 @@ struct Fill {
     field: String,
     value: Value,
     bytes: usize,
-    /// Whether an empty value (zero, empty text, empty list) is as good as none.
+    /// Whether an empty value (zero, empty string, empty list) counts as unset.
     empty_is_unset: bool,
 }
 
@@ -122,7 +122,7 @@ impl Defaults {
             }
         }
         for (plan, message) in plans.iter_mut().zip(&schema.messages) {
-            // A document's own metadata is the server's business; a template's is a field like any other.
+            // The server sets an object's own metadata; a template's metadata is an ordinary field.
             for field in message.fields.iter().filter(|field| !is_own_metadata(message, field)) {
                 plan.fills.extend(schema_default(field).map(|value| Fill::new(field, value)));
                 if field.zero.is_shown() {
@@ -137,7 +137,7 @@ impl Defaults {
         Self { plans }
     }
 
-    /// Finds the ways from message to message that lead to something to do.
+    /// Finds the fields that lead to messages with work.
     fn connect(schema: &Schema, plans: &mut [Plan]) {
         let has_work = |plan: &Plan| !plan.fills.is_empty() || !plan.runs.is_empty() || !plan.zeros.is_empty();
         let mut active: Vec<bool> = plans.iter().map(has_work).collect();
@@ -145,7 +145,7 @@ impl Defaults {
             Type::Message(id) => Some(id),
             _ => None,
         };
-        // Messages may contain themselves: repeat until nothing more is reached.
+        // Messages may contain themselves: repeat until no more messages are reached.
         loop {
             let mut grown = false;
             for (at, message) in schema.messages.iter().enumerate() {
@@ -171,23 +171,23 @@ impl Defaults {
         }
     }
 
-    /// Sets everything that a document leaves unset. Applying it twice changes nothing more.
+    /// Sets all defaults. Applying this twice changes nothing more.
     ///
-    /// What the document shares with a stored one, where it is made of one, has its defaults and is passed over.
+    /// Parts that the document shares with a stored one have their defaults, and are skipped.
     ///
-    /// What it would add is counted as it is added, and ends at [`ADDED_BYTES_MAX`]: three megabytes of empty items
-    /// would become gigabytes.
+    /// The added bytes are counted and limited to [`ADDED_BYTES_MAX`]: three megabytes of empty items could become
+    /// gigabytes.
     pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, false, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Sets only what Kubernetes writes though nobody has set it, and writes lists and maps that are empty as it does.
-    /// No value that means something comes about.
+    /// Sets only the zeros that Kubernetes always writes, and writes empty lists and maps as it does. This adds no
+    /// meaning.
     pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// The same for what is stored, which is no larger than it may be.
+    /// The same for a stored object, whose size was checked before.
     pub fn show_all_zeros(&self, message: MessageId, document: &mut Value) {
         let _ = self.fill(message, document, None, true, &mut Room(usize::MAX));
     }
@@ -217,7 +217,8 @@ impl Defaults {
         }
         for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
-                // Stores of Kubernetes do not tell an empty list from none, though who sends one comes to own it.
+                // Kubernetes' stores do not distinguish an empty list from none, although a client that sends one
+                // becomes its owner.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
                 None => {
@@ -230,7 +231,7 @@ impl Defaults {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
             inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
-        // What is set is mostly a small part of what could be.
+        // Most maps have far fewer fields than their message, so the shorter side is iterated.
         if map.len() < plan.descend.len() {
             for (field, value) in map.iter_mut() {
                 if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {
@@ -249,7 +250,7 @@ impl Defaults {
 }
 
 impl Inner {
-    /// Visits the messages that the field holds.
+    /// Calls `visit` for the messages in the field.
     fn each(
         &self,
         field: &mut Value,
@@ -286,7 +287,7 @@ fn is_empty_container(value: &Value) -> bool {
 
 impl Fill {
     fn new(field: &Field, value: Value) -> Self {
-        // Behind an IntOrString with a default is a pointer: its zero was meant.
+        // An IntOrString with a default is a pointer in Go, so an explicit zero counts as set.
         let pointer = field.zero.is_explicit() || field.ty == Type::IntOrString;
         let bytes = entry_bytes(&field.json, &value);
         Self { field: field.json.clone(), value, bytes, empty_is_unset: !pointer }
@@ -305,24 +306,24 @@ impl Fill {
     }
 }
 
-/// How much an entry of a map takes in JSON: `"field":value,`.
+/// The bytes of an entry in JSON: `"field":value,`.
 fn entry_bytes(field: &str, value: &Value) -> usize {
     field.len() + value.to_string().len() + 4
 }
 
-/// What the table itself says of an unset field.
+/// The default of an unset field according to the schema table.
 fn schema_default(field: &Field) -> Option<Value> {
     if let Some(text) = &field.default {
         let value: Value = serde_json::from_str(text).ok()?;
-        // An empty value that does not show when it is set need not be set.
+        // An empty default that would not be shown when set need not be set.
         return (!is_empty(&value) || field.zero == Zero::Kept).then_some(value);
     }
-    // Rules look into structs that are always there.
+    // Structs that are always present are created, so that rules can look inside.
     let is_struct = field.shape == Shape::Single && matches!(field.ty, Type::Message(_));
     (is_struct && field.zero == Zero::Always).then(|| Value::Object(Map::new()))
 }
 
-/// How a field shows that shows always, when nothing is set. Lists and maps, and what Go keeps behind a pointer, are null.
+/// The zero of a field that is always shown. Lists, maps and pointers are null.
 fn zero(field: &Field) -> Value {
     if field.shape != Shape::Single || field.zero == Zero::Null {
         return Value::Null;
@@ -351,7 +352,7 @@ fn is_own_metadata(message: &Message, field: &Field) -> bool {
     message.typed && field.json == "metadata"
 }
 
-/// Whether Kubernetes, where the field is no pointer, takes the value for none.
+/// Whether Kubernetes reads the value as absent if the field is not a pointer.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -383,7 +384,7 @@ pub(crate) fn set_empty(map: &mut Map, field: &str, value: impl Into<Value>) {
     }
 }
 
-/// The text of a field, empty when it has none.
+/// The text of a field; empty if absent.
 pub(crate) fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
@@ -398,7 +399,7 @@ pub(crate) fn objects<'a>(map: &'a mut Map, field: &str) -> impl Iterator<Item =
     map.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The object in a field, made when the field is absent or null; `None` when something else stands there.
+/// The object in a field, created if the field is absent or null; `None` if the field has another type.
 pub(crate) fn object_or_new<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     set_absent(map, field, Map::new());
     object(map, field)
@@ -411,7 +412,7 @@ pub(crate) mod testing {
     use crate::schema::schema;
     use expect_test::Expect;
 
-    /// Compares what defaulting adds to, changes in, and removes from a document: one line a place.
+    /// Compares the lines of what defaulting adds to, changes in, and removes from a document.
     pub(crate) fn check(message: &str, document: Value, expected: Expect) {
         let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
         let mut filled = document.clone();
@@ -490,7 +491,7 @@ mod tests {
         }
     }
 
-    /// What defaulting makes of an explicit zero in each field of this kind, one line a field that it changes.
+    /// Applies defaults to an explicit zero in each field of this kind, and lists the fields that change.
     fn changed(which: fn(&Field) -> bool) -> (usize, Vec<String>) {
         let (mut count, mut lines) = (0, Vec::new());
         for (at, message) in schema().messages.iter().enumerate() {
@@ -564,7 +565,7 @@ mod tests {
             apply(schema().id("io.k8s.api.core.v1.Probe").unwrap(), &mut value).expect("few defaults");
             value
         };
-        // `timeoutSeconds` is a plain number, `grpc.service` and `terminationGracePeriodSeconds` are pointers.
+        // `timeoutSeconds` is a plain number; `grpc.service` and `terminationGracePeriodSeconds` are pointers.
         let actual = probe(json!({
             "timeoutSeconds": 0, "periodSeconds": null, "terminationGracePeriodSeconds": 0, "grpc": {"port": 1},
         }));
@@ -582,7 +583,7 @@ mod tests {
             for at in 0..messages {
                 let mut value = wrong.clone();
                 apply(MessageId(at as u32), &mut value).expect("few defaults");
-                // Every field of every message in turn.
+                // Each field of each message in turn.
                 for field in &schema().messages[at].fields {
                     let mut value = json!({ (field.json.clone()): wrong });
                     apply(MessageId(at as u32), &mut value).expect("few defaults");

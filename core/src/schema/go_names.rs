@@ -1,25 +1,25 @@
-//! How Go's decoder names types and fields, where the schema table does not tell: the names of texts that are types of
-//! their own, and of structs that stand in others without a name in JSON.
+//! Go's names for types and fields in decoder errors, as far as the schema table lacks them: named string types, and
+//! structs embedded without a JSON name.
 //!
-//! Only complaints need these, so a lookup may take its time.
+//! Only error messages need these, so lookups may be slow.
 
 use super::{Field, Message};
 use std::sync::LazyLock;
 
-/// What a row names, by the word that it begins with.
+/// What a row of the table names, by its first word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
-    /// The struct that stands in a field without a name in JSON.
+    /// The struct that contains an inlined field.
     Embedded,
     /// The type of the value, or of each item.
     Item,
-    /// The type of the keys of a map.
+    /// The type of a map's keys.
     Key,
-    /// The type of a list or a map as a whole.
+    /// The type of a whole list or map.
     Whole,
 }
 
-/// A line of `core/data/go-names.txt`, whose head explains it.
+/// A line of `core/data/go-names.txt`; the head of that file explains the format.
 struct Row {
     named: Named,
     messages: Vec<&'static str>,
@@ -48,17 +48,17 @@ fn row(line: &'static str) -> Option<Row> {
     words.next().is_none().then_some(Row { named, messages, fields, name })
 }
 
-/// The field's value, or each of its items, where its type has a name of its own: `v1.Protocol`.
+/// The type of the field's value or items, if it has its own name: `v1.Protocol`.
 pub(super) fn item(message: &Message, field: &str) -> Option<String> {
     qualified(Named::Item, message, field)
 }
 
-/// The keys of a map.
+/// The type of a map's keys, if it has its own name.
 pub(super) fn key(message: &Message, field: &str) -> Option<String> {
     qualified(Named::Key, message, field)
 }
 
-/// A list or map that is a type of its own.
+/// The type of a list or map, if it has its own name.
 pub(super) fn whole(message: &Message, field: &str) -> Option<String> {
     qualified(Named::Whole, message, field)
 }
@@ -76,13 +76,13 @@ fn find(named: Named, message: &str, field: &str) -> Option<&'static str> {
     row.map(|row| row.name)
 }
 
-/// Whether a type that has a name of its own is a text.
+/// Whether a named type is a string.
 pub fn is_text(name: &str) -> bool {
     let bare = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
     ROWS.iter().any(|row| row.named == Named::Item && bare(row.name) == bare(name))
 }
 
-/// The structs that a field of this message stands in, in Go: `VolumeSource`. None where it is the message's own.
+/// The Go structs that the field is embedded in: `VolumeSource`. Empty for the message's own fields.
 pub(super) fn embedded(message: &Message, field: &Field) -> Vec<&'static str> {
     let mut names = Vec::new();
     let mut within = message.name.rsplit('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What says how the documents of one version of a kind look: a message of the table, or a custom resource's schema.
+//! The layout of a version's documents: a message of the schema table, or a custom resource's schema.
 
 use super::structural::Structural;
 use super::structural::default::whole_numbers;
@@ -16,7 +16,7 @@ pub enum Layout<'s> {
 #[derive(Clone, Copy)]
 pub struct Custom<'s> {
     pub schema: &'s Structural,
-    /// False where the definition keeps all fields that it does not know.
+    /// False if the CustomResourceDefinition preserves unknown fields.
     pub prunes: bool,
 }
 
@@ -36,13 +36,13 @@ impl Layout<'static> {
 }
 
 impl Layout<'_> {
-    /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed.
-    /// Of a custom object that is only the metadata: the rest is for its rules to judge.
+    /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed. For a
+    /// custom object this covers only the metadata; its schema validates the rest later.
     pub fn check(self, document: &mut Value) -> Result<Texts, TypeError> {
         self.check_change(document, None)
     }
 
-    /// The same for a document made of another one that has been checked.
+    /// The same for a document derived from one that was checked before.
     pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Texts, TypeError> {
         match self {
             Layout::Table(schema, message) => check_change(schema, message, document, checked),
@@ -50,7 +50,7 @@ impl Layout<'_> {
         }
     }
 
-    /// The message, for what only built-in kinds have.
+    /// The message, for features that only built-in kinds have.
     pub fn message(self) -> Option<MessageId> {
         match self {
             Layout::Table(_, message) => Some(message),
@@ -84,7 +84,7 @@ impl Custom<'_> {
         Ok(unknown)
     }
 
-    /// Removes what the schema does not know, where the definition says so.
+    /// Removes unknown fields if the definition asks for it.
     pub fn prune(self, document: &mut Value) {
         if self.prunes {
             self.schema.prune(document);

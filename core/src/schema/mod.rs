@@ -1,7 +1,7 @@
-//! The one table of field types: what every message of the built-in API looks like.
+//! The one table of field types: the layout of every message of the built-in API.
 //!
-//! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it.
-//! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
+//! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it. It is parsed once, from the
+//! text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
 pub mod amount;
 mod check;
@@ -40,16 +40,16 @@ pub struct Schema {
 pub struct Message {
     /// The OpenAPI definition's name: `io.k8s.api.apps.v1.Deployment`.
     pub name: String,
-    /// As JSON shows them: the fields of an inlined struct stand here, with `inline` saying where Protobuf keeps them.
+    /// The fields as in JSON: those of an inlined struct are included, with `inline` giving their Protobuf path.
     /// Ordered by JSON name.
     pub fields: Vec<Field>,
     /// `+structType=atomic` on the type itself.
     pub atomic: bool,
-    /// JSON shows `apiVersion` and `kind`, which are not among the fields: Protobuf has them in the envelope.
+    /// JSON has `apiVersion` and `kind`, which are not among the fields because Protobuf has them in the envelope.
     pub typed: bool,
 }
 
-/// A resource as the table's sources name it. Older versions' resources are not listed.
+/// A resource as named in the table's sources. Resources of older versions are not listed.
 #[derive(Debug)]
 pub struct Resource {
     /// Empty for the core group.
@@ -67,7 +67,7 @@ pub struct Field {
     pub json: String,
     /// Protobuf field number.
     pub number: u32,
-    /// Protobuf numbers of the nested messages that JSON flattens, outermost first. Empty for most.
+    /// Protobuf numbers of the nested messages that JSON inlines, outermost first. Empty for most fields.
     pub inline: Vec<u32>,
     pub ty: Type,
     pub shape: Shape,
@@ -77,7 +77,7 @@ pub struct Field {
     pub list_map_keys: Vec<String>,
     /// `mapType` or `structType` is atomic.
     pub atomic: bool,
-    /// `structType` is granular: the field is none, though its type be atomic.
+    /// `structType` is granular: the field is not atomic, even if its type is.
     pub granular: bool,
     pub patch_merge: bool,
     pub patch_retain_keys: bool,
@@ -124,19 +124,19 @@ pub enum Type {
     StringList,
 }
 
-/// How a zero scalar from Protobuf shows in JSON (see `facts-zero-values.txt`).
+/// How a zero scalar from Protobuf is shown in JSON (see `facts-zero-values.txt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Zero {
-    /// The plain rule for the field's type.
+    /// By the rule for the field's type.
     #[default]
     Plain,
-    /// A zero on the wire is explicit: keep it.
+    /// A zero on the wire is explicit: it is kept.
     Kept,
-    /// The same, and nothing shows as null.
+    /// Like `Kept`; an absent value is shown as null.
     Null,
-    /// A zero shows as nothing.
+    /// A zero is not shown.
     Dropped,
-    /// Always shown, even when Protobuf says nothing.
+    /// Always shown, even if absent in Protobuf.
     Always,
 }
 
@@ -167,19 +167,19 @@ impl Schema {
 }
 
 impl Zero {
-    /// Whether a zero is told apart from nothing.
+    /// Whether a zero is distinct from an absent value.
     pub fn is_explicit(self) -> bool {
         matches!(self, Zero::Kept | Zero::Null)
     }
 
-    /// Whether the field shows even when nothing is set.
+    /// Whether the field is shown even if unset.
     pub fn is_shown(self) -> bool {
         matches!(self, Zero::Always | Zero::Null)
     }
 }
 
 impl Field {
-    /// What a scalar that Go has in every struct is when nobody says it.
+    /// The zero of a scalar that is always shown.
     pub fn always(&self) -> Option<Value> {
         let is_always = self.zero == Zero::Always && self.shape == Shape::Single;
         match self.ty {
@@ -193,7 +193,8 @@ impl Field {
 }
 
 impl Message {
-    /// Lists are short, and names of another length are passed without a look at their text: halving would look.
+    /// A linear search: lists are short, and names of another length are rejected without comparing text. A binary
+    /// search would compare text.
     pub fn field(&self, json: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.json == json)
     }

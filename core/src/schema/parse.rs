@@ -6,7 +6,7 @@ use super::{Field, ListType, Message, MessageId, Resource, Schema, Shape, Type, 
 
 const PREFIX: &str = "io.k8s.";
 
-/// What is wrong with the table, and in which line.
+/// An error in the table, with its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub line: usize,
@@ -65,7 +65,7 @@ impl Schema {
     }
 }
 
-/// Fields refer to messages further down, so the names are collected first.
+/// Fields refer to messages further down, so names are collected first.
 fn names(text: &str) -> Result<BTreeMap<String, MessageId>, ParseError> {
     let mut names: BTreeMap<String, MessageId> = BTreeMap::new();
     for (line, content) in lines(text) {

@@ -19,24 +19,24 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Whether Kubernetes reads `text` as a quantity.
+/// Checks that Kubernetes can parse `text` as a quantity.
 pub fn check(text: &str) -> Result<(), Problem> {
     parse(text).map(|_| ())
 }
 
-/// The spelling that Kubernetes shows: the largest suffix that leaves a whole number, nothing finer than a nano.
-/// Quantities beyond 38 digits, or with absurd exponents, stay as they are written.
+/// Kubernetes' canonical form: the largest suffix that leaves a whole number, nothing finer than nano. Quantities of
+/// more than 38 digits or with huge exponents are returned as they are.
 pub fn canonical(text: &str) -> Result<String, Problem> {
     let parts = parse(text)?;
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
 }
 
-/// Compares two quantities by what they amount to; `None` when one of them is none.
+/// Compares two quantities by amount; `None` if one is not a quantity.
 pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
     Some(nanos(a)?.cmp(&nanos(b)?))
 }
 
-/// The amount in billionths, rounded up; `None` for what is no quantity.
+/// The amount in billionths, rounded up; `None` if the text is not a quantity.
 pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text).ok()?.nanos())
 }
@@ -44,11 +44,11 @@ pub fn nanos(text: &str) -> Option<i128> {
 /// The amount in whole units, rounded up; `None` as for [`nanos`].
 pub fn whole(text: &str) -> Option<i128> {
     const UNIT: i128 = 1_000_000_000;
-    // Rounding the quotient cannot overflow, as adding to the amount before dividing could.
+    // Dividing first cannot overflow; adding before the division could.
     nanos(text).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) != 0))
 }
 
-/// How a quantity was written: sums are shown so too.
+/// How a quantity was written; sums are shown in the same notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     Decimal,
@@ -85,16 +85,16 @@ enum Suffix {
     Binary(u32),
 }
 
-/// By power of ten, from nano to exa.
+/// Powers of ten from nano to exa.
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
-/// Nothing is finer than a nano.
+/// The finest unit is nano.
 const FINEST: i32 = -9;
-/// What is beyond counts as this, a whole number of units: who asks for more than anybody can count asks for very much,
-/// and not for nothing.
+/// Larger amounts are cut to this, a whole number of units, so that a huge request counts as huge rather than as
+/// nothing.
 const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
-/// Powers of ten from here on are not worth computing with.
+/// Larger powers of ten are not computed.
 const POWER_MAX: u32 = 1_000;
 
 fn parse(text: &str) -> Result<Parts<'_>, Problem> {
@@ -133,12 +133,12 @@ fn take(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 impl Parts<'_> {
-    /// The number in billionths, rounded up.
+    /// The amount in billionths, rounded up.
     fn nanos(&self) -> i128 {
         self.exact_nanos().unwrap_or_else(|| self.rough_nanos())
     }
 
-    /// The same for numbers of so many digits that only a few of them count.
+    /// An approximation for numbers with very many digits.
     fn rough_nanos(&self) -> i128 {
         let (power, shift) = match self.suffix {
             Suffix::Decimal(power) | Suffix::Exponent(power) => (power, 0),
@@ -147,13 +147,13 @@ impl Parts<'_> {
         let Parts { whole, fraction, .. } = self;
         let text = format!("0{whole}.{fraction}0e{}", i64::from(power) - i64::from(FINEST));
         let number = text.parse::<f64>().map_or(f64::INFINITY, |number| number.ceil() * f64::from(shift).exp2());
-        // What is too small for a float still counts as the least there is.
+        // A number too small for a float counts as one billionth.
         let is_nothing = whole.bytes().chain(fraction.bytes()).all(|digit| digit == b'0');
         let number = (number as i128).clamp(i128::from(!is_nothing), MOST);
         if self.negative { -number } else { number }
     }
 
-    /// `None` when there are too many digits.
+    /// `None` if there are too many digits.
     fn exact_nanos(&self) -> Option<i128> {
         let fraction = self.fraction.trim_end_matches('0');
         let digits = format!("{}{fraction}", self.whole);
@@ -171,7 +171,7 @@ impl Parts<'_> {
         Some(if self.negative { -number } else { number })
     }
 
-    /// `None` when the number is too long to compute with.
+    /// `None` if the number is too long to compute with.
     fn canonical(&self) -> Option<String> {
         let digits = format!("{}{}", self.whole, self.fraction);
         let digits = digits.trim_start_matches('0');
@@ -183,7 +183,7 @@ impl Parts<'_> {
         let binary = match self.suffix {
             Suffix::Binary(shift) => {
                 number = number.checked_mul(1_i128.checked_shl(shift)?)?;
-                // Below 1024 the binary form would only confuse, so Kubernetes falls back to the decimal one.
+                // As in Kubernetes, amounts below 1024 are shown in decimal form.
                 let limit = 1024_i128.checked_mul(10_i128.checked_pow(power.unsigned_abs())?)?;
                 number >= limit
             }
@@ -227,11 +227,11 @@ impl Parts<'_> {
     }
 }
 
-/// `number / 10^power`, away from zero; for numbers that are not negative.
+/// `number / 10^power`, rounded up; for numbers that are not negative.
 fn divide_up(number: i128, power: u32) -> i128 {
     match 10_i128.checked_pow(power) {
         Some(divisor) => number / divisor + i128::from(number % divisor != 0),
-        // Anything that small still counts as the least there is.
+        // Any smaller amount counts as the smallest unit.
         None => number.min(1),
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Amounts next to the largest that 128 bits hold are computed with, or left alone.
+    /// Amounts near the largest of 128 bits are computed correctly, or left alone.
     #[test]
     fn amounts_near_the_limits_do_not_overflow() {
         let largest = i128::MAX.to_string();
@@ -320,7 +320,7 @@ mod tests {
         #[test]
         fn canonical_is_stable(text in "[+-]?[0-9]{1,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[+-]?[0-9]{1,2})?") {
             if let Ok(once) = canonical(&text) {
-                // A binary number that no suffix divides is written bare, and read again as a decimal one.
+                // A binary number that no suffix divides is written without suffix, and parsed again as decimal.
                 let twice = canonical(&once).expect("a quantity");
                 proptest::prop_assert_eq!(compare(&once, &twice).unwrap_or(Ordering::Equal), Ordering::Equal);
                 proptest::prop_assert_eq!(canonical(&twice), Ok(twice));

@@ -1,4 +1,4 @@
-//! Schedules in cron form, as Kubernetes reads them: `*/5 0-6,8 * jan mon-fri`, `@hourly`, `@every 90m`.
+//! Cron schedules as Kubernetes parses them: `*/5 0-6,8 * jan mon-fri`, `@hourly`, `@every 90m`.
 
 use crate::object::duration;
 use holdfast_value::Value;
@@ -19,13 +19,13 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// How many years after the current one a time is looked for.
+/// How many years after the current one are searched for the next time.
 const YEARS_MAX: i16 = 5;
 
 struct Field {
     first: u32,
     last: u32,
-    /// Names of the values, from the first one on.
+    /// Names of the values, starting with the first value.
     names: &'static [&'static str],
 }
 
@@ -41,22 +41,22 @@ const FIELDS: [Field; 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     times: Times,
-    /// The zone that the schedule itself names.
+    /// The time zone named in the schedule itself.
     zone: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Times {
     At([Values; 5]),
-    /// So many seconds after the last time.
+    /// This many seconds after the previous time.
     Every(i64),
 }
 
-/// The values of a field, a bit each.
+/// The values of a field as a bit set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Values {
     bits: u64,
-    /// Whether the field says that any value will do.
+    /// Whether the field matches any value (`*` or `?`).
     any: bool,
 }
 
@@ -66,17 +66,17 @@ impl Values {
     }
 }
 
-/// The names of time zones, which differ from others by upper and lower case, too.
+/// The names of time zones; case matters.
 static ZONES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| include_str!("../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect());
 
-/// Whether Go knows a time zone by that name; if not, what it says.
+/// Checks that Go knows a time zone by this name; otherwise returns Go's error.
 pub fn check_zone(name: &str) -> Result<(), String> {
     let is_known = matches!(name, "" | "UTC" | "Local") || ZONES.contains(name);
     if is_known { Ok(()) } else { Err(format!("unknown time zone {name}")) }
 }
 
-/// A time zone of the database that is compiled in: when a schedule fires does not depend on the machine.
+/// A time zone from the built-in database, so that schedules do not depend on the machine.
 pub fn zone(name: &str) -> Option<TimeZone> {
     check_zone(name).ok()?;
     if matches!(name, "" | "UTC" | "Local") {
@@ -87,12 +87,12 @@ pub fn zone(name: &str) -> Option<TimeZone> {
 }
 
 impl Schedule {
-    /// The error is in the words that clients know.
+    /// Errors have Kubernetes' wording.
     pub fn parse(text: &str) -> Result<Schedule, String> {
-        // Older clients put the time zone here. The rest is still a schedule.
+        // Older clients put the time zone here, before the schedule.
         let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(zoned) => {
-                // In Go this is a slip of the parser, of which clients are told so.
+                // A bug of the Go parser, whose panic message Kubernetes reports.
                 let nothing_else = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
                 let (zone, rest) = zoned.split_once(' ').ok_or(nothing_else)?;
                 check_zone(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
@@ -104,14 +104,14 @@ impl Schedule {
         Ok(Schedule { times, zone })
     }
 
-    /// The zone that the schedule itself names.
+    /// The time zone named in the schedule itself.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
 
-    /// The first time after `after`, if there is one within five years.
+    /// The first time after `after` within five years.
     ///
-    /// A time that a zone leaves out when clocks go forward is left out, and one that comes twice counts twice.
+    /// A local time skipped when clocks go forward is skipped; one that occurs twice fires twice.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let [minutes, hours, days, months, weekdays] = match &self.times {
             Times::At(values) => values,
@@ -143,7 +143,7 @@ impl Schedule {
     }
 }
 
-/// The beginning of the minute after the one that a moment is in.
+/// The beginning of the next minute.
 fn next_minute(moment: &Zoned) -> Option<Zoned> {
     let whole = moment.timestamp().as_second() - i64::from(moment.second()) + 60;
     Some(Timestamp::from_second(whole).ok()?.to_zoned(moment.time_zone().clone()))
@@ -184,7 +184,7 @@ fn descriptor(text: &str) -> Result<Times, String> {
 
 impl Field {
     fn range(&self, range: &str) -> Result<Values, String> {
-        // Of several faults the first in this order is told.
+        // Only the first fault in this order is reported.
         let (span, steps) = range.split_once('/').map_or((range, None), |(span, steps)| (span, Some(steps)));
         let (first, mut last, mut any) = match span.split('-').collect::<Vec<_>>()[..] {
             ["*" | "?", ..] => (self.first.into(), self.last.into(), true),
@@ -263,7 +263,8 @@ mod tests {
             ("30 6 * jan,jul *", "2026-02-10T00:00:00Z", "2026-07-01T06:30:00"),
             ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00"),
             ("0 0 31 2 *", "2026-01-01T00:00:00Z", "never"),
-            // Where both days are given, one of them is enough; a step other than one gives a day, a star does not.
+            // If both day fields are restricted, either suffices. A step other than one restricts the field, a star
+            // does not.
             ("0 0 13 * fri", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00"),
             ("0 0 * * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),
             ("0 0 13 * ?", "2026-01-02T00:00:00Z", "2026-01-13T00:00:00"),
@@ -291,7 +292,7 @@ mod tests {
         ] {
             assert_eq!(next(schedule, zone, after), expected, "{schedule} after {after}");
         }
-        // Midnight itself is left out there.
+        // Midnight itself does not exist on that day.
         let found = next("15 1 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00-03:00");
         assert_eq!(found, "2018-11-04T01:15:00-02:00");
         assert_eq!(next("0 0 * * *", "Asia/Kathmandu", "2026-01-01T00:00:00Z"), "2026-01-02T00:00:00+05:45");

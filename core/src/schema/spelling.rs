@@ -1,14 +1,14 @@
-//! Amounts that two documents write in different ways: `1Gi` and `1073741824`.
+//! Quantities that two documents spell differently: `1Gi` and `1073741824`.
 //!
-//! Kubernetes compares quantities by what they amount to, wherever it asks whether a field has changed. Documents are
-//! compared as they are written: whoever asks for changes gives the new document the old one's spelling first.
+//! Kubernetes compares quantities by amount when it checks whether a field has changed. Documents here are compared as
+//! written; so for such a check the new document first gets the old spelling of equal amounts.
 
 use super::{Field, MessageId, Schema, Shape, Type, quantity, schema};
 use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// `new` with the amounts of `old` where both mean the same; `None` where no such amount is written otherwise.
+/// `new` with the spelling of `old` for each equal amount; `None` if all are spelled the same.
 pub fn respelled(message: MessageId, new: &Value, old: &Value) -> Option<Value> {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => object(message, new, old).map(Value::Object),
@@ -16,12 +16,12 @@ pub fn respelled(message: MessageId, new: &Value, old: &Value) -> Option<Value> 
     }
 }
 
-/// Whether two documents say the same, however they write their amounts.
+/// Whether two documents are equal apart from the spelling of quantities.
 pub fn is_same(message: MessageId, one: &Value, other: &Value) -> bool {
     one == other || respelled(message, one, other).is_some_and(|one| one == *other)
 }
 
-/// The message of what pods are made from.
+/// The message of pod templates.
 pub fn pod_template() -> MessageId {
     static POD_TEMPLATE: LazyLock<MessageId> =
         LazyLock::new(|| schema().id("io.k8s.api.core.v1.PodTemplateSpec").expect("pods have templates"));
@@ -66,7 +66,7 @@ fn value(ty: Type, new: &Value, old: &Value) -> Option<Value> {
     }
 }
 
-/// The fields that both have, with what `change` makes of them; `None` where it changes none.
+/// The changes that `change` makes to fields present in both; `None` if it makes none.
 fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Value>) -> Option<Map> {
     if new.is_same(old) {
         return None;
@@ -80,7 +80,7 @@ fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Va
     changed
 }
 
-/// Whether a message holds amounts, in its fields or further down.
+/// Whether a message contains quantities at any depth.
 fn has_amounts(message: MessageId) -> bool {
     static WITH_AMOUNTS: LazyLock<Vec<bool>> = LazyLock::new(|| with_amounts(schema()));
     WITH_AMOUNTS[message.0 as usize]
@@ -88,7 +88,7 @@ fn has_amounts(message: MessageId) -> bool {
 
 fn with_amounts(schema: &Schema) -> Vec<bool> {
     let mut found = vec![false; schema.messages.len()];
-    // Messages may contain themselves: repeat until nothing more is reached.
+    // Messages may contain themselves: repeat until no more messages are reached.
     loop {
         let mut grown = false;
         for (at, message) in schema.messages.iter().enumerate() {
@@ -113,8 +113,7 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    /// A document of the message that sets its first amount, wherever that is; messages met on the way are not entered
-    /// again.
+    /// A document of the message with its first quantity set, at any depth. Messages already met are not entered again.
     fn with_amount(message: MessageId, field: &Field, amount: &str, met: &mut Vec<MessageId>) -> Option<Value> {
         let inner = match field.ty {
             Type::Quantity => Value::from(amount),
@@ -135,7 +134,7 @@ mod tests {
         })
     }
 
-    /// Every field of the table that is an amount, or leads to one.
+    /// For every field of the table that is or leads to a quantity.
     #[test]
     fn every_amount_is_compared_by_what_it_comes_to() {
         let mut amounts = 0;

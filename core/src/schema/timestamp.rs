@@ -1,4 +1,4 @@
-//! Times in documents: RFC 3339 as Go's `time.Parse` reads it, with Go's complaints.
+//! Times in documents: RFC 3339 as Go's `time.Parse` reads it, with Go's errors.
 
 use jiff::{
     SignedDuration,
@@ -10,22 +10,22 @@ use crate::object::duration::quoted;
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// A `Time`: any fraction is read and forgotten. `Ok(Some(text))` is how Kubernetes shows it, when that differs.
+/// Checks a `Time`: a fraction is accepted and dropped. `Ok(Some(text))` is Kubernetes' form if it differs.
 pub fn seconds(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, SECONDS)?;
-    // No other spelling that passes has this length: an hour of one digit or a fraction would change it.
+    // No other valid spelling has this length: a one-digit hour or a fraction would change it.
     let canonical = text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z');
     Ok((!canonical).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// A `MicroTime`: exactly six digits of fraction are required.
+/// Checks a `MicroTime`: exactly six digits of fraction are required.
 pub fn micros(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, MICROS)?;
     let canonical = text.len() == "2006-01-02T15:04:05.000000Z".len() && text.ends_with('Z') && !text.contains(',');
     Ok((!canonical).then(|| time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()))
 }
 
-/// In UTC.
+/// Parses into UTC.
 fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     let mut reader = Reader { text, rest: text, layout };
     let year = reader.number("2006", 4, 4)?;
@@ -35,7 +35,7 @@ fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     reader.literal("-")?;
     let day = reader.number("02", 2, 2)?;
     reader.literal("T")?;
-    // Go takes an hour of one digit, unlike the RFC.
+    // Go accepts a one-digit hour, unlike RFC 3339.
     let hour = reader.number("15", 1, 2)?;
     reader.range("hour", hour < 24)?;
     reader.literal(":")?;
@@ -59,7 +59,7 @@ fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     date.at(hour as i8, minute as i8, second as i8, nanosecond)
         .checked_sub(SignedDuration::from_secs(offset_seconds))
         .ok()
-        // In UTC it could have become a year that no reader takes.
+        // Conversion to UTC could give a year outside 0 to 9999, which no reader accepts.
         .filter(|time| (0..=9999).contains(&time.year()))
         .ok_or_else(|| format!("parsing time {}: year out of range", quoted(text)))
 }
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(number.bytes().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
     }
 
-    /// A `Time` shows whole seconds.
+    /// Skips the fraction, which a `Time` does not show.
     fn skip_fraction(&mut self) {
         if let Some(fraction) = self.rest.strip_prefix(['.', ',']) {
             let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// In nanoseconds.
+    /// Six digits of fraction, in nanoseconds.
     fn six_digits(&mut self) -> Result<i32, String> {
         let digits = self.rest.strip_prefix(['.', ',']).and_then(|fraction| fraction.as_bytes().get(..6));
         match digits {
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Seconds east of UTC.
+    /// The offset in seconds east of UTC.
     fn zone(&mut self) -> Result<i64, String> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         }
         let two = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
         let (hours, minutes) = (two(h1, h2), two(m1, m2));
-        // Offsets of a whole day do get written, so Go lets the limits themselves pass.
+        // As in Go, the limits themselves are accepted, since offsets of a whole day occur.
         self.range("time zone offset hour", hours <= 24)?;
         self.range("time zone offset minute", minutes <= 60)?;
         self.rest = &self.rest[6..];

@@ -1,36 +1,36 @@
-//! The requirements of a long selector, one test for each key: however many name a key, a label is looked at once.
+//! The requirements of a long selector combined into one test for each key, so that each label is looked up once.
 
 use super::requirement::{Operator, Requirement, find_label};
 
-/// What a selector asks of labels, by their keys.
+/// A selector's tests by key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByKey {
-    /// In the order of the keys.
+    /// Sorted by key.
     tests: Box<[Test]>,
-    /// How many keys an object must have.
+    /// The number of keys that an object must have.
     needed: usize,
 }
 
-/// What is asked of one label.
+/// The combined requirements on one label.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Test {
     /// The first requirement with this key.
     first: u32,
     needs: bool,
     forbids: bool,
-    /// Values of which it must have one, in their order.
+    /// Values of which the label must have one, sorted.
     among: Option<Box<[Place]>>,
-    /// Values that it must not have, in their order.
+    /// Values that the label must not have, sorted.
     except: Box<[Place]>,
     above: Option<i64>,
     below: Option<i64>,
 }
 
-/// A value of a requirement, by the numbers of both.
+/// A value: the index of its requirement, and its index there.
 type Place = (u32, u32);
 
 impl ByKey {
-    /// The requirements are sorted.
+    /// `requirements` are sorted.
     pub fn new(requirements: &[Requirement]) -> ByKey {
         let mut tests = Vec::new();
         let mut first = 0;
@@ -45,7 +45,7 @@ impl ByKey {
         self.tests.iter().all(|test| test.holds(all, label(test.key(all))))
     }
 
-    /// The labels are in the order of their keys.
+    /// `labels` are sorted by key.
     pub fn match_sorted(&self, all: &[Requirement], labels: &[(Box<str>, Box<str>)]) -> bool {
         if self.needed > labels.len() {
             return false;
@@ -69,7 +69,7 @@ impl ByKey {
 }
 
 impl Test {
-    /// Of `count` requirements from `first` on, which have one key.
+    /// The test for the `count` requirements with one key from `first` on.
     fn new(all: &[Requirement], first: usize, count: usize) -> Test {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let mut test = Test {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Ten thousand requirements, of whatever kind, and few labels: few looks.
+    /// Ten thousand requirements of any kind and few labels take few look-ups.
     #[test]
     fn a_label_is_looked_at_once() {
         let rows = [

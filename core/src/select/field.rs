@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A conjunction of requirements on fields. An absent field counts as empty. Copies share what they hold.
+/// A conjunction of requirements on fields. An absent field counts as empty. Clones share their content.
 ///
-/// Invariant: requirements are sorted by field, then those with `=` come first, then by value, and they are distinct, so
-/// that equal selectors compare and print the same.
+/// Invariant: requirements are distinct and sorted by field, then `=` before `!=`, then by value, so that equal
+/// selectors compare and print the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FieldSelector {
     requirements: Arc<[FieldRequirement]>,
@@ -21,12 +21,12 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Reads the syntax of the `fieldSelector` parameter. The error is what Kubernetes answers.
-    /// Which fields a kind can be selected by is not asked here.
+    /// Parses a `fieldSelector` parameter. The error is Kubernetes' message. Whether the kind supports the fields is
+    /// checked elsewhere.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut terms = terms(text);
-        // Kubernetes sorts before it reads, which decides the error that is told first.
+        // As in Kubernetes, terms are sorted before parsing, which decides the error reported first.
         terms.sort_unstable();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split(term) else {
@@ -34,7 +34,7 @@ impl FieldSelector {
             };
             requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
-        // Of one field, those come first that name its value.
+        // For one field, `=` comes first.
         requirements.sort_by(|one: &FieldRequirement, other| {
             let by_value = || (other.equal, &one.value).cmp(&(one.equal, &other.value));
             one.field.cmp(&other.field).then_with(by_value)
@@ -47,14 +47,14 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// Whether it restricts nothing.
+    /// Whether the selector matches everything.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether an object is selected; `read` tells a field's value, empty when the object lacks it.
+    /// Whether an object matches; `read` gives a field's value, empty if the object lacks it.
     pub fn matches<S: AsRef<str>>(&self, read: impl Fn(&str) -> S) -> bool {
-        // However many requirements name a field, it is read once, and few of them are looked at.
+        // Each field is read once, and few of its requirements are compared.
         let mut rest = &self.requirements[..];
         while let Some(first) = rest.first() {
             let is_alone = rest.get(1).is_none_or(|next| next.field != first.field);
@@ -76,13 +76,13 @@ impl FieldSelector {
         true
     }
 
-    /// What it takes of memory, about.
+    /// The approximate size in memory.
     pub fn bytes(&self) -> usize {
         let of = |one: &FieldRequirement| size_of::<FieldRequirement>() + one.field.len() + one.value.len();
         self.requirements.iter().map(of).sum()
     }
 
-    /// The one value that a field must have, if the selector names one.
+    /// The only value that a field may have, if the selector has an `=` requirement for it.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|wanted| wanted.equal && wanted.field == field).map(|wanted| &*wanted.value)
     }
@@ -98,7 +98,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// The terms between commas; an escaped comma belongs to its term.
+/// Splits at commas that are not escaped.
 fn terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -109,7 +109,7 @@ fn terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator: in the field's name nothing is escaped.
+/// Splits at the first operator; field names contain no escapes.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     if let Some(field) = term[..at].strip_suffix('!') {
@@ -129,7 +129,7 @@ fn unescape(value: &str) -> Result<String, String> {
                 Some(c) => return Err(format!("invalid field selector: invalid escape sequence: \\{c}")),
                 None => return Err("invalid field selector: invalid escape sequence: \\".to_owned()),
             },
-            // Kubernetes prints the character's number.
+            // Kubernetes prints the character's code point.
             ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
             c => plain.push(c),
         }

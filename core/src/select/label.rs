@@ -9,18 +9,18 @@ use holdfast_value::{CompactString, Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// So many requirements are walked over. More are found by the labels that an object has.
+/// Up to this many requirements are compared in a loop. With more, labels are looked up by key.
 const REQUIREMENTS_WALKED: usize = 8;
 
-/// A conjunction of requirements on labels. Copies share what they hold.
+/// A conjunction of requirements on labels. Clones share their content.
 ///
 /// Invariant: requirements are sorted and distinct, so that equal selectors compare and print the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Arc<[Requirement]>,
-    /// Set for a selector object that is absent: it matches nothing, whereas an empty one matches everything.
+    /// Set for an absent selector object, which matches nothing; an empty one matches everything.
     nothing: bool,
-    /// There where there are many requirements.
+    /// Set if there are many requirements.
     by_key: Option<Arc<ByKey>>,
 }
 
@@ -35,13 +35,13 @@ impl LabelSelector {
         Self { nothing: true, ..Self::default() }
     }
 
-    /// Reads the syntax of the `labelSelector` parameter. The error is what Kubernetes answers.
+    /// Parses a `labelSelector` parameter. The error is Kubernetes' message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         parser.selector().map(Self::from_requirements)
     }
 
-    /// Reads `{matchLabels, matchExpressions}`; null matches nothing.
+    /// Parses `{matchLabels, matchExpressions}`; null matches nothing.
     pub fn from_object(selector: &Value) -> Result<Self, String> {
         if selector.is_null() {
             return Ok(Self::nothing());
@@ -67,7 +67,7 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// Every one of these labels, as in a Service's `spec.selector`. The labels are taken as they are.
+    /// Requires each of these labels, as a Service's `spec.selector` does. The labels are not validated.
     pub fn from_labels(labels: &Map) -> Self {
         let requirement = |(key, value): (&CompactString, &Value)| Requirement {
             key: key.to_string(),
@@ -88,17 +88,17 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether it restricts nothing.
+    /// Whether the selector matches everything.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
 
-    /// Whether an object with these `metadata.labels` is selected.
+    /// Whether an object with these `metadata.labels` matches.
     pub fn matches(&self, labels: &Map) -> bool {
         self.matches_by(|key| labels.get(key).and_then(Value::as_str))
     }
 
-    /// As [`Self::matches`], for labels that are kept in some other form.
+    /// Like [`Self::matches`], for labels in another form.
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing
             && match &self.by_key {
@@ -107,7 +107,7 @@ impl LabelSelector {
             }
     }
 
-    /// The same for labels in the order of their keys: what it costs grows with the fewer of labels and requirements.
+    /// The same for labels sorted by key. The cost grows with the smaller number of labels and requirements.
     pub fn matches_sorted(&self, labels: &[(Box<str>, Box<str>)]) -> bool {
         match &self.by_key {
             Some(by_key) => !self.nothing && by_key.match_sorted(&self.requirements, labels),
@@ -115,12 +115,12 @@ impl LabelSelector {
         }
     }
 
-    /// How many labels are looked at to match an object that has so many.
+    /// The most label look-ups for an object with this many labels.
     pub fn looks(&self, labels: usize) -> usize {
         self.requirements.len().min(labels + REQUIREMENTS_WALKED)
     }
 
-    /// A label that must have one of a few values, where the selector names one.
+    /// A label that must have one of a few values, if there is one.
     pub fn names(&self) -> Option<(&str, &[String])> {
         const VALUES_MAX: usize = 16;
         let naming = self.requirements.iter().filter(|one| matches!(one.operator, Operator::Equals | Operator::In));
@@ -128,7 +128,7 @@ impl LabelSelector {
         Some((&fewest.key, &fewest.values))
     }
 
-    /// What it takes of memory, about.
+    /// The approximate size in memory.
     pub fn bytes(&self) -> usize {
         let text = |text: &String| size_of::<String>() + text.len().next_multiple_of(16);
         let of =
@@ -195,7 +195,7 @@ impl<'a> Parser<'a> {
         };
         let messages = names::qualified_name(key);
         if !messages.is_empty() {
-            // The path of a selector that stands in no document prints as `<nil>`.
+            // The selector is in no document, so Go prints the path as `<nil>`.
             return Err(Cause::invalid("<nil>", &Value::from(key), &messages.join("; ")).to_string());
         }
         if absent {
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
         Requirement::new(key, operator, values)
     }
 
-    /// `(x,y)`: values may be empty, `()` is one empty value.
+    /// `(x,y)`: values may be empty; `()` is one empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             Token::Symbol("(") => {}
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
         }
         let mut values = Vec::new();
         loop {
-            // Here a value begins: it is a word, or empty where the next separator already stands.
+            // A value: a word, or empty if the next separator follows.
             match self.peek() {
                 Token::Word(value) => {
                     self.next();
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// One value, or nothing where the requirement already ends.
+    /// One value, or an empty one if the requirement ends here.
     fn exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),
@@ -361,7 +361,7 @@ mod tests {
         assert!(LabelSelector::from_object(&json!({})).unwrap().matches(&Map::new()));
     }
 
-    /// What a requirement means, in words as plain as possible: the key, the operator's text, the values.
+    /// A naive evaluation of a requirement: key, operator, values.
     fn naive(key: &str, operator: &str, values: &[String], labels: &Map) -> bool {
         let has = labels.contains_key(key);
         let value = labels.get(key).and_then(Value::as_str).unwrap_or("").to_owned();

@@ -1,7 +1,7 @@
 //! Label and field selectors: parsing, matching, and one canonical text for each.
 //!
-//! A selector is parsed once a request and then asked of every object; equal texts mean equal selectors, so that
-//! watchers which ask the same can share the answer. What is refused is told in Kubernetes' words.
+//! A selector is parsed once a request and matched against every object. Equal texts mean equal selectors, so that
+//! watchers with the same selector can share results. Errors have Kubernetes' messages.
 
 mod by_key;
 mod field;

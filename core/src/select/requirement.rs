@@ -1,4 +1,4 @@
-//! What a selector asks of one label.
+//! One requirement of a label selector.
 
 use crate::object::names;
 use crate::refusal::Cause;
@@ -13,7 +13,7 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// `==` is read as `=`.
+/// `==` is parsed as `=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     Equals,
@@ -27,7 +27,7 @@ pub enum Operator {
 }
 
 impl Requirement {
-    /// Checks key, count and form of the values.
+    /// Checks the key, and the number and form of the values.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         let mut causes = Vec::new();
         let messages = names::qualified_name(key);
@@ -75,7 +75,7 @@ impl Requirement {
         }
     }
 
-    /// Whether a label's value, `None` when the object lacks it, satisfies the requirement.
+    /// Whether a label's value satisfies the requirement; `None` if the object lacks the label.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let listed = |value: &str| self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok();
         match self.operator {

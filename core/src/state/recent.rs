@@ -1,34 +1,34 @@
-//! The documents that were written last, as they were judged. Most objects are written again within a moment of a write,
-//! and then need not be read from their text.
+//! The parsed documents of the last writes. Most objects are written again soon after a write, and then need no
+//! parsing.
 
 use super::Entry;
 use crate::object::meta;
 use holdfast_value::Value;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// So many of the last writes.
+/// How many of the last writes are kept.
 const WRITES_MAX: usize = 512;
-/// What takes more memory is read again. So all that is kept stays within 20 MiB, whoever writes what: objects of one
-/// field each take forty times their text.
+/// Larger documents are parsed again. This keeps the total within 20 MiB for any kind of writes: an object with many
+/// small fields may take forty times the memory of its text.
 const FOOTPRINT_MAX: usize = 40 << 10;
-/// No text of so many bytes takes less, so that no large document is gone through to know it.
+/// A text this long always has a larger footprint, so large documents need no walk to measure them.
 const BYTES_MAX: usize = 16 << 10;
 
-/// What one log's states share, at whatever offset they are.
+/// Shared by all states of one log, at any offset.
 #[derive(Default)]
 pub struct Recent {
     kept: OnceLock<Box<[Mutex<Option<Kept>>]>>,
 }
 
-/// An object at one version, and what its text says.
+/// An object at one version with its parsed document.
 struct Kept {
-    /// Not its bytes: they go when the state forgets that version.
+    /// Weak, so that the bytes go when the state drops that version.
     entry: Weak<Entry>,
     document: Value,
 }
 
 impl Recent {
-    /// Whether a document would be kept, whose text has so many bytes.
+    /// Whether a document whose text has this many bytes would be kept.
     pub fn has_room(bytes: usize, document: &Value) -> bool {
         bytes <= BYTES_MAX && document.footprint() <= FOOTPRINT_MAX
     }
@@ -42,7 +42,7 @@ impl Recent {
         drop(before);
     }
 
-    /// What [`Entry::document`] gives, but for its `resourceVersion`.
+    /// The document as [`Entry::document`] gives it, without `resourceVersion`.
     pub fn document(&self, entry: &Arc<Entry>) -> Value {
         if let Some(document) = self.find(entry) {
             return document;
@@ -52,15 +52,16 @@ impl Recent {
         document
     }
 
-    /// The same, where it is kept.
+    /// The same if it is kept.
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = lock(&self.kept.get()?[place(entry)]);
-        // Two forks have different objects at one offset. No other entry comes to lie where a weak pointer leads.
+        // The pointer is compared rather than the offset, because two forks have different objects at one offset. The
+        // weak pointer keeps the allocation, so no other entry can get its address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }
 
-/// Each of the last writes has a place of its own.
+/// The slot of a write, by its offset: the last `WRITES_MAX` writes have different slots.
 fn place(entry: &Entry) -> usize {
     (entry.offset.0 % WRITES_MAX as u64) as usize
 }

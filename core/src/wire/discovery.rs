@@ -1,7 +1,7 @@
-//! Discovery: which groups, versions and resources the server serves, in all the forms that clients ask for.
+//! Discovery: the groups, versions and resources that the server serves, in all forms that clients request.
 //!
-//! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions
-//! of the kinds: the caller computes each once and keeps it until a custom resource changes the set.
+//! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions of the
+//! kinds: the caller computes each once, and again when a custom resource changes the set.
 
 pub mod documents;
 
@@ -15,9 +15,9 @@ use documents::{
 };
 use sha2::{Digest, Sha256};
 
-/// The served API, ordered as discovery shows it.
+/// The served API in discovery order.
 pub struct Catalog<'a> {
-    /// In the registry's order: a client that meets one resource name in two groups takes the first.
+    /// In the registry's order: a client that finds a resource name in two groups takes the first.
     pub groups: Vec<Group<'a>>,
 }
 
@@ -35,14 +35,14 @@ pub struct GroupVersion<'a> {
     pub resources: Vec<Served<'a>>,
 }
 
-/// A kind as one of its versions shows it.
+/// A kind in one of its versions.
 #[derive(Clone, Copy)]
 pub struct Served<'a> {
     pub kind: &'a Kind,
     pub version: &'a Version,
 }
 
-/// The two versions of the aggregated form; they differ in name only.
+/// The two versions of the aggregated format; only their names differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregated {
     V2,
@@ -70,7 +70,7 @@ impl<'a> Catalog<'a> {
         Self::of(registry, &registry.groups())
     }
 
-    /// A part of the served API.
+    /// The catalog of some groups and versions.
     pub fn of(registry: &'a Registry, groups: &[GroupVersions]) -> Self {
         let groups = groups.iter().map(|group| {
             let versions = group.versions.iter().map(|version| {
@@ -97,7 +97,7 @@ impl<'a> Catalog<'a> {
         self.groups.iter().flat_map(|group| &group.versions)
     }
 
-    /// `/api`: the versions of the core group, and where clients reach the server (`host:port`).
+    /// `/api`: the versions of the core group, and the address of the server (`host:port`).
     pub fn api_versions(&self, server_address: &str) -> Bytes {
         let versions: Vec<&str> = self.group("").map(Group::version_names).unwrap_or_default();
         encoded(&ApiVersions {
@@ -129,30 +129,30 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-    /// What `/apis` says of a group, for [`group_list`].
+    /// A group's item in `/apis`, for [`group_list`].
     pub fn group_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&group.summary()))
     }
 
-    /// What the aggregated form says of a group, for [`aggregated`].
+    /// A group's item in the aggregated format, for [`aggregated`].
     pub fn aggregated_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&aggregated_group(group)))
     }
 }
 
-/// `/apis`: every group but the core one, each as [`Catalog::group_item`] has it.
+/// `/apis`: every group except the core group, from items of [`Catalog::group_item`].
 pub fn group_list<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, items)
 }
 
-/// The aggregated form of `/api` or of `/apis`, of groups as [`Catalog::aggregated_item`] has them.
+/// The aggregated format of `/api` or `/apis`, from items of [`Catalog::aggregated_item`].
 pub fn aggregated<'i>(form: Aggregated, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let api_version = form.api_version();
     let head = format!(r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"{api_version}","metadata":{{}},"items":["#);
     list(&head, items)
 }
 
-/// A document that ends with the list of `items`.
+/// A document that ends with a list of `items`.
 fn list<'i>(head: &str, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let mut out = head.as_bytes().to_vec();
     for (index, item) in items.into_iter().enumerate() {
@@ -180,7 +180,7 @@ impl Group<'_> {
 }
 
 impl GroupSummary {
-    /// The same as a document of its own.
+    /// The same as a separate document.
     pub(crate) fn alone(self) -> Self {
         Self { kind: "APIGroup".into(), api_version: "v1".into(), ..self }
     }
@@ -192,7 +192,7 @@ impl GroupVersion<'_> {
         api_version(&self.group, &self.version)
     }
 
-    /// `api/v1`, `apis/apps/v1`: the path without its first slash, as the OpenAPI index names it.
+    /// `api/v1`, `apis/apps/v1`: the path without its leading slash, as in the OpenAPI index.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("api/{}", self.version)
@@ -247,7 +247,7 @@ fn subresource(served: &Served, sub: &Subresource) -> Resource {
     }
 }
 
-/// The kind of a subresource's body; one of the same group and version goes without saying.
+/// The kind of a subresource's body; its group and version are empty if they are the resource's own.
 fn body_kind(served: &Served, sub: &Subresource) -> ResponseKind {
     match &sub.body {
         Some((group, version, body)) if (group, version) != (&served.version.group, &served.version.version) => {
@@ -297,8 +297,8 @@ fn aggregated_resource(served: &Served) -> ResourceDiscovery {
 
 /// Short names and categories.
 ///
-/// The old group shows kinds that live in others: were it to list their short names and categories too, clients would
-/// find each twice.
+/// The old group `extensions` shows kinds that are in other groups. If it listed their short names and categories too,
+/// clients would find each twice.
 fn listed_names(served: &Served) -> (Vec<String>, Vec<String>) {
     if served.version.group == "extensions" {
         return (Vec::new(), Vec::new());
@@ -316,8 +316,8 @@ fn owned(verbs: &[&str]) -> Vec<String> {
     verbs.iter().map(|verb| (*verb).to_owned()).collect()
 }
 
-/// Opaque to clients; equal hashes mean that two versions share their storage.
-/// Computed as Kubernetes does, so that tools which compare clusters see no difference.
+/// Opaque to clients; equal hashes mean that two versions share their storage. Computed as in Kubernetes, so that tools
+/// that compare clusters see no difference.
 fn storage_version_hash(kind: &Kind) -> String {
     let Some(stored) = kind.versions.get(kind.stored_version(NEWEST)) else { return String::new() };
     let digest = Sha256::digest(format!("{}/{}/{}", stored.group, stored.version, kind.kind));
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
     }
 
-    /// The registry with one kind of each sort, so that whole documents can be read here.
+    /// A registry with one kind of each sort, small enough to compare whole documents.
     fn small() -> Registry {
         let mut registry = Registry::default();
         registry.add(Kind::namespaced("Pod", "pods").versions("", "test", ["v1"]).short(["po"]).category("all").part(

@@ -1,17 +1,17 @@
-//! The JSONPath that printer columns of custom resources are written in.
+//! JSONPath for the printer columns of custom resources.
 //!
-//! Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, descent, unions and
-//! filters of one comparison. A path that finds nothing is not an error.
+//! Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, recursive descent,
+//! unions, and filters with one comparison. A path that finds nothing is not an error.
 
 use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 const BYTES_MAX: usize = 4096;
-/// How many filters may stand in one another, so that reading a path cannot exhaust the stack.
+/// The most nested filters, so that parsing cannot exhaust the stack.
 const FILTERS_NESTED_MAX: usize = 8;
 
-/// A path, parsed once and asked of many documents.
+/// A parsed path, evaluated on many documents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
@@ -46,7 +46,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Two-letter signs first, so that `<=` is not read as `<`.
+/// Two-character operators first, so that `<=` is not parsed as `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", Comparison::Equal),
     ("!=", Comparison::NotEqual),
@@ -57,7 +57,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl JsonPath {
-    /// Reads `.spec.replicas`, with or without `{}` around it and `$` before it.
+    /// Parses `.spec.replicas`, with or without `{}` around it and `$` in front.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!("path is longer than {BYTES_MAX} bytes"));
@@ -68,13 +68,13 @@ impl JsonPath {
         Ok(Self { steps: steps(text, FILTERS_NESTED_MAX)? })
     }
 
-    /// Everything that the path leads to, each once, in document order.
-    /// A path that looks at more values than there are `looks` finds nothing, and leaves none.
+    /// The values that the path leads to, without duplicates, in document order. A path that visits more values than
+    /// `looks` finds nothing, and sets `looks` to zero.
     pub fn find<'a>(&self, document: &'a Value, looks: &mut usize) -> Vec<&'a Value> {
         self.find_within(document, looks).unwrap_or_default()
     }
 
-    /// `None` once there are no more looks.
+    /// `None` once `looks` is used up.
     fn find_within<'a>(&self, document: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
         let mut found = vec![document];
         for step in &self.steps {
@@ -84,7 +84,7 @@ impl JsonPath {
                 step.follow(value, &mut next, looks)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
-                // These can reach a value more than once; a chain of them would multiply without end.
+                // These steps can reach a value several times; without this a chain of them would grow exponentially.
                 let mut seen = BTreeSet::new();
                 next.retain(|value| seen.insert(std::ptr::from_ref(*value)));
             }
@@ -94,7 +94,7 @@ impl JsonPath {
     }
 }
 
-/// Takes what something costs, before it is done; `None` where there was not enough, and then nothing is left.
+/// Subtracts a cost before the work is done; `None` if `looks` is too small, and then it becomes zero.
 pub(super) fn spend(looks: &mut usize, cost: usize) -> Option<()> {
     let left = looks.checked_sub(cost);
     *looks = left.unwrap_or_default();
@@ -142,7 +142,7 @@ fn from_start(index: i64, length: usize) -> i64 {
     if index < 0 { index.saturating_add(length as i64) } else { index }
 }
 
-/// Entries of a map come ordered by key, so that the answer does not depend on how maps are kept.
+/// Map entries are ordered by key, so that the result does not depend on the map's implementation.
 fn children<'a>(value: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
     Some(match value {
         Value::Array(list) => {
@@ -180,7 +180,7 @@ fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>, lo
 }
 
 impl Operand {
-    /// The outer `None`: there are no more looks.
+    /// The outer `None`: `looks` is used up.
     fn of<'a>(&'a self, item: &'a Value, looks: &mut usize) -> Option<Option<&'a Value>> {
         match self {
             Self::Literal(value) => Some(Some(value)),
@@ -230,7 +230,7 @@ fn steps(mut rest: &str, filters: usize) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// A name up to the next separator; a backslash takes the separator's meaning away.
+/// A name up to the next separator; a backslash escapes a separator.
 fn field(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -244,7 +244,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// What stands in the bracket that `text` begins with, and what follows it. Brackets in quotes do not count.
+/// The content of the bracket at the beginning of `text`, and the rest. Quoted brackets do not count.
 fn bracket(text: &str) -> Result<(&str, &str), String> {
     let mut depth = 0;
     let mut quote = None;
@@ -291,7 +291,7 @@ fn bracketed(inside: &str, filters: usize) -> Result<Step, String> {
     }
 }
 
-/// `filters` is how many may still be nested, this one among them.
+/// `filters`: how many nested filters are allowed, including this one.
 fn filter(text: &str, filters: usize) -> Result<Step, String> {
     let filters = filters.checked_sub(1).ok_or_else(|| format!("filters are nested too deeply: {text}"))?;
     let mut quote = None;
@@ -446,7 +446,7 @@ mod tests {
     }
 
     proptest! {
-        /// Paths come from strangers: whatever they write, reading and following it ends.
+        /// Users write paths: parsing and evaluating any text terminates.
         #[test]
         fn never_panics(text in r#"[.\[\]@?()'"*:,=<>!0-9a-c\\ {}$é-]{0,24}"#) {
             if let Ok(path) = JsonPath::parse(&text) {
@@ -454,7 +454,7 @@ mod tests {
             }
         }
 
-        /// Any key can be named by escaping its dots.
+        /// Any key can be written with its dots escaped.
         #[test]
         fn escaped_keys(key in "[a-z./-]{1,12}") {
             let path = JsonPath::parse(&format!(".m['{}']", key.replace('.', "\\."))).unwrap();

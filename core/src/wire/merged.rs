@@ -1,6 +1,6 @@
-//! Documents that describe the API, with what other servers serve merged in.
+//! API documents of this server merged with those of other servers.
 //!
-//! Each function takes the document of this server alone. It is made again when either side changes, and not before.
+//! Each function takes this server's own document. The result is computed again only when either side changes.
 
 use crate::apiservices::GroupVersion;
 use crate::kinds::compare_versions;
@@ -17,25 +17,25 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// What it last told, when it no longer answers.
+    /// The last resources received if the server no longer answers.
     pub resources: Vec<ResourceDiscovery>,
     pub fresh: bool,
 }
 
-/// What is merged in, and in which order things stand.
+/// The other servers' group versions, and the order of all.
 pub struct Merge<'a> {
     pub remotes: &'a [Remote],
-    /// Group and version priority.
+    /// Group priority and version priority.
     pub priorities: &'a dyn Fn(&GroupVersion) -> (i64, i64),
 }
 
 impl Merge<'_> {
-    /// `/apis`, given as this server alone has it.
+    /// `/apis`, from this server's own.
     pub fn group_list(&self, own: &[u8]) -> Option<Bytes> {
         self.groups_of(own).map(|list| encoded(&list))
     }
 
-    /// `/apis/<group>`, of this server's `/apis`.
+    /// `/apis/<group>`, from this server's own `/apis`.
     pub fn api_group(&self, own: &[u8], name: &str) -> Option<Bytes> {
         let group = self.groups_of(own)?.groups.into_iter().find(|group| group.name == name)?;
         Some(encoded(&group.alone()))
@@ -50,14 +50,14 @@ impl Merge<'_> {
         Some(list)
     }
 
-    /// `/apis` in its aggregated form.
+    /// The aggregated format of `/apis`.
     pub fn aggregated(&self, own: &[u8]) -> Option<Bytes> {
         let mut list: DiscoveryList = serde_json::from_slice(own).ok()?;
         list.items = self.groups(list.items);
         Some(encoded(&list))
     }
 
-    /// The groups with the others' versions, in order.
+    /// This server's groups with the others' versions, in order.
     fn groups<G: Group>(&self, own: Vec<G>) -> Vec<G> {
         let mut groups: BTreeMap<String, G> = own.into_iter().map(|group| (group.name().to_owned(), group)).collect();
         for remote in self.remotes {
@@ -83,7 +83,7 @@ impl Merge<'_> {
     }
 }
 
-/// A group in one of the two forms of discovery.
+/// A group in either discovery format.
 trait Group {
     type Version;
     fn empty(name: &str) -> Self;
@@ -146,7 +146,7 @@ impl Group for GroupDiscovery {
     }
 }
 
-/// The resources of a version in an aggregated document of another server.
+/// The resources of a version in another server's aggregated document.
 pub fn of_aggregated(document: &[u8], served: &GroupVersion) -> Option<Vec<ResourceDiscovery>> {
     let list: DiscoveryList = serde_json::from_slice(document).ok()?;
     let group = list.items.into_iter().find(|group| group.metadata.name == served.group)?;
@@ -154,7 +154,7 @@ pub fn of_aggregated(document: &[u8], served: &GroupVersion) -> Option<Vec<Resou
     Some(version.resources)
 }
 
-/// The resources of a version of which another server gives the plain list.
+/// The resources of a version from another server's APIResourceList.
 pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
     let list: ResourceList = serde_json::from_slice(list).ok()?;
     let mut resources: Vec<ResourceDiscovery> = Vec::new();
@@ -197,7 +197,7 @@ pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
     Some(resources)
 }
 
-/// `/openapi/v3`, with others' group versions and the hashes under which they show them.
+/// `/openapi/v3` with other servers' group versions and their documents' hashes.
 pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
     for (served, hash) in others {
         let path = served.path();
@@ -207,7 +207,7 @@ pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'
     own
 }
 
-/// The part of another server's `/openapi/v2` that tells of a group version, with what its paths refer to.
+/// The part of another server's `/openapi/v2` for a group version, with everything that its paths refer to.
 pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     let root = served.path();
     let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -230,8 +230,8 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     part
 }
 
-/// `/openapi/v2`, with the parts that tell of other servers. A definition or a parameter whose name is taken by
-/// another one gets a number behind it.
+/// `/openapi/v2` with other servers' parts. A definition or parameter whose name is taken by a different one gets a
+/// number appended.
 pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));
@@ -264,7 +264,7 @@ pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>
     own
 }
 
-/// What others' paths may refer to.
+/// The sections that references may point to.
 const SECTIONS: [&str; 2] = ["definitions", "parameters"];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -274,7 +274,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Reads `#/definitions/NAME`.
+    /// Parses `#/definitions/NAME`.
     fn of(fields: &Map) -> Option<Reference> {
         let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
         let section = SECTIONS.iter().position(|known| *known == section)?;
@@ -286,7 +286,7 @@ fn take(document: &mut Value, field: &str) -> Map {
     document.get_mut(field).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
 }
 
-/// Everything that a value refers to.
+/// Collects all references in a value.
 fn references(value: &Value, found: &mut Vec<Reference>) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What goes out besides objects: discovery, OpenAPI, tables; and the Protobuf form of objects, both ways.
+//! Response formats other than stored objects: discovery, OpenAPI, tables; and the Protobuf form of objects, both ways.
 
 pub mod discovery;
 pub mod jsonpath;

@@ -1,5 +1,5 @@
-//! Documents that are made for one answer and never stored (a Status, a review), with their fields in the order in
-//! which Kubernetes' types declare them: clients print such answers, and compare what they print.
+//! Writes documents that are made for one response and never stored (a Status, a review), with fields in the order in
+//! which Kubernetes' types declare them: clients print such responses and compare the output.
 
 use super::protobuf;
 use crate::object::encode::{self, encode, string};
@@ -7,7 +7,7 @@ use crate::object::meta::Document;
 use crate::schema::{Field, MessageId, Shape, Type, schema};
 use holdfast_value::Value;
 
-/// The document as JSON, ended by a newline. What the schema does not know is written in canonical order.
+/// The document as JSON, ended by a newline. Fields unknown to the schema are in canonical order.
 pub fn ordered(document: &Document) -> Vec<u8> {
     let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
     let Some(message) = protobuf::codec().find(text("apiVersion"), text("kind")) else {
@@ -33,8 +33,8 @@ fn object(out: &mut Vec<u8>, message: MessageId, map: &Document) {
     });
 }
 
-/// The numbers of Protobuf grow in the order of the declarations. The type of an object, which Protobuf has elsewhere,
-/// comes first.
+/// The sort key of a field: Protobuf numbers grow in the order of declarations. `kind` and `apiVersion`, which Protobuf
+/// has in the envelope, come first.
 fn place(name: &str, field: Option<&Field>) -> (u8, u32, u32) {
     match (field, name) {
         (Some(field), _) => (1, field.inline.first().copied().unwrap_or(field.number), field.number),

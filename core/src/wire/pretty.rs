@@ -1,6 +1,6 @@
-//! JSON for people: the same text with line breaks and two spaces a level, its fields in the order that they had.
+//! Indented JSON: line breaks and two spaces a level, with fields in their original order.
 
-/// `json` must be valid; white space that it has already goes.
+/// `json` must be valid; existing white space is dropped.
 pub fn indented(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);

@@ -1,6 +1,7 @@
-//! The Table form: what `kubectl get` prints, made by the server.
+//! The Table format: what `kubectl get` prints, made by the server.
 //!
-//! Objects become rows of cells, one for each column of their kind. Start at [`table`]; [`Rows`] makes them one by one.
+//! Each object becomes a row with a cell for each column of its kind. Start at [`table`]; [`Rows`] makes rows one by
+//! one.
 
 use super::jsonpath::{JsonPath, spend};
 use super::openapi::descriptions;
@@ -13,23 +14,23 @@ use holdfast_value::{Number, Value};
 use serde::Serialize;
 use std::sync::LazyLock;
 
-/// How a client wants its tables.
+/// The form of table that a client requested.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     pub version: MetaVersion,
     pub include: IncludeObject,
-    /// False for the events of a watch after the first: only that one describes the columns.
+    /// False for later events of a watch: only the first describes the columns.
     pub headers: bool,
 }
 
-/// Version of `meta.k8s.io` that the client asked for.
+/// The requested version of `meta.k8s.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaVersion {
     V1,
     V1Beta1,
 }
 
-/// What each row carries besides its cells.
+/// The object in each row besides its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -38,7 +39,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// Metadata of the table: the list's, or `resourceVersion` of the one object.
+/// Metadata of the table: the list's, or the `resourceVersion` of the one object.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta<'a> {
@@ -50,14 +51,14 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// One object: as it is stored, and as this client sees it, both in canonical JSON.
+/// An object as stored, and in the client's version; both in canonical JSON.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub hub: Bytes,
     pub served: Bytes,
 }
 
-/// A whole `Table` document: of a list, of one object, or of one watch event.
+/// A whole `Table` document: for a list, an object, or a watch event.
 pub fn table(
     shown: &Shown,
     objects: impl IntoIterator<Item = Source>,
@@ -73,28 +74,28 @@ pub fn table(
     out
 }
 
-/// The rows of one table, made one after the other.
+/// Makes the rows of a table one after another.
 pub struct Rows {
     readers: Vec<Reader>,
     now_seconds: i64,
     form: Form,
-    /// How many looks the cells of all rows have taken.
+    /// The number of looks that the cells of all rows have used.
     pub looked: usize,
     is_first: bool,
 }
 
-/// What stands behind the last row.
+/// The bytes after the last row.
 pub const END: &[u8] = b"]}";
 
-/// How much the cells of one row may take: values of the object that are looked at, and bytes that are shown of it.
+/// Limits on the cells of one row: the values visited in the object, and the bytes shown of it.
 ///
-/// That grows with the object and with the columns, so that a row costs no more than what it is made of. A path
-/// of a few steps takes as many looks; one through the whole object takes one for each value.
+/// The limit grows with the object's size and the number of columns, so that a row's cost is bounded by what it is made
+/// of. A path of a few steps takes as many looks; a path through the whole object takes one for each value.
 const LOOKS_A_BYTE: usize = 4;
 const LOOKS_A_COLUMN: usize = 8;
 
 impl Rows {
-    /// With what stands before the first row.
+    /// Starts a table; returns the bytes before the first row.
     pub fn begin(shown: &Shown, now_seconds: i64, form: Form, list: &ListMeta) -> (Rows, Vec<u8>) {
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
@@ -165,7 +166,7 @@ pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
     readers.iter().map(|reader| reader.cell(hub, now_seconds, &mut looks)).collect()
 }
 
-/// `PartialObjectMetadata` of an object, given in canonical JSON.
+/// The `PartialObjectMetadata` of an object in canonical JSON.
 pub fn partial_object_metadata(json: &[u8], left_out: Option<&str>, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     put_partial(&mut out, Glance::at(&[]).look(json).metadata, left_out, version);
@@ -181,7 +182,7 @@ impl MetaVersion {
     }
 }
 
-/// What kinds show that have no columns of their own.
+/// The columns of kinds without their own.
 static DEFAULT: LazyLock<Vec<Column>> = LazyLock::new(default_columns);
 
 fn or_default(columns: &[Column]) -> &[Column] {
@@ -193,7 +194,7 @@ fn default_columns() -> Vec<Column> {
     vec![
         cells::name(),
         cells::column("Created At", "date", 0, description, |doc, _| {
-            // Kubernetes shows a time that is not set as the first second of the calendar.
+            // Kubernetes shows an unset time as the first second of year 1.
             cells::text_or(doc, "metadata.creationTimestamp", "0001-01-01T00:00:00Z")
         }),
     ]
@@ -209,8 +210,7 @@ struct Definition<'a> {
     priority: i32,
 }
 
-/// What the columns tell of themselves; `message` is the schema's name of what they read.
-/// What a Table says of its columns, as JSON.
+/// The column definitions of a Table, as JSON.
 pub fn column_definitions(shown: &Shown) -> &[u8] {
     shown.definitions.get_or_init(|| definitions(or_default(&shown.columns), &shown.message))
 }
@@ -237,11 +237,11 @@ fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
     out
 }
 
-/// A column made ready to read many objects: its path is parsed once.
+/// A column prepared for many objects, with its path parsed.
 enum Reader {
     Function(fn(&Value, i64) -> Value),
     Path {
-        /// `None` when the path cannot be read: its cells stay empty.
+        /// `None` if the path cannot be parsed: its cells stay empty.
         path: Option<JsonPath>,
         ty: &'static str,
     },
@@ -262,7 +262,7 @@ impl Reader {
             Self::Path { path, ty } => {
                 let found = path.as_ref().and_then(|path| path.find(hub, looks).into_iter().next());
                 let cell = found.map_or(Value::Null, |value| typed(ty, value, now_seconds));
-                // Columns may show the same text again and again.
+                // Several columns may show the same text, so the shown bytes count too.
                 let shown = cell.as_str().map_or(0, str::len);
                 spend(looks, shown).map_or(Value::Null, |()| cell)
             }
@@ -270,7 +270,7 @@ impl Reader {
     }
 }
 
-/// A value as a cell of the column's type; null where it is of another type.
+/// A value as a cell of the column's type; null if it has another type.
 fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     match (ty, value) {
         ("string", Value::Null) => "<no value>".into(),
@@ -295,7 +295,7 @@ fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     }
 }
 
-/// A number as Go prints it: exponents for the very large and small only, with a sign and two digits.
+/// A number as Go prints it: with an exponent only if very large or small, with sign and two digits.
 fn shown_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => {
@@ -312,7 +312,7 @@ fn shown_number(number: &Number) -> String {
     }
 }
 
-/// JSON with ordered keys, and with the characters escaped that Go escapes.
+/// JSON with sorted keys and Go's escapes.
 fn put_sorted(out: &mut String, value: &Value) {
     let escaped = |text: &str| {
         Value::from(text).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
@@ -362,7 +362,7 @@ fn put_partial(out: &mut Vec<u8>, metadata: &[u8], left_out: Option<&str>, versi
     out.push(b'}');
 }
 
-/// Metadata without one of its annotations, if it has that.
+/// The metadata without one annotation; `None` if it does not have it.
 fn without(metadata: &[u8], annotation: &str) -> Option<Document> {
     let mut metadata: Document = serde_json::from_slice(metadata).ok()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
@@ -560,7 +560,7 @@ mod tests {
             let (row, object) = cheap_and_dear(path);
             assert!(row < 6 * object, "{path}: {row}");
         }
-        // What a few columns show of a small object is never in want.
+        // A few columns of a small object never exceed the limit.
         let few = vec![column("..c"), column(".a[*].b[?(@.c==1)].c"), column(".")];
         let small = json!({"a": [{"b": [{"c": 1}, {"c": 2}]}]});
         assert_eq!(cells(&few, &small, NOW), [json!("1"), json!("1"), json!(small.to_string())]);

@@ -1,13 +1,13 @@
-//! YAML as Kubernetes' library writes it: block style, keys in its natural order, quotes only where a text would be
-//! read as something else, long lines folded.
+//! Writes YAML as Kubernetes' library does: block style, keys in natural order, quotes only where text would otherwise
+//! be read as another type, long lines folded.
 
 use crate::visible::is_hidden;
 use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 
-/// Lines are folded at the first space behind this column.
+/// Lines are folded at the first space after this column.
 const WIDTH: usize = 80;
-/// A longer key stands on a line of its own.
+/// A longer key is written on a line of its own.
 const KEY_MAX: usize = 128;
 
 /// The whole document.
@@ -15,7 +15,7 @@ pub fn yaml(value: &Value) -> String {
     write(value, false)
 }
 
-/// The same for a terminal: what it would obey, and what nobody sees, is escaped.
+/// The same for a terminal: control and invisible characters are escaped.
 pub fn visible(value: &Value) -> String {
     write(value, true)
 }
@@ -28,13 +28,13 @@ fn write(value: &Value, visible: bool) -> String {
 
 struct Writer {
     out: String,
-    /// Characters since the line began.
+    /// Characters since the start of the line.
     column: usize,
-    /// Nothing is hidden from who reads it.
+    /// Escape control and invisible characters.
     visible: bool,
 }
 
-/// What a node stands behind.
+/// What precedes a node.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
@@ -96,7 +96,7 @@ impl Writer {
                 self.line(indent);
             }
             self.put(":");
-            // Items stand as far out as the key that they belong to.
+            // Items are indented like the key that they belong to.
             let within = if value.is_array() { indent } else { indent + 2 };
             self.node(value, within, Place::Key);
         }
@@ -114,7 +114,7 @@ impl Writer {
         }
     }
 
-    /// A text, whose further lines begin at `indent`. Those of a key do not break.
+    /// Writes a string whose continuation lines are indented by `indent`. Keys are not folded (`breaks` is false).
     fn scalar(&mut self, text: &str, indent: usize, breaks: bool) {
         let look = if self.visible && text.chars().any(|c| c != '\n' && is_hidden(c)) {
             Look { plain: false, quotable: false, literal: false }
@@ -132,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// As it is, or in single quotes. It breaks where a space stands between others behind the width.
+    /// Writes a string plain or in single quotes, folded at single spaces after the width.
     fn folded(&mut self, text: &str, indent: Option<usize>, quote: Option<char>) {
         let quoted = quote.is_some();
         self.put(if quoted { "'" } else { "" });
@@ -191,7 +191,7 @@ impl Writer {
     }
 }
 
-/// A space with no other beside it.
+/// Whether this is a space without adjacent spaces.
 fn lone(characters: &[char], index: usize) -> bool {
     let space = |at: Option<usize>| at.and_then(|at| characters.get(at)) == Some(&' ');
     !space(index.checked_sub(1)) && !space(index.checked_add(1))
@@ -227,7 +227,7 @@ fn is_printable(character: char) -> bool {
         && character != '\u{feff}'
 }
 
-/// How a text may be written.
+/// The styles in which a text can be written.
 struct Look {
     plain: bool,
     quotable: bool,
@@ -265,7 +265,7 @@ impl Look {
     }
 }
 
-/// Whether the text without quotes would be something else than a text.
+/// Whether the text without quotes would be read as another type than string.
 fn is_other_type(text: &str) -> bool {
     const WORDS: [&str; 27] = [
         "", "~", "null", "Null", "NULL", "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON", "n",
@@ -314,7 +314,7 @@ fn is_float(text: &str) -> bool {
     exponent && digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty())
 }
 
-/// `1:30`, which YAML 1.1 read as a number of the base 60.
+/// `1:30`, a base-60 number in YAML 1.1.
 fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -331,7 +331,7 @@ fn is_sexagesimal(text: &str) -> bool {
         && rest[..rest.len() - 1].iter().all(|p| digits(p))
 }
 
-/// A date, with or without a time of day.
+/// A date, with or without a time.
 fn is_time(text: &str) -> bool {
     let mut numbers = text.splitn(3, '-');
     let year = numbers.next().unwrap_or_default();
@@ -379,7 +379,7 @@ fn shown(number: &serde_json::Number) -> String {
     }
 }
 
-/// Letters behind all other signs, and numbers by what they come to.
+/// Natural order: letters after all other characters, and numbers by value.
 fn natural(one: &str, other: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(x, y)| x != y) else { return a.len().cmp(&b.len()) };

@@ -1,4 +1,5 @@
-//! Certificates: nobody approves, signs or attests for a signer without leave. What is asked stands with the kinds.
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and similar: approving, signing and attesting
+//! for a signer need permission. The checks are in the kinds.
 
 use crate::admission::{Attributes, Operation};
 use crate::authz::escalation::Grant;

@@ -1,8 +1,9 @@
-//! Reading what the operator tells a plug-in: a document of a kind of the plug-in's own, strictly and to its end.
+//! Reads the operator's configuration of a plug-in: a document of the plug-in's own kind, read strictly.
 
 use crate::object::reader::Reader;
 
-/// Notes a fault unless the document is of this kind, in whichever version of the group unless one is named with it.
+/// Records a fault unless the document has this kind and group; `group` may include a version, otherwise any version
+/// fits.
 pub(super) fn check(document: &Reader, group: &str, kind: &str) {
     let text = |field: &str| document.text(field).unwrap_or("");
     let names_version = group.split_once('/').is_some_and(|(_, version)| !version.is_empty());

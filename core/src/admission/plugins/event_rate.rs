@@ -1,6 +1,6 @@
-//! EventRateLimit: nobody floods the cluster with Events.
+//! EventRateLimit: limits how fast Events are written.
 //!
-//! How full the buckets are is no part of the state: the outside keeps them, and is asked for one token of each.
+//! The fill of the rate limiters is not part of the state: the shell keeps it, and an effect takes one token from each.
 
 use crate::admission::call::Bucket;
 use crate::admission::settings::Configuration;
@@ -11,7 +11,7 @@ use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Refusal, Ruling};
 use holdfast_value::Value;
 
-/// One limit: a bucket for each key of its sort.
+/// One limit: a rate limiter for each key of its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventLimit {
     sort: String,
@@ -20,7 +20,7 @@ pub struct EventLimit {
     keys_max: usize,
 }
 
-/// How many buckets a limit has, when it does not say.
+/// How many rate limiters a limit keeps unless configured.
 const KEYS_MAX: usize = 4096;
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {

@@ -1,6 +1,6 @@
-//! ImagePolicyWebhook: another server says whose images may run.
+//! ImagePolicyWebhook: a webhook decides whether images may run.
 //!
-//! What it said is kept for a while by whoever asks it; the core says what is to be asked, and what comes of the answer.
+//! The shell caches its answers for a while; the core makes the question and interprets the answer.
 
 use super::pods::list;
 use crate::admission::settings::Configuration;
@@ -12,21 +12,21 @@ use crate::pipeline::effect::{Effect, Stop};
 use holdfast_value::{Map, Value, json};
 use std::time::Duration;
 
-/// What the operator says of it.
+/// The operator's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagePolicy {
-    /// The file that says where the server is.
+    /// The kubeconfig of the webhook.
     pub kubeconfig: String,
-    /// For how long an answer is good, by what it is.
+    /// How long an answer is cached: one that allows, one that denies.
     pub allow_time: Duration,
     pub deny_time: Duration,
-    /// How long the first wait is before it is asked again; zero: it is not.
+    /// The first wait before a retry; zero: no retries.
     pub retry_backoff: Duration,
-    /// A server that cannot be asked has said yes.
+    /// Whether images are allowed if the webhook cannot be called.
     pub default_allow: bool,
 }
 
-/// Annotations of pods that are meant for it.
+/// Annotations of pods that are sent to the webhook.
 const OWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const FAILED_OPEN: &str = "alpha.image-policy.k8s.io/failed-open";
 const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
@@ -104,7 +104,7 @@ pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
     });
 }
 
-/// A time in this unit, which is the least, too; -1 is none at all.
+/// A duration in this unit, which is also the smallest; -1 means zero.
 fn time(own: &Reader, field: &str, unit: Duration, most: Duration, default: Duration) -> Duration {
     match own.int(field).unwrap_or(0) {
         -1 => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! AlwaysPullImages: who runs an image must be allowed to pull it, whether the node has it already or not.
+//! AlwaysPullImages: a pod's image pull secrets must allow each image, even if the node has the image already.
 
 use super::pods::{CONTAINERS, containers, list};
 use crate::admission::{Attributes, Operation};
@@ -55,7 +55,7 @@ pub(super) fn check_always_pull(attributes: &mut Attributes) -> Result<(), Stop>
     }
 }
 
-/// A new pod, or one that comes to run another image.
+/// Whether the write creates a pod or changes its images.
 fn concerns(attributes: &Attributes) -> bool {
     if !attributes.is_on(POD) || !matches!(attributes.subresource(), "" | "ephemeralcontainers") {
         return false;

@@ -1,4 +1,4 @@
-//! NamespaceLifecycle: content needs a living namespace, and some namespaces are for ever.
+//! NamespaceLifecycle: new objects need an active namespace, and some namespaces cannot be deleted.
 
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::NAMESPACE;
@@ -15,7 +15,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// What the cluster cannot do without stays.
+/// Refuses to delete the namespaces that the cluster needs.
 fn may_go(attributes: &Attributes) -> Result<(), Stop> {
     if !attributes.kind.immortal.contains(&attributes.request.name()) {
         return Ok(());
@@ -24,10 +24,10 @@ fn may_go(attributes: &Attributes) -> Result<(), Stop> {
     Err(Refusal::Forbidden { subject: attributes.subject(), why }.into())
 }
 
-/// New content needs a namespace that is there and not going away.
+/// A new object needs a namespace that exists and is not terminating.
 fn may_come(attributes: &Attributes) -> Result<(), Stop> {
     let Some(namespace) = attributes.request.namespace() else { return Ok(()) };
-    // What is only asked about a namespace is no content of it.
+    // Reviews are not stored in the namespace.
     if attributes.makes(NAMESPACE) || !attributes.kind.stored {
         return Ok(());
     }
@@ -41,7 +41,7 @@ fn may_come(attributes: &Attributes) -> Result<(), Stop> {
     }
 }
 
-/// NamespaceExists: nothing is written in a namespace that is not there.
+/// NamespaceExists: refuses writes in a namespace that does not exist.
 pub(super) fn exists(attributes: &mut Attributes) -> Result<(), Stop> {
     let is_there = attributes.namespace().is_empty() || attributes.namespace_entry().is_some();
     if is_there || attributes.makes(NAMESPACE) {
@@ -51,7 +51,7 @@ pub(super) fn exists(attributes: &mut Attributes) -> Result<(), Stop> {
     Err(Refusal::NotFound(subject).into())
 }
 
-/// NamespaceAutoProvision: whoever writes into a namespace that is not there makes it by that.
+/// NamespaceAutoProvision: a create in a missing namespace creates the namespace too.
 pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     let namespace = attributes.namespace();
     let is_missing = !namespace.is_empty() && attributes.namespace_entry().is_none();
@@ -71,5 +71,5 @@ pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Which of the stamp's uids is a new namespace's: the first ones are the object's.
+/// Which of the stamp's UIDs a new namespace gets: the first ones are the object's.
 const NAMESPACE_UID: u64 = 7;

@@ -1,4 +1,4 @@
-//! LimitRanger: containers that say nothing get the namespace's defaults, and none is smaller or larger than it allows.
+//! LimitRanger: containers without requests or limits get the namespace's defaults, and must be within its bounds.
 
 use super::pods::list;
 use crate::admission::{Attributes, Operation};
@@ -48,7 +48,7 @@ fn is_limited(attributes: &Attributes) -> bool {
     concerned && !is_deleted
 }
 
-/// The limits of one sort that a LimitRange has.
+/// The limits of one type in a LimitRange.
 fn limits<'a>(range: &'a Value, sort: &'a str) -> impl Iterator<Item = &'a Value> {
     list(&range["spec"]["limits"]).filter(move |limit| limit["type"] == sort)
 }
@@ -78,7 +78,7 @@ fn give_defaults(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Gives a container what it does not say itself; gives back the names.
+/// Sets defaults that a container lacks; returns the names set.
 fn fill_in(container: &mut Value, part: &str, defaults: &Map) -> Vec<CompactString> {
     if defaults.is_empty() {
         return Vec::new();
@@ -183,7 +183,7 @@ fn beyond(bound: &str, name: &str, sort: &str, amount: Amount, what: &str, found
     format!("{bound} {name} usage per {sort} is {amount}, but {what} is {found}")
 }
 
-/// What all containers of a pod come to. Init containers run one after the other, beside those of them that stay.
+/// The pod's total. Init containers run one after another, beside the sidecars started before them.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let own = |container: &Value| Usage::of(&container["resources"][part]);
@@ -205,7 +205,7 @@ fn sum(pod: &Value, part: &str) -> Usage {
     all
 }
 
-/// Several faults as one text, none twice.
+/// Joins faults into one text, without duplicates.
 fn aggregate(faults: Vec<String>) -> String {
     let mut told: Vec<String> = Vec::new();
     for fault in faults {

@@ -1,7 +1,7 @@
-//! The plug-ins, a file each but for the smallest, and their table.
+//! The table of plug-ins. Each has its own file, except the smallest.
 //!
-//! A plug-in is about certain kinds by its nature and finds them by [`known`](crate::kinds::known); nothing else here
-//! knows a kind by its name.
+//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); nothing else here knows a
+//! kind by its name.
 
 mod certificates;
 mod configuration;
@@ -36,23 +36,23 @@ use super::{Attributes, policies, webhooks};
 use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 
-/// One way to admit.
+/// One admission plug-in.
 pub struct Plugin {
     pub name: &'static str,
-    /// On when nothing is said.
+    /// Enabled by default.
     pub is_default: bool,
-    /// On even in a server that nobody configures: one within a test, or for a look at the past.
+    /// Enabled even in a server without configuration: inside a test, or for looking at the past.
     pub is_vital: bool,
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,
     pub(super) configure: Option<Configure>,
-    /// It does not know what to do without.
+    /// The plug-in cannot run without a configuration.
     pub(super) needs_configuration: bool,
 }
 
-/// One half of a plug-in: it changes the object, refuses it, tells of it, or has nothing to say.
+/// One half of a plug-in: may change the object, refuse the write, or add warnings and annotations.
 pub(super) type Step = fn(&mut Attributes<'_>) -> Result<(), Stop>;
-/// Takes what the operator says of a plug-in; what is wrong is noted where it is read.
+/// Reads the operator's configuration of a plug-in; faults are recorded in the reader.
 pub(super) type Configure = fn(&mut Configuration, &Reader);
 
 impl std::fmt::Debug for Plugin {
@@ -99,7 +99,7 @@ impl Plugin {
     }
 }
 
-/// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
+/// All plug-ins in their order. Those without a step exist only so that their names are accepted.
 pub static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit"),
     Plugin::off("NamespaceAutoProvision").mutate(lifecycle::provide),

@@ -1,4 +1,4 @@
-//! Network: ingresses get a class, and services take no addresses of others.
+//! DefaultIngressClass and DenyServiceExternalIPs.
 
 use super::pods::{has_annotation, list};
 use super::storage::newest_marked;
@@ -23,7 +23,7 @@ pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), S
     Ok(())
 }
 
-/// DenyServiceExternalIPs: what was there before may stay.
+/// DenyServiceExternalIPs: refuses new external IPs; existing ones may stay.
 pub(super) fn deny_external_addresses(attributes: &mut Attributes) -> Result<(), Stop> {
     if !(attributes.creates(SERVICE) || attributes.updates(SERVICE)) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! NodeRestriction: a node writes what is its own. The Node authorizer lets it write pods, nodes and what goes with them
-//! by their kind; which of them, and what of them, is said here.
+//! NodeRestriction: a node writes only its own objects. The Node authorizer grants nodes access by kind; this plug-in
+//! restricts it to certain objects and fields.
 
 use super::pods::{has_annotation, list, volumes};
 use crate::admission::{Attributes, Operation};
@@ -15,10 +15,10 @@ use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
 
-/// What is said of a node's write; the node by its name.
+/// The check of a node's write; the `str` is the node's name.
 type Rule = fn(&Attributes, &str) -> Result<(), Stop>;
 
-/// What is said of each kind that nodes write.
+/// The checks by kind.
 static KINDS: &[(Known, Rule)] = &[
     (known::POD, pod),
     (known::NODE, node),
@@ -88,7 +88,7 @@ fn pod(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// A node makes pods only for those that it runs by itself, and these open nothing to it.
+/// A node may create only mirror pods of its static pods, without references to other objects.
 fn new_pod(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     let (pod, own) = (&attributes.object, quoted(node));
     let refused = |why: String| Err(attributes.forbidden(why));
@@ -124,7 +124,7 @@ fn new_pod(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The node itself must be the one owner.
+/// The node must be the pod's only owner.
 fn owner(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     let own = quoted(node);
     let refused = |why: String| Err(attributes.forbidden(why));
@@ -178,9 +178,9 @@ fn node(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// Labels by which workloads choose nodes, and which nodes must not give themselves.
+/// The domain of labels by which workloads choose nodes; nodes must not set them on themselves.
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
-/// Labels of Kubernetes that are the node's own to say.
+/// Kubernetes labels that a node may set on itself.
 const OWN_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "kubernetes.io/os",
@@ -196,7 +196,7 @@ const OWN_LABELS: [&str; 11] = [
 ];
 const OWN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// The labels that differ and must not, as text.
+/// The changed labels that a node must not change, as text.
 fn forbidden_labels(old: &Value, new: &Value) -> String {
     let none = Map::new();
     let (old, new) = (old.as_object().unwrap_or(&none), new.as_object().unwrap_or(&none));
@@ -213,7 +213,7 @@ fn forbidden_labels(old: &Value, new: &Value) -> String {
     keys.join(", ")
 }
 
-/// How big a volume is by now is the node's to say, and nothing else of its claim.
+/// A node may write only the resize status of a PersistentVolumeClaim.
 fn claim(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.subresource() != "status" {
         return Err(attributes.forbidden("may only update PVC status"));
@@ -248,7 +248,7 @@ fn claim(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     )))
 }
 
-/// A token is for a pod on the node, and for whom the pod has tokens.
+/// A token must be for a pod on the node, with an audience that the pod uses.
 fn account(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || attributes.subresource() != "token" {
         return Ok(());
@@ -320,8 +320,8 @@ fn audience(attributes: &Attributes, pod: &Value) -> Result<(), Stop> {
     )))
 }
 
-/// Whether the driver of a volume has tokens for this audience made for its pods; an error where something is missing
-/// on the way to it.
+/// Whether the CSI driver of a volume requests tokens for this audience. An error if an object on the way to the driver
+/// is missing.
 fn driver_has(attributes: &Attributes, pod: &Value, volume: &Value, audience: &str) -> Result<bool, String> {
     let find = |known: Known, namespace: &str, name: &str| {
         let found = attributes.find(known, namespace, name);
@@ -367,7 +367,7 @@ fn own_name(attributes: &Attributes, node: &str, why: &str) -> Result<(), Stop> 
     if is_named(attributes, node) { Ok(()) } else { Err(attributes.forbidden(why)) }
 }
 
-/// Whether the object has this name. One that is yet to be made of a prefix will have another.
+/// Whether the object has this name. An object with `generateName` has no name yet, so it never matches.
 fn is_named(attributes: &Attributes, name: &str) -> bool {
     attributes.shown_name() == name
 }
@@ -399,7 +399,7 @@ fn certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// What a request says of pod, node and account must be so.
+/// The pod, node and service account in a PodCertificateRequest must be right.
 fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.subresource().is_empty() {
         let operation = attributes.operation.as_str();
@@ -415,7 +415,7 @@ fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
         )));
     }
     let shown = quoted(&format!("{namespace}/{}", asked("podName")));
-    // Whoever asks may have seen another object of the name.
+    // The request's UIDs must match, or it means an earlier object of the same name.
     let same = |what: &str, field: &str, found: &Value| match (asked(field), text(&found["metadata"]["uid"])) {
         (named, uid) if named == uid => Ok(()),
         (named, uid) => {
@@ -446,7 +446,7 @@ fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     same("service account", "serviceAccountUID", &existing(attributes, known::SERVICE_ACCOUNT, namespace, named)?)
 }
 
-/// An object that must be there. Kubernetes finds it through its own cache, which names it in the singular.
+/// The object, or NotFound. Kubernetes looks it up in a cache, whose error names the kind in the singular.
 fn existing(attributes: &Attributes, known: Known, namespace: &str, name: &str) -> Result<Value, Stop> {
     let found = attributes.find(known, namespace, name);
     let missing = || Refusal::NotFound(Subject::new(known.group, known.kind.to_lowercase(), name));
@@ -457,7 +457,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A value, or nothing where it says nothing.
+/// The value; `None` if it is null or empty.
 fn said(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| match value {
         Value::Null => false,

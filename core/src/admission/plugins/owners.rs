@@ -1,5 +1,5 @@
-//! OwnerReferencesPermissionEnforcement: who has an object die with another needs leave to delete it, and who holds
-//! back an owner's deletion needs leave to finalize the owner.
+//! OwnerReferencesPermissionEnforcement: changing owner references needs permission to delete the object, and blocking
+//! an owner's deletion needs permission to finalize the owner.
 
 use super::pods::list;
 use crate::admission::{Attributes, Operation};
@@ -22,7 +22,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if !changed {
         return Ok(());
     }
-    // Whoever makes an object gives nothing away by saying whose it is.
+    // The creator of an object may set its owners freely.
     if attributes.operation == Operation::Update {
         may_delete(attributes)?;
     }
@@ -48,7 +48,7 @@ fn may_delete(attributes: &Attributes) -> Result<(), Stop> {
     demand(attributes, "delete", target, "cannot set an ownerRef on a resource you can't delete")
 }
 
-/// The author must be allowed to do this. What the authorizers said is told as Go prints a text and an error.
+/// Requires a permission of the user. The authorizers' reason and error are printed as Go does.
 fn demand(attributes: &Attributes, verb: &str, target: ResourceTarget, otherwise: &str) -> Result<(), Stop> {
     let judged = attributes.judged(verb, target);
     if judged.is_allowed() {

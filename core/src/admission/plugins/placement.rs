@@ -1,4 +1,5 @@
-//! Placement: to which nodes the pods of a namespace may go, and which taints they may put up with.
+//! PodNodeSelector and PodTolerationRestriction: which nodes a namespace's pods may use, and which taints they may
+//! tolerate.
 
 use super::pods::{annotation, list};
 use super::tolerations::{are_within, merged};
@@ -19,7 +20,7 @@ const DEFAULT_TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/defaultTolerati
 const ALLOWED_TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
-/// PodNodeSelector: what the namespace selects, its pods select, too.
+/// PodNodeSelector: adds the namespace's node selector to its pods.
 pub(super) fn select_nodes(attributes: &mut Attributes) -> Result<(), Stop> {
     if !attributes.creates(POD) {
         return Ok(());
@@ -60,7 +61,7 @@ fn selector_of(attributes: &Attributes) -> Result<Map, Stop> {
     }
 }
 
-/// `a=b,c=d` as a map.
+/// Parses `a=b,c=d` into a map.
 fn labels(selector: &str) -> Result<Map, String> {
     let mut labels = Map::new();
     if selector.is_empty() {
@@ -69,11 +70,11 @@ fn labels(selector: &str) -> Result<Map, String> {
     for pair in selector.split(',') {
         let parts: Vec<&str> = pair.split('=').collect();
         let [key, value] = parts[..] else {
-            // Go shows a list with spaces between its items.
+            // Go prints a list with spaces between its items.
             return Err(format!("invalid selector: [{}]", parts.join(" ")));
         };
         let (key, value) = (key.trim(), value.trim());
-        // A selector stands in no document: the path of a key prints as `<nil>`, and that of a value begins with its key.
+        // The selector is in no document: Go prints the path of a key as `<nil>`, and the path of a value as its key.
         fit("<nil>", key, &names::qualified_name(key))?;
         fit(&format!("[{key}]"), value, &names::label_value(value))?;
         labels.insert(key, value.into());
@@ -106,7 +107,8 @@ pub(super) fn configure_node_selectors(configuration: &mut Configuration, docume
     }
 }
 
-/// PodTolerationRestriction: pods put up with what their namespace does, and with nothing that it does not allow.
+/// PodTolerationRestriction: adds the namespace's tolerations to its pods, and refuses tolerations that it does not
+/// allow.
 pub(super) fn tolerate(attributes: &mut Attributes) -> Result<(), Stop> {
     let is_new = attributes.creates(POD);
     if !is_new && !attributes.updates(POD) {
@@ -138,7 +140,7 @@ pub(super) fn check_tolerations(attributes: &mut Attributes) -> Result<(), Stop>
         return Ok(());
     }
     let own = &attributes.object["spec"]["tolerations"];
-    // Of a pod that puts up with nothing nobody asks what it may put up with, be that readable or not.
+    // The allowed tolerations, readable or not, do not matter for a pod without tolerations.
     if list(own).next().is_none() {
         return Ok(());
     }
@@ -154,7 +156,7 @@ pub(super) fn check_tolerations(attributes: &mut Attributes) -> Result<(), Stop>
     )))
 }
 
-/// The list of tolerations in an annotation of the namespace; `None`: there is no such annotation.
+/// The tolerations in an annotation of the namespace; `None` without the annotation.
 fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     let namespace = attributes.namespace_entry().map(|entry| entry.document()).unwrap_or_default();
     match annotation(&namespace, key) {
@@ -164,8 +166,8 @@ fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// An annotation's text as a list of tolerations, or what Go's own decoder says of it: Kubernetes does not use that of
-/// its objects here.
+/// Parses an annotation as a list of tolerations. Errors are those of Go's encoding/json, which Kubernetes uses here
+/// instead of its own decoder.
 fn read_tolerations(text: &str) -> Result<Value, String> {
     let mut document = decode::json(text.as_bytes()).map_err(|fault| fault.to_string())?.value;
     match &mut document {
@@ -183,7 +185,7 @@ fn read_tolerations(text: &str) -> Result<Value, String> {
     Ok(document)
 }
 
-/// Spells names of fields as the message does: Go's own decoder passes over the case of their letters.
+/// Corrects the case of field names: encoding/json ignores case.
 fn name_fields(message: &Message, item: &mut Value) {
     let Value::Object(fields) = item else { return };
     let spelled = |name: &str| message.fields.iter().find(|field| field.json.eq_ignore_ascii_case(name));
@@ -221,7 +223,7 @@ mod tests {
             ("a b=c", Err("<nil>: Invalid value: \"a b\": name part must consist of")),
             ("=c", Err(no_key)),
             ("a=b c", Err("[a]: Invalid value: \"b c\": a valid label must be an empty string or consist of")),
-            // The first fault alone is told.
+            // Only the first fault is reported.
             ("a=b,c d=e,f", Err("<nil>: Invalid value: \"c d\": name part must consist of")),
         ] {
             let found = labels(selector);
@@ -246,7 +248,7 @@ mod tests {
         for (text, expected) in [
             ("null", Ok(Value::Null)),
             ("[]", Ok(json!([]))),
-            // Names in whatever case, nulls, and fields that nobody knows.
+            // Field names in any case, nulls, and unknown fields.
             (r#"[{"Key": "a", "OPERATOR": "Exists"}]"#, Ok(json!([{"key": "a", "operator": "Exists"}]))),
             (r#"[{"key": null, "more": 1}, null]"#, Ok(json!([{}, {}]))),
             ("nope", syntax("invalid character 'o' in literal null (expecting 'u')")),
@@ -267,7 +269,7 @@ mod tests {
             (r#"[{"effect": []}]"#, field("array", "effect", "v1.TaintEffect")),
             (r#"[{"tolerationSeconds": "1"}]"#, field("string", "tolerationSeconds", "int64")),
             (r#"[{"tolerationSeconds": 1.5}]"#, field("number 1.5", "tolerationSeconds", "int64")),
-            // What is no JSON is told before what is of another type.
+            // A syntax error is reported before a type error.
             (r#"[{"key": 1}"#, syntax("unexpected end of JSON input")),
         ] {
             assert_eq!(read_tolerations(text), expected, "{text}");

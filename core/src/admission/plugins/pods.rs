@@ -1,11 +1,11 @@
-//! What several plug-ins look at in a pod.
+//! Parts of pods that several plug-ins read.
 
 use crate::authz::nodes::references::{self, Reference};
 use holdfast_value::Value;
 
 pub(super) use crate::authz::nodes::references::MIRROR;
 
-/// The items of a list; none where there is no list.
+/// The items of a list; empty if the value is not a list.
 pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -22,14 +22,14 @@ pub(super) fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
     list(&pod["spec"]["volumes"])
 }
 
-/// All containers of a pod's spec with where they stand: init containers first, ephemeral ones last.
+/// All containers of a pod's spec: init containers first, ephemeral ones last.
 pub(super) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     CONTAINERS.iter().flat_map(|field| list(&spec[*field]))
 }
 
 pub(super) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Whether a pod names a Secret anywhere.
+/// Whether a pod refers to any Secret.
 pub(super) fn names_secrets(pod: &Value) -> bool {
     let mut found = false;
     references::of_spec(&pod["spec"], &mut |reference| found |= matches!(reference, Reference::Secret(_)));

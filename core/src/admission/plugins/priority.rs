@@ -1,4 +1,4 @@
-//! Priority: a pod's class becomes a number, and there is one class for pods that name none.
+//! Priority: resolves a pod's PriorityClass into a number; pods without a class get the default class.
 
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{POD, PRIORITY_CLASS};
@@ -15,7 +15,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     match attributes.operation {
         Operation::Create => give(attributes),
         Operation::Update => {
-            // What was given before stays, and all else the rules of pods refuse.
+            // Existing values are kept on update; validation refuses any other change.
             let old = attributes.old;
             let spec = object_mut(attributes.fields_mut(), "spec");
             for field in ["priority", "preemptionPolicy"] {
@@ -65,7 +65,7 @@ fn give(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// There may be several for a moment; the least important of them counts.
+/// There may be several for a moment; the one with the lowest value counts.
 fn default_class(attributes: &Attributes) -> Option<Value> {
     let classes = attributes
         .all_with(PRIORITY_CLASS, "\"globalDefault\":true")

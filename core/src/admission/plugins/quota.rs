@@ -1,7 +1,8 @@
-//! ResourceQuota: nobody takes more of a namespace than its quotas leave.
+//! ResourceQuota: refuses writes that exceed a namespace's quotas.
 //!
-//! What a write uses is added to the quotas' `status.used` by writes beside it, which name the versions that were seen
-//! here: of two that would both take the last of a quota the writer sends one back, which then finds nothing left.
+//! The usage of a write is added to the quotas' `status.used` by writes made together with it, which name the versions
+//! seen here. If two requests take the last of a quota at once, the writer returns one as stale; judged again, it is
+//! refused.
 
 use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Operation};
@@ -15,19 +16,19 @@ use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A resource that is consumed only where a quota covers it.
+/// A resource that may be used only where a quota covers it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limited {
     pub group: String,
     pub resource: String,
-    /// Names of resources that contain one of these.
+    /// Substrings of the resource names concerned.
     pub containing: Vec<String>,
     pub scopes: Vec<Selector>,
     /// The scopes as refusals show them.
     pub shown: Vec<String>,
 }
 
-/// A quota that the write is charged to.
+/// A quota that the write counts against.
 struct Charged {
     key: Arc<str>,
     entry: Arc<Entry>,
@@ -71,7 +72,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether the write may make the namespace use more.
+/// Whether the write may raise the namespace's usage.
 fn concerns(attributes: &Attributes) -> bool {
     let grows_through = attributes.kind.measure.grows_through;
     !attributes.namespace().is_empty()
@@ -89,11 +90,11 @@ fn quotas(attributes: &Attributes) -> Vec<(Arc<str>, Arc<Entry>)> {
     attributes.state.scan(kind, &prefix, None).map(|(key, entry)| (key.clone(), entry.clone())).collect()
 }
 
-/// What the quotas of a namespace say of an object.
+/// What a namespace's quotas say about an object.
 struct Pertinent {
-    /// Those that limit anything of the object's kind and cover the object.
+    /// The quotas that limit its kind and cover the object.
     charged: Vec<Charged>,
-    /// The scopes of any of the quotas that the object is within.
+    /// The scopes of any quota that the object is within.
     scopes: BTreeSet<String>,
 }
 
@@ -105,7 +106,7 @@ fn pertinent(
     let mut found = Pertinent { charged: Vec::new(), scopes: BTreeSet::new() };
     for (key, entry) in quotas {
         let document = entry.document();
-        // What the controller has taken up of the spec is what counts.
+        // The limits in the status count: the controller copies them from the spec.
         let hard = Usage::of(&document["status"]["hard"]);
         let quota = Quota { hard, selectors: Selector::all(&document["spec"]) };
         let within = quota.selectors.iter().filter(|selector| (counted.measure.within)(&attributes.object, selector));
@@ -128,7 +129,7 @@ fn pertinent(
     Ok(found)
 }
 
-/// What may be consumed only where a quota covers it needs one that does.
+/// Refuses an object that uses a limited resource without a quota that covers it.
 fn check_covered(
     attributes: &Attributes,
     wanted: &Usage,
@@ -147,7 +148,7 @@ fn check_covered(
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }
-    // Scopes are limited whatever resource they are told with: only objects that have such scopes are within them.
+    // The scopes of all limited resources count together: only objects within such scopes are affected.
     let limited_scopes = limited.iter().flat_map(|limited| limited.scopes.iter().zip(&limited.shown));
     let uncovered: Vec<&str> = limited_scopes
         .filter(|(scope, _)| (counted.measure.within)(&attributes.object, scope) && !scopes.contains(&scope.scope))
@@ -160,7 +161,7 @@ fn check_covered(
     Ok(())
 }
 
-/// Adds to what is used of a quota, unless that is more than there is.
+/// Adds to a quota's usage, or refuses the write if that exceeds the limit.
 fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(), Stop> {
     let Charged { key, entry, document, hard, mut used } = quota;
     let asked = more.clone().only(|name| hard.get(name).is_some());
@@ -195,7 +196,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
-    // The kind had a group of its own before.
+    // The kind was in its own group before.
     let is_old = document.text("apiVersion").is_some_and(|version| version.starts_with(OLD_GROUP));
     let (group, kind) = if is_old { (OLD_GROUP, "Configuration") } else { (GROUP, "ResourceQuotaConfiguration") };
     super::configuration::check(document, group, kind);

@@ -1,4 +1,4 @@
-//! RuntimeClass: what the class of a pod's runtime costs and asks for becomes the pod's.
+//! RuntimeClass: copies the overhead and scheduling of a pod's RuntimeClass into the pod.
 
 use super::tolerations;
 use crate::admission::Attributes;
@@ -66,7 +66,7 @@ fn class(attributes: &Attributes) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// Whether two lists of resources come to the same.
+/// Whether two resource lists are equal.
 fn is_same(one: &Value, other: &Value) -> bool {
     let fields = |list: &Value| list.as_object().cloned().unwrap_or_default();
     let (one, other) = (fields(one), fields(other));

@@ -1,4 +1,4 @@
-//! ServiceAccount: every pod runs as an account, and gets a token of it where nobody minds.
+//! ServiceAccount: every pod gets a service account, and its token unless automounting is off.
 
 use super::pods::{self, MIRROR};
 use crate::admission::{Attributes, Operation};
@@ -12,7 +12,7 @@ const DEFAULT: &str = "default";
 const VOLUME: &str = "kube-api-access";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
-/// Longer than an hour, so that a kubelet asks anew after about an hour.
+/// A little more than an hour, so that a kubelet renews the token about every hour.
 const TOKEN_SECONDS: i64 = 60 * 60 + 7;
 
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
@@ -27,7 +27,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
         spec.insert("serviceAccountName", DEFAULT.into());
     }
     let name = meta::text(spec, "serviceAccountName").to_owned();
-    // Clients of old read the account here.
+    // Old clients read the account from this field.
     spec.insert("serviceAccount", name.as_str().into());
     let account = account(attributes, &name)?;
     let said = |holder: &Value| holder["automountServiceAccountToken"].as_bool();
@@ -88,7 +88,7 @@ fn account(attributes: &Attributes, name: &str) -> Result<Value, Stop> {
     })
 }
 
-/// What stands for a pod that a kubelet runs by itself has no part in the cluster's secrets.
+/// A mirror pod (of a pod that a kubelet runs from a file) must not use the cluster's service accounts or secrets.
 fn mirror(attributes: &Attributes) -> Result<(), Stop> {
     let pod = &attributes.object;
     if !pod["spec"]["serviceAccountName"].as_str().unwrap_or("").is_empty() {
@@ -104,7 +104,7 @@ fn mirror(attributes: &Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The token's volume, mounted where every container looks for it and nothing else stands.
+/// Adds the token volume, and mounts it at the usual path in each container that has nothing mounted there.
 fn mount_token(spec: &mut meta::Document, suffix: &str) {
     let prefix = format!("{VOLUME}-");
     let volumes = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
@@ -143,7 +143,7 @@ fn token_volume(name: &str) -> Value {
 
 fn limits_secrets(account: &Value) -> bool {
     let said = account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS].as_str();
-    // All that Go reads as true.
+    // All that Go's ParseBool accepts as true.
     said.is_some_and(|said| matches!(said, "1" | "t" | "T" | "true" | "True" | "TRUE"))
 }
 
@@ -151,7 +151,7 @@ fn names(list: &Value) -> impl Iterator<Item = &str> {
     pods::list(list).filter_map(|item| item["name"].as_str())
 }
 
-/// The first secret of a pod that its account does not list, in words.
+/// The first secret of a pod that its account does not list, as a message.
 fn unlisted_secret(pod: &Value, account: &Value) -> Option<String> {
     let owner = account["metadata"]["name"].as_str().unwrap_or("");
     let is_listed = |secret: &str| names(&account["secrets"]).any(|name| name == secret);
@@ -179,7 +179,7 @@ fn unlisted_secret(pod: &Value, account: &Value) -> Option<String> {
     None
 }
 
-/// The first secret in the environment of a container that is not listed.
+/// The first unlisted secret in the environment of a container.
 fn unlisted_in(container: &Value, called: &str, is_listed: &impl Fn(&str) -> bool) -> Option<String> {
     let name = container["name"].as_str().unwrap_or("");
     for variable in pods::list(&container["env"]) {

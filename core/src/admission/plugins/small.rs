@@ -10,7 +10,7 @@ pub(super) fn deny(attributes: &mut Attributes) -> Result<(), Stop> {
     Err(attributes.forbidden("admission control is denying all modifications"))
 }
 
-/// SecurityContextDeny: pods leave it to the cluster as whom they run.
+/// SecurityContextDeny: pods must not set their user, group or SELinux options.
 pub(super) fn deny_security_context(attributes: &mut Attributes) -> Result<(), Stop> {
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
     if !writes || !attributes.is_of(POD) {

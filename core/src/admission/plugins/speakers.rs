@@ -1,4 +1,5 @@
-//! Who speaks to webhooks: the operator names a kubeconfig for either half of them.
+//! The configuration of the two webhook plug-ins: a kubeconfig with the credentials for calling webhooks, one for each
+//! half.
 
 use crate::admission::settings::Configuration;
 use crate::object::reader::Reader;
@@ -14,7 +15,7 @@ pub(super) fn configure_validating(configuration: &mut Configuration, document: 
     configuration.validating_users = Some(file(document));
 }
 
-/// The kind has another name in its older version.
+/// The older version has another kind name.
 fn file(document: &Reader) -> String {
     let (version, kind) = match document.text("apiVersion") {
         Some(V1_ALPHA_1) => (V1_ALPHA_1, "WebhookAdmission"),

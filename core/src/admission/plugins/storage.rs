@@ -1,4 +1,4 @@
-//! Storage: what is in use is not lost, claims get a class, and grow only where that can be done.
+//! StorageObjectInUseProtection, DefaultStorageClass and PersistentVolumeClaimResize.
 
 use super::pods::{annotation, has_annotation};
 use crate::admission::{Attributes, Operation};
@@ -48,7 +48,7 @@ pub(super) fn default_class(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The newest of the objects that one of these annotations marks; of several of one second the first by name.
+/// The name of the newest object that one of these annotations marks; among several of one second the first by name.
 pub(super) fn newest_marked(objects: Vec<Value>, keys: &[&str]) -> Option<String> {
     let is_marked = |object: &Value| keys.iter().any(|key| annotation(object, key) == Some("true"));
     let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();

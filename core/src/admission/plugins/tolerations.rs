@@ -1,4 +1,4 @@
-//! Tolerations: what a pod puts up with by default, and how lists of them are merged.
+//! DefaultTolerationSeconds and TaintNodesByCondition, and the merging of tolerations.
 
 use super::pods::list;
 use crate::admission::{Attributes, Operation};
@@ -10,7 +10,7 @@ use holdfast_value::{Value, json};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// DefaultTolerationSeconds: a pod stays for a while on a node that nobody hears of.
+/// DefaultTolerationSeconds: a pod tolerates an unreachable or unready node for a while.
 pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
     if !(attributes.creates(POD) || attributes.updates(POD)) {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn default_seconds(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether a toleration speaks of this taint that evicts, for however long.
+/// Whether a toleration matches this NoExecute taint, for any time.
 fn is_said(toleration: &Value, key: &str) -> bool {
     let is = |field: &str, wanted: &str| {
         matches!(toleration[field].as_str(), None | Some("")) || toleration[field].as_str() == Some(wanted)
@@ -45,7 +45,7 @@ pub(super) fn add(pod: &mut Value, tolerations: Vec<Value>) {
     }
 }
 
-/// TaintNodesByCondition: nothing is put on a new node before somebody says that it is ready.
+/// TaintNodesByCondition: a new node gets a taint until it is ready, so that no pods are placed on it.
 pub(super) fn taint_node(attributes: &mut Attributes) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.is_of(NODE) {
         return Ok(());
@@ -58,7 +58,7 @@ pub(super) fn taint_node(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Both lists without what others of them imply.
+/// Both lists, without tolerations that others of them imply.
 pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     let all: Vec<&Value> = list(first).chain(list(second)).collect();
     let mut merged: Vec<&Value> = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// Whether all that `less` puts up with `more` does, too.
+/// Whether `more` tolerates everything that `less` does.
 pub(super) fn is_superset(more: &Value, less: &Value) -> bool {
     if more == less {
         return true;
@@ -94,7 +94,7 @@ pub(super) fn is_superset(more: &Value, less: &Value) -> bool {
     exists || (less["operator"] != "Exists" && text(more, "value") == text(less, "value"))
 }
 
-/// Whether each of these is implied by one of those.
+/// Whether each toleration is implied by an allowed one.
 pub(super) fn are_within(tolerations: &Value, allowed: &Value) -> bool {
     list(tolerations).all(|toleration| list(allowed).any(|more| is_superset(more, toleration)))
 }

@@ -1,4 +1,4 @@
-//! Topology: pods learn where their node stands, and may not spread their dislikes too far.
+//! PodTopologyLabels, LimitPodHardAntiAffinityTopology and ExtendedResourceToleration.
 
 use super::pods::list;
 use crate::admission::{Attributes, Body, Operation};
@@ -7,11 +7,11 @@ use crate::object::meta::{metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
 use holdfast_value::{CompactString, Value};
 
-/// What a Binding calls its target; nothing else is bound to.
+/// The only kind of target that a Binding may have.
 const NODE_KIND: &str = NODE.kind;
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// PodTopologyLabels: the labels of the node are the pod's from the moment that it has one.
+/// PodTopologyLabels: copies the node's topology labels to a pod when it gets its node.
 pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
     let node = if attributes.body == Body::Part(BINDING) {
         let target = &attributes.object["target"];
@@ -49,7 +49,7 @@ pub(super) fn limit_anti_affinity(attributes: &mut Attributes) -> Result<(), Sto
     }
 }
 
-/// ExtendedResourceToleration: whoever asks for a special resource may run where it keeps others away.
+/// ExtendedResourceToleration: a pod that requests extended resources tolerates taints with the resources' names.
 pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop> {
     let is_write = matches!(attributes.operation, Operation::Create | Operation::Update);
     if !is_write || !attributes.is_of(POD) {
@@ -72,7 +72,7 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
     Ok(())
 }
 
-/// A resource with a domain of its own, and none that quotas mean.
+/// Whether a resource has its own domain, and is not a quota resource name.
 fn is_extended(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return false };
     domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io") && !name.starts_with("requests.")

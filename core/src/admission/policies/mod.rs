@@ -1,4 +1,4 @@
-//! Policies in expressions, put to use by bindings: those that judge a write, and those that change it.
+//! Admission policies in CEL, activated by bindings: validating and mutating ones.
 
 mod mutating;
 mod patches;
@@ -22,20 +22,20 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What the expressions of one policy may cost for one binding and parameter, and those of one mutation.
+/// The cost limit for the expressions of one policy with one binding and parameter, and for one mutation.
 const COST_MAX: u64 = 10_000_000;
 
-/// What the expressions of everybody may cost for one half of a write. How many parameters there are may be said by
-/// those whom a policy is for.
+/// The cost limit for all policies in one half of a write. It is needed because the users whom a policy restricts may
+/// be able to create any number of parameters.
 const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
-/// A policy put to use by a binding, with a parameter where there is one.
+/// A policy with a binding, and with a parameter if it has any.
 struct Invocation<'a> {
     binding: Arc<Binding>,
     parameter: Option<Parameter<'a>>,
 }
 
-/// A parameter as it is stored: of many, one at a time is read.
+/// A stored parameter; its document is parsed only while it is in use.
 struct Parameter<'a> {
     key: Arc<str>,
     entry: Arc<Entry>,
@@ -43,12 +43,12 @@ struct Parameter<'a> {
     version: usize,
 }
 
-/// What a parameter costs beside its bytes: to find it, and to begin an evaluation.
+/// The cost of a parameter beside its bytes: finding it and starting an evaluation.
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
-    /// To read it takes time as expressions do, and those who make parameters say how long they are: it is counted with
-    /// them, a byte as a unit.
+    /// Parsing takes time as expressions do, and the size is up to those who create parameters, so it counts as cost:
+    /// one unit a byte.
     fn document(&self, attributes: &Attributes) -> Result<Value, Stop> {
         attributes.spend(PARAMETER_COST.saturating_add(self.entry.size() as u64), &Budget::new(0))?;
         Ok(self.entry.document_in(self.kind, self.version))
@@ -56,8 +56,8 @@ impl Parameter<'_> {
 }
 
 impl Attributes<'_> {
-    /// Counts what is gone of a budget. Beyond what all may cost nobody goes on, whatever a policy forgives: else many
-    /// parameters of one could have another passed over.
+    /// Adds the used part of a budget to the total. Above the total limit the write is refused whatever the failure
+    /// policy says; otherwise many parameters of one policy could make another policy be skipped.
     pub(super) fn spend(&self, whole: u64, rest: &Budget) -> Result<(), Stop> {
         self.spent.set(self.spent.get().saturating_add(whole.saturating_sub(rest.left)));
         match self.spent.get() > COST_OF_ALL_MAX {
@@ -67,19 +67,20 @@ impl Attributes<'_> {
     }
 }
 
-/// Why a policy, or one of its bindings, cannot be put to use.
+/// Why a policy or one of its bindings cannot be evaluated.
 struct Misconfigured {
     binding: Option<Arc<str>>,
     message: String,
 }
 
-/// Nobody may lock everybody out by a policy on what makes policies, and the server's own upkeep asks nobody.
+/// Policies do not apply to policies and bindings, so that nobody can lock everybody out, nor to the server's own
+/// requests.
 fn is_exempt(attributes: &Attributes) -> bool {
     let is_webhook = |registers| matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks);
     attributes.kind.registers.is_some_and(|registers| !is_webhook(registers)) || attributes.is_upkeep()
 }
 
-/// How a policy that matches the write is put to use.
+/// The combinations of bindings and parameters for a policy that matches the write.
 fn invocations<'a>(
     attributes: &Attributes<'a>,
     policy: &Policy,
@@ -113,12 +114,11 @@ fn invocations<'a>(
     (invocations, faults)
 }
 
-/// The expressions of a policy over one write.
+/// The evaluation of a policy's expressions for one write.
 struct Evaluation<'v> {
     policy: &'v Policy,
     scope: Scope<'v>,
-    /// Variables that were needed so far.
-    /// Shared with an expression only while that is evaluated.
+    /// The variables computed so far. The map is shared only during the evaluation of an expression.
     computed: Rc<BTreeMap<Key<'v>, CelValue<'v>>>,
     budget: Budget,
 }
@@ -139,12 +139,12 @@ impl<'v> Evaluation<'v> {
         self.eval_before(expression, self.policy.variables.len(), false)
     }
 
-    /// An expression that may write out changes.
+    /// Evaluates an expression that may construct changes.
     fn eval_change(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
         self.eval_before(expression, self.policy.variables.len(), true)
     }
 
-    /// An expression that sees the variables before this one.
+    /// Evaluates an expression that sees the first `count` variables.
     fn eval_before(
         &mut self,
         expression: &'v Expression,
@@ -157,7 +157,7 @@ impl<'v> Evaluation<'v> {
                 continue;
             }
             let value = self.eval_before(of, at, false).unwrap_or_else(|fault| {
-                // Only whoever needs it fails by it.
+                // A variable that fails makes only those expressions fail that use it.
                 CelValue::opaque(Failure(format!(
                     "composited variable \"{name}\" fails to evaluate: {}",
                     fault.cause()
@@ -171,7 +171,7 @@ impl<'v> Evaluation<'v> {
     }
 }
 
-/// The parameter as expressions see it; `None` where the policy has none.
+/// The value of `params`; `None` if the policy has no parameters.
 pub(super) fn shown_parameter<'v>(policy: &Policy, parameter: Option<&'v Value>) -> Option<CelValue<'v>> {
     let shown = parameter.map(|parameter| CelValue::json(parameter, &ANY).unwrap_or(CelValue::Null));
     policy.parameters.is_some().then(|| shown.unwrap_or(CelValue::Null))
@@ -181,7 +181,7 @@ fn key<'v>(name: &'v str) -> Key<'v> {
     Key::String(name.into())
 }
 
-/// What an expression of the policy sees that stands behind so many of its variables.
+/// The declarations for an expression that sees the first `count` variables.
 fn known(policy: &Policy, count: usize) -> Known {
     let typed = policy.variables[..count].iter().enumerate().filter_map(|(at, (name, expression))| {
         let program = expression.program(|| known(policy, at));
@@ -195,7 +195,7 @@ fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Opt
     attributes.state.registry.find_kind(group, version, kind)
 }
 
-/// The parameters of a binding; one that is nothing where there are none to be.
+/// The parameters of a binding; one null parameter if none exist and the binding allows that.
 fn parameters<'a>(
     attributes: &Attributes<'a>,
     policy: &Policy,

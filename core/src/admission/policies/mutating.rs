@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: one after the other, each sees what those before it made.
+//! MutatingAdmissionPolicy: policies run one after another, each on the result of those before.
 
 use super::super::asked::Shown;
 use super::super::observed::error_type;
@@ -12,16 +12,16 @@ use crate::refusal::{Refusal, Ruling};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// Why a policy stands in the way.
+/// Why a policy refuses a write.
 struct Denial {
     policy: Arc<str>,
     binding: Option<Arc<str>>,
     message: String,
-    /// Of the refusal, where this is the first that is told.
+    /// The reason of the refusal if this denial is the first.
     reason: &'static str,
 }
 
-/// A policy as it is put to use.
+/// A policy that is due, with its binding and parameter.
 struct Due<'a> {
     name: Arc<str>,
     policy: Arc<Policy>,
@@ -105,7 +105,7 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
         }
     }
     if has_run {
-        // As Kubernetes has it: whoever wants to be asked again is, be it only about what they changed themselves.
+        // As in Kubernetes, a policy that wants reinvocation is run again even if only its own change is the reason.
         attributes.reinvocation.policies.changed();
         attributes.reinvocation.is_wanted = true;
     }
@@ -114,14 +114,14 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
 }
 
 impl Due<'_> {
-    /// What tells this use of the policy from its others.
+    /// Identifies this combination of policy, binding and parameter.
     fn id(&self) -> String {
         let parameter = self.invocation.parameter.as_ref().map_or("", |parameter| &*parameter.key);
         format!("{}/{}/{parameter}", self.name, self.invocation.binding.name)
     }
 }
 
-/// Carries out one mutation: whether the object is another now, or why it cannot be carried out.
+/// Applies one mutation. Returns whether it changed the object, or why it failed.
 fn change(
     attributes: &mut Attributes,
     due: &Due,
@@ -158,7 +158,7 @@ fn change(
     Ok(Ok(true))
 }
 
-/// The first denial gives the message, and all of them are told as causes.
+/// The refusal: the first denial is its message, all denials are causes.
 fn refusal(attributes: &Attributes, denials: &[Denial]) -> Stop {
     let told = |denial: &Denial| {
         let with = denial.binding.as_ref().map(|binding| format!(" with binding '{binding}'")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the expression of a mutation gives, put on the object: a configuration to merge, or operations.
+//! Applies the value of a mutation's expression to the object: an apply configuration or JSON patch operations.
 
 use super::super::Attributes;
 use crate::cel::Value as CelValue;
@@ -11,17 +11,17 @@ use crate::refusal::{Internal, Refusal};
 use crate::schema::layout::Layout;
 use holdfast_value::{Map, Value};
 
-/// What came of a mutation.
+/// The result of a mutation.
 pub(super) enum Outcome {
-    /// The object, and what was put on it.
+    /// The changed object, and the patch.
     Changed(Value, Value),
-    /// A test of the operations failed, which is how a mutation leaves an object alone.
+    /// A `test` operation failed, by which a patch can decide to change nothing.
     Same,
-    /// For the policy's failure policy to judge.
+    /// The failure policy decides.
     Fault(String),
 }
 
-/// Merges a configuration by the lists and maps that the schema knows; nobody owns what it sets.
+/// Merges an apply configuration by the schema's list and map types. The fields that it sets have no owner.
 pub(super) fn apply(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
     let layout = attributes.layout(version).map_err(internal)?;
     Ok(match merged(layout, value, shown) {
@@ -63,7 +63,7 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
     Ok((merged, configuration))
 }
 
-/// Puts the operations of a JSON patch on the object.
+/// Applies JSON patch operations.
 pub(super) fn patch(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
     let operations = match operations(value) {
         Ok(operations) => operations,
@@ -87,7 +87,7 @@ fn operations(value: &CelValue) -> Result<Value, String> {
     if value.list_len().is_none() {
         return Err(NO_LIST.into());
     }
-    // Written as one, so that they are bounded as one.
+    // All operations are converted together, so that one size limit covers them.
     let written = value
         .written()
         .map_err(|why| format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}"))?;
@@ -107,7 +107,7 @@ fn operations(value: &CelValue) -> Result<Value, String> {
     Ok(Value::Array(operations))
 }
 
-/// What an operation does not say is empty.
+/// Missing fields of an operation become empty.
 fn complete(fields: &mut Map) {
     for field in ["op", "path"] {
         fields.entry(field).or_insert_with(|| Value::from(""));

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy: rules in expressions, put to use by bindings.
+//! ValidatingAdmissionPolicy: validations in CEL, activated by bindings.
 
 use super::super::asked::Shown;
 use super::super::observed::error_type;
@@ -12,11 +12,11 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is kept of a message that an expression gives, and of a value for auditors.
+/// Longer messages from message expressions, and longer audit annotations, are cut.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
 
-/// Why a policy stands in the way.
+/// Why a policy refuses a write.
 struct Denial {
     policy: Arc<str>,
     binding: Option<Arc<str>>,
@@ -24,23 +24,23 @@ struct Denial {
     reason: String,
 }
 
-/// What came of one validation.
+/// A failed validation.
 struct Verdict {
     message: String,
     reason: String,
-    /// It could not be told whether it holds.
+    /// The evaluation failed, so the result is unknown.
     is_error: bool,
 }
 
-/// What a policy found of one write.
+/// What a policy found in one write.
 struct Found {
-    /// By the number of the validation.
+    /// Failures by the index of the validation.
     failures: Vec<(usize, Verdict)>,
     annotations: Vec<(String, String)>,
-    /// Why values for auditors cannot be told, where the policy forgives no errors. These refuse the write whatever the
-    /// binding does with failed validations.
+    /// Audit annotations that could not be evaluated, if the failure policy is Fail. These refuse the write whatever
+    /// the validation actions are.
     untold: Vec<String>,
-    /// Errors that the policy forgives.
+    /// Errors ignored by the failure policy.
     ignored: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(in crate::admission) fn validate(attributes: &mut Attributes) -> Result<(), 
     }
 }
 
-/// All bindings of one policy.
+/// Evaluates one policy with all its bindings.
 fn judge(
     attributes: &mut Attributes,
     name: &Arc<str>,
@@ -111,7 +111,7 @@ fn judge(
     Ok(())
 }
 
-/// Does with a failed validation what the binding says.
+/// Applies the binding's validation actions to a failed validation.
 fn act(
     attributes: &mut Attributes,
     policy: &Arc<str>,
@@ -234,7 +234,7 @@ fn evaluate(
     Ok(found)
 }
 
-/// The beginning of a text, at a boundary of characters.
+/// Cuts a text at a character boundary.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
@@ -244,7 +244,7 @@ fn cut(text: &str, bytes_max: usize) -> &str {
 }
 
 impl<'v> Evaluation<'v> {
-    /// What is told of a validation that failed.
+    /// The message of a failed validation.
     fn message(&mut self, validation: &'v Validation) -> String {
         let computed = validation.message_expression.as_ref().and_then(|expression| self.eval(expression).ok());
         let computed = match &computed {

@@ -1,14 +1,14 @@
-//! Where webhooks that change an object were left, when one of them had to be asked.
+//! Where mutating webhooks were interrupted to call one of them.
 //!
-//! Judging begins anew with each answer. With a webhook behind the other, all that the first ones have said would be gone
-//! through again for each that follows; instead judging goes on with the one that was asked.
+//! Judging starts again with each answer. With many webhooks one after another, all earlier answers would be processed
+//! again each time; instead judging resumes at the webhook that was called.
 
 use crate::admission::Attributes;
 use crate::admission::outcome::Pause;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Goes on where this round was left: the object as the round began, and the number of the webhook to go on with.
+/// Resumes this round: returns the object as the round began, and the index of the webhook to continue with.
 pub(super) fn resume(attributes: &mut Attributes) -> (Arc<Value>, usize) {
     let answers = attributes.answers;
     let pauses = answers.pauses.lock();
@@ -23,8 +23,8 @@ pub(super) fn resume(attributes: &mut Attributes) -> (Arc<Value>, usize) {
     (left.begun, left.at)
 }
 
-/// Leaves this round before a webhook that has to be asked. What rests on an authorizer that was not asked yet may be
-/// otherwise the next time.
+/// Saves this round before a webhook that must be called. Nothing is saved while an authorization webhook has not
+/// answered, because the results may differ then.
 pub(super) fn pause(attributes: &mut Attributes, begun: &Arc<Value>, at: usize) {
     if attributes.answers.consulted.is_open() {
         return;

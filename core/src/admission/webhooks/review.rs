@@ -1,4 +1,4 @@
-//! The AdmissionReview: what a webhook gets, and what its answer comes to.
+//! The AdmissionReview: the request to a webhook, and the interpretation of its answer.
 
 use crate::admission::Attributes;
 use crate::admission::asked::Documents;
@@ -12,16 +12,16 @@ use crate::schema;
 use holdfast_value::{Map, Value};
 use std::fmt;
 
-/// Why a webhook has no say in a write.
+/// Why a webhook's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// It could not be called, or answered something else than a review.
+    /// The call failed, or its answer was not a review.
     Call(String),
-    /// Its review is not as it must be.
+    /// The review in the answer is invalid.
     Invalid(String),
-    /// Its patch is no list of operations.
+    /// Its patch is not a list of operations.
     Undecodable(String),
-    /// It asks for what nobody can do.
+    /// It asks for something unsupported.
     Unsupported(String),
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a webhook says.
+/// The content of a valid answer.
 pub(super) struct Verdict {
     pub refusal: Option<Ruling>,
     pub patch: Option<Patch>,
@@ -44,8 +44,8 @@ pub(super) struct Verdict {
     pub annotations: Vec<(String, String)>,
 }
 
-/// A patch as it came. It is decoded only when the webhook has let the write pass: a denial holds whatever the patch
-/// beside it is like.
+/// A patch as received. It is decoded only if the webhook allowed the write: a denial holds even beside an invalid
+/// patch.
 pub(super) struct Patch {
     bytes: Vec<u8>,
     kind: String,
@@ -80,7 +80,7 @@ impl Patch {
     }
 }
 
-/// Uids of reviews begin here: those before are the object's and what belongs to it.
+/// The first of the stamp's UIDs for reviews; lower ones are the object's and those of objects made with it.
 const FIRST_UID: u64 = 100;
 
 pub(super) fn call(
@@ -107,7 +107,7 @@ pub(super) fn call(
     }
 }
 
-/// What an answer comes to: the body that came back, or why none did.
+/// Interprets an answer: the body, or why there is none.
 pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating: bool) -> Result<Verdict, Failure> {
     let body = answer.as_ref().map_err(|why| Failure::Call(why.clone()))?;
     let answer = parse(body, &call.api_version).map_err(Failure::Call)?;
@@ -115,7 +115,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     if !response.is_object() {
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
-    // Of reviews before v1 nobody asks what they answer, nor for what they are not.
+    // For reviews before v1 the answer's UID and type are not checked.
     let is_newest = call.api_version.ends_with("/v1");
     if is_newest {
         check_identity(call, &answer)?;
@@ -133,7 +133,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     })
 }
 
-/// Whether it is the answer to this review, and says that it is one.
+/// Checks that the answer is for this review, and is a review.
 fn check_identity(call: &Call, answer: &Value) -> Result<(), Failure> {
     let text = |value: &'_ Value| value.as_str().unwrap_or("").to_owned();
     let (uid, expected) = (text(&answer["response"]["uid"]), text(&call.request["uid"]));
@@ -151,7 +151,7 @@ fn check_identity(call: &Call, answer: &Value) -> Result<(), Failure> {
 
 const REVIEW: &str = "AdmissionReview";
 
-/// The review that a body is, with its fields as they must be.
+/// Parses the body as a review and checks its field types.
 fn parse(body: &[u8], wanted: &str) -> Result<Value, String> {
     let mut answer = read(body)?;
     let unfit = |field: &str, found: &Value| {
@@ -167,7 +167,7 @@ fn parse(body: &[u8], wanted: &str) -> Result<Value, String> {
     if version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
-    // What it does not say of itself is as it is wanted.
+    // An absent apiVersion or kind counts as the expected one.
     let version = if matches!(version.as_str(), "" | "/") { wanted } else { version.as_str() };
     let kind = if kind.is_empty() { REVIEW } else { kind.as_str() };
     let message = match (version, kind) {
@@ -195,7 +195,7 @@ fn unreadable(why: &str) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// What does not begin as JSON is read as YAML.
+/// A body that does not begin like JSON is read as YAML.
 fn read(body: &[u8]) -> Result<Value, String> {
     let is_json = body.trim_ascii_start().starts_with(b"{");
     let decoded = match is_json {
@@ -213,7 +213,7 @@ fn read(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Reviews of before v1 name no type: theirs is always the same.
+/// The patch in an answer. Reviews before v1 have no patch type: it is always JSONPatch.
 fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool) -> Result<Option<Patch>, Failure> {
     let invalid = |why: &str| Err(Failure::Invalid(why.into()));
     let is_there = !bytes.is_empty();
@@ -235,7 +235,7 @@ fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool)
     Ok(is_there.then(|| Patch { bytes, kind: kind.to_owned() }))
 }
 
-/// A rejection has a code that is none of success, and says whose it is.
+/// The refusal from a denial: an error code, and the webhook's name in the message.
 fn ruling(webhook: &str, status: &Value) -> Ruling {
     let text = |field: &str| status[field].as_str().unwrap_or("");
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Why an answer has no say; nothing where it has.
+    /// Why an answer cannot be used; empty if it can.
     fn failure(version: &str, is_mutating: bool, body: &str) -> String {
         let verdict = verdict(&call(version), &Ok(body.as_bytes().to_vec()), is_mutating);
         verdict.err().map(|failure| failure.to_string()).unwrap_or_default()
@@ -314,7 +314,7 @@ mod tests {
             (json!({"patch": {}}), field("response.patch", "object", "[]uint8")),
             (json!({"patchType": 1}), field("response.patchType", "number", "v1.PatchType")),
             (json!({"patch": "a"}), "failed to call webhook: illegal base64 data at input byte 0".into()),
-            // Nulls and fields that nobody knows say nothing.
+            // Nulls and unknown fields have no effect.
             (json!({"uid": "u", "allowed": true, "warnings": null, "Allowed": "yes", "more": 1}), String::new()),
         ] {
             assert_eq!(failure("v1", true, &review("v1", &response)), expected, "{response}");
@@ -344,7 +344,7 @@ mod tests {
             ("v1", false, "null".into(), invalid("webhook response was absent")),
             ("v1", false, r#"{"foo": 1, "response": null}"#.into(), invalid("webhook response was absent")),
             ("v1beta1", false, "{}".into(), invalid("webhook response was absent")),
-            // Whose it is comes before what it is.
+            // The UID is checked before the type.
             ("v1", false, review("v1", &stranger), other.clone()),
             ("v1", false, unnamed(&stranger, json!({})), other),
             ("v1", false, unnamed(&good, json!({})), unlike("/, Kind=")),
@@ -355,7 +355,7 @@ mod tests {
                 unnamed(&good, json!({"apiVersion": "admission.k8s.io/v1"})),
                 unlike("admission.k8s.io/v1, Kind="),
             ),
-            // Of old reviews neither is looked at.
+            // Old reviews skip both checks.
             ("v1beta1", false, unnamed(&stranger, json!({})), String::new()),
             ("v1beta1", false, review("v1beta1", &patched), String::new()),
             ("v1", false, review("v1", &patched), invalid("validating webhook may not return response.patch")),

@@ -1,8 +1,9 @@
-//! Which objects lead to which node.
+//! Which objects a node's pods need.
 //!
-//! A pod leads to its node, and what a pod names leads there through it: so does what mounting its claims takes. All of
-//! that is flat: each node has an entry for an object, with how many ways lead from one to the other. An answer is a few
-//! look-ups, whatever the size of the cluster, and an event touches the entries of one pod or volume.
+//! A pod leads to its node, and the objects that the pod refers to lead there through it; so do the secrets for
+//! mounting its claims' volumes. The graph is stored flat: each node has an entry for an object, with the number of
+//! paths between the two. An answer takes a few look-ups, whatever the size of the cluster, and an event changes the
+//! entries of one pod or volume.
 
 use super::references::{self, Reference};
 use crate::object::meta::split_key;
@@ -12,7 +13,7 @@ use imbl::{GenericHashMap, OrdMap, OrdSet};
 use sha2::{Digest as _, Sha256};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What can lead to a node.
+/// A kind of object that can lead to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
     Pod,
@@ -28,7 +29,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Its letter in keys.
+    /// The kind's letter in digests.
     fn letter(self) -> &'static str {
         match self {
             Self::Pod => "p",
@@ -45,42 +46,42 @@ impl Object {
     }
 }
 
-/// What objects of a kind say of nodes.
+/// How objects of a kind relate to nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
     Pod,
-    /// A volume leads where its claim does.
+    /// A volume leads to the nodes of its claim.
     Volume,
-    /// `spec.nodeName` says it of the object itself.
+    /// The object's `spec.nodeName` names the node.
     Named(Object),
 }
 
-/// Kept beside the state, of which it is a projection.
+/// A projection of the state, kept beside it.
 ///
-/// Nodes and objects stand under digests of their names, and what belongs to one node lies together: a look-up compares
-/// numbers, and goes through a map of nodes and one of what a single node has, not through one of everything. The large
-/// maps are found in by the digest's bits, because each step of a search by order is a miss of the processor's cache.
+/// Nodes and objects are keyed by digests of their names, and the entries of one node are stored together: a look-up
+/// compares numbers, and searches the map of nodes and then that node's small map, not one map of everything. The large
+/// maps are hash tables over the digest's bits, because each step of an ordered search would be a cache miss.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
     nodes: Table<Node>,
-    /// The claim that a volume is for.
+    /// The claim of each volume.
     claims_of_volumes: Table<Digest>,
-    /// For each secret the claims whose volumes take it when they are mounted, with how many volumes these are.
+    /// For each secret, the claims whose volumes need it to be mounted, with the number of such volumes.
     takers: OrdMap<Digest, Table<u32>>,
 }
 
-/// What leads to one node.
+/// The objects that lead to one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Node {
-    /// How many ways lead from an object to the node.
+    /// The number of paths from each object to the node.
     ways: OrdMap<Digest, u32>,
-    /// The claims among them.
+    /// The claims among the objects.
     claims: OrdSet<Digest>,
 }
 
 type Table<V> = GenericHashMap<Digest, V, BuildHasherDefault<Bits>, DefaultSharedPtr>;
 
-/// Stands for a name: as much of its SHA-256 as nobody finds twice.
+/// Represents a name: 16 bytes of its SHA-256, enough that nobody finds a collision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Digest([u64; 2]);
 
@@ -90,7 +91,7 @@ impl Hash for Digest {
     }
 }
 
-/// Digests are hashes already.
+/// A hasher that returns the digest's own bits.
 #[derive(Default)]
 struct Bits(u64);
 
@@ -108,7 +109,7 @@ impl Hasher for Bits {
     }
 }
 
-/// The byte zero stands between the parts, and is in none of them.
+/// A zero byte separates the parts, and occurs in none of them.
 fn digest<const N: usize>(parts: [&str; N]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -141,8 +142,8 @@ impl NodeGraph {
         }
     }
 
-    /// Whether a pod of the node mounts a volume that takes the secret. Goes over the secret's claims or over those of
-    /// the node, whichever are fewer: one secret may be for all volumes.
+    /// Whether a pod of the node mounts a volume that needs the secret. Iterates over the secret's claims or the
+    /// node's, whichever are fewer: one secret may be for all volumes.
     fn is_mounted(&self, secret: Digest, node: &Node) -> bool {
         let Some(taking) = self.takers.get(&secret) else { return false };
         if node.claims.len() <= taking.len() {
@@ -152,7 +153,7 @@ impl NodeGraph {
         }
     }
 
-    /// Takes in that an object is another now, or is there for the first or the last time.
+    /// Takes in a change of an object; `before` is `None` for a new one, `after` for a deleted one.
     pub fn note(&mut self, relation: Relation, key: &str, before: Option<&Value>, after: Option<&Value>) {
         let (namespace, name) = split_key(key);
         let namespace = namespace.unwrap_or("");
@@ -231,13 +232,13 @@ impl NodeGraph {
         }
     }
 
-    /// Whether nothing leads anywhere.
+    /// Whether the graph is empty.
     pub fn is_empty(&self) -> bool {
         *self == NodeGraph::default()
     }
 }
 
-/// How many are left with one more, or one less.
+/// The count plus one, or minus one.
 fn counted(before: Option<&u32>, is_there: bool) -> u32 {
     let before = before.copied().unwrap_or(0);
     if is_there { before.saturating_add(1) } else { before.saturating_sub(1) }

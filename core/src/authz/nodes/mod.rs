@@ -1,7 +1,8 @@
-//! The Node authorizer: a node may do what running its pods takes, and nothing else.
+//! The Node authorizer: a node may do what running its pods requires, and nothing else.
 //!
-//! `graph` knows which objects lead to which node and follows every event, `references` what a pod or a volume names,
-//! and here is what a node may do with what leads to it. It never denies: another authorizer may allow more.
+//! `graph` knows which objects lead to which node and follows every event, `references` finds the objects that a pod or
+//! volume refers to, and this module says what a node may do with them. It never denies: another authorizer may allow
+//! more.
 
 mod graph;
 pub mod references;
@@ -18,23 +19,23 @@ const USER_PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 const ROLE: &str = "system:node";
 
-/// The node that a user is; empty for one that does not say which.
+/// The node's name of a node user; empty if the user has none.
 pub fn node_of(user: &User) -> Option<&str> {
     let node = user.name.strip_prefix(USER_PREFIX)?;
     user.groups.iter().any(|group| group == GROUP).then_some(node)
 }
 
-/// What every node may do, whichever pods it has.
+/// The rules for every node, whatever its pods.
 static EVERY_NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
     let role = bootstrap_policy().into_iter().find(|document| document["metadata"]["name"] == ROLE);
     role.as_ref().map(PolicyRule::list_from).unwrap_or_default()
 });
 
-/// How nodes get at a kind of objects.
+/// How nodes may access a kind.
 enum Access {
-    /// One object at a time, to read it.
+    /// Get, list and watch of one object.
     Read(Object),
-    /// One object, to get it.
+    /// Get of one object.
     Get(Object),
     Claims,
     Accounts,
@@ -46,7 +47,7 @@ enum Access {
     CertificateRequests,
 }
 
-/// By group and resource; what is not here is for every node alike.
+/// By group and resource; other resources follow the rules for every node.
 static KINDS: &[(&str, &str, Access)] = &[
     ("", "secrets", Access::Read(Object::Secret)),
     ("", "configmaps", Access::Read(Object::ConfigMap)),
@@ -63,7 +64,7 @@ static KINDS: &[(&str, &str, Access)] = &[
     ("certificates.k8s.io", "podcertificaterequests", Access::CertificateRequests),
 ];
 
-/// Allowed, or why not; without a word where the rules for every node alone have the say.
+/// Allowed, or the reason why not; empty if only the rules for every node decide.
 type Decision = Result<(), String>;
 
 pub(super) fn authorize(graph: Option<&NodeGraph>, user: &User, attributes: &Attributes<'_>) -> Verdict {
@@ -100,7 +101,7 @@ fn check(holds: bool, reason: &str) -> Decision {
     if holds { Ok(()) } else { Err(reason.to_owned()) }
 }
 
-/// What a node asks for.
+/// A request of a node.
 struct Asked<'a> {
     graph: Option<&'a NodeGraph>,
     node: &'a str,
@@ -113,7 +114,7 @@ impl Asked<'_> {
         verbs.contains(&self.verb)
     }
 
-    /// Whether the object is there for a pod of the node, or for the node itself.
+    /// Whether the object leads to this node.
     fn leads_here(&self, what: Object) -> Decision {
         let ResourceTarget { namespace, name, .. } = self.target;
         if name.is_empty() {
@@ -129,7 +130,7 @@ impl Asked<'_> {
         self.leads_here(what)
     }
 
-    /// Whether only what is on this node is asked for.
+    /// Whether a selector restricts the request to this node.
     fn selects(&self, field: &str) -> bool {
         self.target.selected.is_some_and(|selected| selected.pins(field, self.node))
     }
@@ -180,13 +181,13 @@ impl Access {
     }
 }
 
-/// What a node does with an object of its own name. The name of a new one is admission's to look at.
+/// Verbs on an object with the node's own name. Admission checks the name of a new object.
 const OWN_OBJECT: [&str; 5] = ["get", "create", "update", "patch", "delete"];
 
 fn slices(asked: &Asked<'_>) -> Decision {
     check(asked.target.subresource.is_empty(), "cannot authorize ResourceSlice subresources")?;
     match asked.verb {
-        // Whose it is admission looks at.
+        // Admission checks which node the slice is for.
         "create" => Ok(()),
         "get" | "update" | "patch" | "delete" => asked.leads_here(Object::Slice),
         "list" | "watch" | "deletecollection" => {
@@ -199,7 +200,7 @@ fn slices(asked: &Asked<'_>) -> Decision {
     }
 }
 
-/// Which node is written admission looks at.
+/// Admission checks which node is written.
 fn nodes(asked: &Asked<'_>) -> Decision {
     let own = asked.node;
     match (asked.target.subresource, asked.verb) {
@@ -213,7 +214,7 @@ fn nodes(asked: &Asked<'_>) -> Decision {
     }
 }
 
-/// Which pod is written admission looks at.
+/// Admission checks which pod is written.
 fn pods(asked: &Asked<'_>) -> Decision {
     match (asked.target.subresource, asked.verb) {
         ("", "get") => asked.leads_here(Object::Pod),

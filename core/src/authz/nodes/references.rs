@@ -1,15 +1,15 @@
-//! What pods and volumes name that a node must see to run them.
+//! The objects that pods and volumes refer to and a node must read to run them.
 
 use holdfast_value::Value;
 use std::borrow::Cow;
 
-/// The annotation of a pod that stands for one which a node runs by itself.
+/// The annotation of a mirror pod, which represents a static pod that a node runs from a file.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-/// Sources of volumes that name a secret by the field `secretRef`.
+/// Volume sources with a secret in the field `secretRef`.
 const BY_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 
-/// An object of the pod's own namespace.
+/// An object in the pod's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference<'a> {
     Secret(Cow<'a, str>),
@@ -19,11 +19,12 @@ pub enum Reference<'a> {
     ResourceClaim(Cow<'a, str>),
 }
 
-/// Texts in a stored pod. Without them, what it names depends on its spec alone.
+/// Texts in a stored pod. In a pod without them, the references depend on the spec alone.
 pub const CHANGING: [&str; 3] =
     ["\"kubernetes.io/config.mirror\"", "\"resourceClaimStatuses\"", "\"extendedResourceClaimStatus\""];
 
-/// Everything that a pod names, as often as it does. A mirror pod is the node's own, and opens nothing.
+/// Everything that a pod refers to, with repetitions. A mirror pod is written by the node itself, and has no
+/// references.
 pub fn of_pod<'a>(pod: &'a Value, mut each: impl FnMut(Reference<'a>)) {
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return;
@@ -57,7 +58,7 @@ pub fn of_pod<'a>(pod: &'a Value, mut each: impl FnMut(Reference<'a>)) {
     }
 }
 
-/// The secrets and the configuration that a pod's spec names.
+/// The secrets and ConfigMaps that a pod's spec refers to.
 pub fn of_spec<'a>(spec: &'a Value, each: &mut impl FnMut(Reference<'a>)) {
     let mut secret = |value: &'a Value| {
         if let Some(name) = named(value) {
@@ -91,7 +92,7 @@ pub fn of_spec<'a>(spec: &'a Value, each: &mut impl FnMut(Reference<'a>)) {
     }
 }
 
-/// The secrets that a node needs to mount a volume, each with its namespace: the claim's, where the volume says none.
+/// The secrets that a node needs to mount a volume, each with its namespace (by default the claim's).
 pub fn of_volume<'a>(volume: &'a Value, mut each: impl FnMut(&'a str, &'a str)) {
     let spec = &volume["spec"];
     let own = spec["claimRef"]["namespace"].as_str().unwrap_or_default();
@@ -103,7 +104,7 @@ pub fn of_volume<'a>(volume: &'a Value, mut each: impl FnMut(&'a str, &'a str)) 
     let file = &spec["azureFile"];
     secret(&file["secretNamespace"], &file["secretName"]);
     let by_reference = BY_SECRET_REF.iter().map(|source| &spec[*source]["secretRef"]);
-    // What only controllers use is no node's.
+    // Secrets that only controllers use are not included.
     let by_driver = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
     let by_driver = by_driver.iter().map(|field| &spec["csi"][*field]);
     for reference in by_reference.chain(by_driver) {

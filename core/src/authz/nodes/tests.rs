@@ -1,4 +1,5 @@
-//! Nodes: one row, one question; and the graph against a twin that walks the whole cluster for each answer.
+//! The Node authorizer: one row, one question. The graph is compared with a twin that walks the whole cluster for each
+//! answer.
 
 use super::*;
 use crate::authz::Selected;
@@ -191,19 +192,19 @@ fn only_nodes_are_nodes() {
         let verdict = authorize(Some(&graph), &User::new(name, &[group]), &Attributes::resource("get", target));
         assert_eq!((verdict.is_allowed(), verdict.reason()), (false, why), "{name}");
     }
-    // Names that look like several parts of a key are none.
+    // Names with the separator are never found.
     for (namespace, name, node) in [("n\0s", "x", "one"), ("n", "volume", "one\0s"), ("", "n\0volume", "one")] {
         assert!(!graph.leads(Object::Secret, namespace, name, node));
     }
     assert!(!graph.leads(Object::Claim, "", "n/claim", "one") && graph.leads(Object::Claim, "n", "claim", "one"));
 }
 
-/// A small cluster: objects by key, with what they say.
+/// A small cluster: its objects by key.
 #[derive(Default)]
 struct Twin(BTreeMap<(bool, String), Value>);
 
 impl Twin {
-    /// By a walk over all of it.
+    /// Walks all of it.
     fn leads(&self, what: Object, namespace: &str, name: &str, node: &str) -> bool {
         let on_node = |pod: &&Value| pod["spec"]["nodeName"] == node;
         let pods = || self.0.iter().filter(|((is_pod, _), _)| *is_pod).map(|(_, pod)| pod).filter(on_node);

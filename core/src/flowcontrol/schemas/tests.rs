@@ -36,7 +36,7 @@ fn requests_and_their_schemas() {
         (&nobody, "post", "/healthz", "global-default"),
         (&node, "update", ":nodes/status", "system-node-high"),
         (&node, "get", "coordination.k8s.io:leases@kube-node-lease", "system-node-high"),
-        // Leases of the cluster there are none.
+        // There are no cluster-scoped Leases.
         (&node, "list", "coordination.k8s.io:leases", "system-nodes"),
         (&node, "get", ":secrets@a", "system-nodes"),
         (&of_system, "update", "coordination.k8s.io:leases@kube-system", "system-leader-election"),
@@ -45,7 +45,7 @@ fn requests_and_their_schemas() {
         (&named("system:kube-scheduler"), "get", ":pods@a", "kube-scheduler"),
         (&named("jane"), "get", ":pods/log@a", "global-default"),
         (&named("system:serviceaccount:kube-system:"), "get", ":pods@a", "global-default"),
-        // In none of the groups that everybody is in one of.
+        // A user without `system:authenticated` or `system:unauthenticated`.
         (&User::new("x", &[]), "get", "/", "catch-all"),
     ];
     for (user, verb, asked, expected) in rows {
@@ -69,7 +69,7 @@ fn paths_and_what_is_below_them() {
     }
 }
 
-/// All schemas in their order, each looked at in full.
+/// The naive twin: compares with all schemas in order.
 fn naively<'a>(schemas: &'a Schemas, user: &User, attributes: &Attributes<'_>) -> &'a str {
     let is_about = |subject: &Subject| match subject {
         Subject::User { user: named } => named.name == ANY || named.name == user.name,

@@ -48,13 +48,13 @@ fn param_kind() -> Column {
 fn parameters(reference: &Value) -> String {
     match (text(reference, "namespace"), text(reference, "name")) {
         (_, "") => at(reference, "selector").map_or_else(|| UNSET.into(), debug_selector),
-        // Nothing here says whether parameters have namespaces.
+        // The policy does not say whether parameters are namespaced.
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),
     }
 }
 
-/// The form in which Kubernetes prints the selector's structure.
+/// The form in which Go prints the selector's struct.
 fn debug_selector(selector: &Value) -> String {
     let labels: String =
         entries(selector, "matchLabels").into_iter().map(|(key, value)| format!("{key}: {},", plain(value))).collect();

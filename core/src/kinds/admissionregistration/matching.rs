@@ -1,4 +1,4 @@
-//! What admission looks at: rules on resources, and conditions. Expressions are not compiled here.
+//! Rules for what webhooks and policies match: resource rules and match conditions. Expressions are not evaluated here.
 
 use crate::cel::Type;
 use crate::kinds::expressions::Admission;
@@ -63,7 +63,7 @@ pub(super) fn rule(rule: At, causes: &mut Causes) {
     }
 }
 
-/// Resources such as `pods`, `pods/status`, `*/scale` and `*`, none of which another one covers.
+/// Resources such as `pods`, `pods/status`, `*/scale` and `*`; none may cover another.
 fn resource_names(list: At, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(""));
@@ -99,7 +99,7 @@ fn resource_names(list: At, causes: &mut Causes) {
     if count(list) > 1 && all.contains("*/*") {
         causes.push(list.invalid("if '*/*' is present, must not specify other resources"));
     }
-    // Kubernetes looks at the last resource without a subresource alone.
+    // As in Kubernetes, only the last resource without a subresource is checked.
     if all.contains("*") && last_is_plain {
         let detail = "if '*' is present, must not specify other resources without subresources";
         causes.push(list.invalid(detail));
@@ -167,7 +167,7 @@ pub(super) fn parameter_kind(at: At, causes: &mut Causes) {
     }
 }
 
-/// Which object holds the parameters.
+/// Which objects are the parameters.
 pub(super) fn parameter(at: At, causes: &mut Causes) {
     const APART: &str = "name and selector are mutually exclusive";
     let (name, labels, otherwise) = (at.get("name"), at.get("selector"), at.get("parameterNotFoundAction"));
@@ -190,7 +190,7 @@ mod tests {
     use crate::kinds::rules::testing::{check_rows, faults};
     use holdfast_value::{Value, json};
 
-    /// Whose conditions are these, as an object with them, and where they stand in it.
+    /// The objects that have match conditions, with the conditions' path in each.
     fn conditioned(conditions: &Value) -> [(Value, &'static str); 4] {
         const GROUP: &str = "admissionregistration.k8s.io";
         let rules =
@@ -221,7 +221,7 @@ mod tests {
         ]
     }
 
-    /// A name that stands twice is told after what else is wrong with the condition, and before the next one.
+    /// A duplicate name is reported after the condition's other faults, before the next condition.
     #[test]
     fn conditions_are_told_one_after_the_other() {
         let conditions = json!([
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Conditions are judged before there are variables, also where the policy has some.
+    /// Match conditions are evaluated before variables exist, even if the policy has some.
     #[test]
     fn conditions_know_no_variables() {
         for (object, at) in conditioned(&json!([{"name": "c", "expression": "variables.v"}])) {

@@ -1,4 +1,4 @@
-//! `admissionregistration.k8s.io`: who may change or refuse a request before it is stored.
+//! `admissionregistration.k8s.io`: webhooks and policies that change or refuse requests.
 
 pub mod columns;
 pub mod defaults;

@@ -1,7 +1,8 @@
-//! Who may have a policy read objects as its parameters.
+//! Who may make a policy read objects as its parameters.
 //!
-//! What expressions make of a parameter comes back to whoever writes something that the policy looks at, and to the
-//! auditor: with a policy of one's own one could read whatever it reads. So its author must be allowed to read that.
+//! The values that expressions compute from parameters are shown to users whose writes the policy sees, and in the
+//! audit log: with a policy of their own, users could read any object that the policy reads. So the policy's author
+//! must be allowed to read them.
 
 use crate::authz::ResourceTarget;
 use crate::authz::escalation::Grant;
@@ -10,7 +11,7 @@ use holdfast_value::Value;
 
 const ALL: &str = "*";
 
-/// A policy of either sort: its bindings may name any object of the kind.
+/// For a policy of either type: its bindings may refer to any object of the kind.
 pub fn policy(grant: &Grant<'_>) -> Result<(), Refusal> {
     let wanted = |document: &Value| document["spec"]["paramKind"].clone();
     let kind = wanted(grant.new);
@@ -35,8 +36,8 @@ pub fn mutating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     binding(grant, |policy| grant.elsewhere.mutating_parameters(policy))
 }
 
-/// A binding reads what it refers to, of the kind that its policy says. Of a policy that is not there yet nobody knows
-/// what it will say.
+/// A binding reads the objects that it refers to, of the kind in its policy. If the policy does not exist yet, the kind
+/// is unknown, so any kind is assumed.
 fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a str, &'a str)>) -> Result<(), Refusal> {
     let wanted = |document: &Value| (document["spec"]["paramRef"].clone(), document["spec"]["policyName"].clone());
     let (reference, of) = wanted(grant.new);
@@ -46,7 +47,7 @@ fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a s
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let kind = parameters(of.as_str().unwrap_or_default()).unwrap_or((ALL, ALL));
     let (namespace, name) = (text("namespace"), text("name"));
-    // Where none is named, a selector finds them.
+    // Without a name a selector finds the objects, which needs `list`.
     let verb = if name.is_empty() { "list" } else { "get" };
     check(grant, "paramRef", kind, (verb, namespace, name), |user| {
         format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef")

@@ -1,4 +1,4 @@
-//! The rules of admission policies and of what they are bound to.
+//! Validation of admission policies and their bindings.
 
 use super::matching::{conditions, need_expression, parameter, parameter_kind, resources};
 use super::validate::{FAILURE_POLICIES, REINVOCATION_POLICIES};
@@ -13,11 +13,11 @@ use holdfast_value::Value;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
 const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
-/// Each variable sees all those before it, and one that rests on another waits for it.
+/// Each variable is type-checked with all those before it, and its evaluation may depend on them.
 pub(super) const VARIABLES_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
-/// Words of the expression language, which nobody may call a variable.
+/// Reserved words of CEL, which cannot be names of variables.
 const RESERVED: &[&str] = &[
     "true",
     "false",
@@ -56,7 +56,7 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Causes {
     for entry in validations.items() {
         validation(entry, &mut causes);
     }
-    // What was let through once stays, so that the rest can still be changed.
+    // An unchanged spec is not validated again, so that metadata can still be changed.
     if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
         let parameters = spec.get("paramKind").is_set();
         let seen = match spec.get("variables").is_empty() {
@@ -88,7 +88,7 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Rules and expressions are looked at one after the other, and told entry by entry.
+/// As in Kubernetes, faults are sorted by entry, with rules and expressions of an entry together.
 fn in_order(causes: &mut [Cause]) {
     const SECTIONS: [&str; 4] = ["spec.variables[", "spec.validations[", "spec.auditAnnotations[", "spec.mutations["];
     causes.sort_by_key(|cause| {
@@ -114,7 +114,7 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Causes {
         change(mutation, &mut causes);
     }
     if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
-        // Unlike in a policy that judges, `variables` is declared here also where the policy has none.
+        // Unlike in a validating policy, `variables` is declared even if the policy has none.
         let seen = seen(spec, &mut causes);
         for mutation in mutations.items() {
             for form in FORMS.iter().filter(|form| form.name == mutation.get("patchType").text()) {
@@ -131,7 +131,7 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// What both kinds of policies have.
+/// Common rules of both kinds of policies.
 fn common(spec: At, old: Option<&Value>, causes: &mut Causes) {
     let (failure, kind, constraints) = (spec.get("failurePolicy"), spec.get("paramKind"), spec.get("matchConstraints"));
     if failure.is_set() {
@@ -172,7 +172,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// What the expressions of a policy see; its variables are compiled on the way.
+/// The environment of a policy's expressions; this compiles its variables.
 fn seen(spec: At, causes: &mut Causes) -> Admission {
     let mut seen = Admission::new(spec.get("paramKind").is_set()).with_variables();
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
@@ -202,11 +202,11 @@ fn validation(entry: At, causes: &mut Causes) {
     }
 }
 
-/// A way to write down a mutation.
+/// A form of mutation.
 struct Form {
     name: &'static str,
     field: &'static str,
-    /// What its expression gives.
+    /// The type of its expression.
     gives: fn() -> Type,
 }
 
@@ -215,7 +215,7 @@ const FORMS: &[Form] = &[
     Form { name: "JSONPatch", field: "jsonPatch", gives: || Type::list(Type::object("JSONPatch", [])) },
 ];
 
-/// What is deleted cannot be changed.
+/// A mutating policy cannot match deletes.
 fn operations(constraints: At, causes: &mut Causes) {
     let rules = constraints.get("resourceRules");
     for rule in rules.items() {
@@ -452,7 +452,8 @@ mod tests {
         );
     }
 
-    /// Where a policy has no variables, `variables` is declared if it changes objects, and is not if it judges them.
+    /// In a policy without variables, `variables` is declared if it is a mutating policy, and not if it is a validating
+    /// one.
     #[test]
     fn policies_without_variables() {
         let undeclared = "1:1: undeclared reference to 'variables' (in container '')\n | variables.x\n | ^";
@@ -486,7 +487,7 @@ mod tests {
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "variables.x"}}]});
             assert_eq!(faults(&policy), [fault("mutations[0].jsonPatch.expression", unknown)], "{variables}");
         }
-        // The first variable has none before it.
+        // The first variable cannot use others.
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "a"},

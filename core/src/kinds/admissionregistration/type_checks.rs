@@ -1,4 +1,5 @@
-//! Whether the expressions of a policy fit the objects that it is about: warnings for its status, which forbid nothing.
+//! Type checking of a policy's expressions against the kinds that it matches: warnings in its status, which forbid
+//! nothing.
 
 use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
@@ -13,9 +14,9 @@ use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// As many kinds as a policy is checked against for one of its rules.
+/// The most kinds that a policy is checked against.
 const KINDS_MAX: usize = 10;
-/// How many kinds are looked for in the rules of a policy, which may name a product of three long lists.
+/// The most look-ups of kinds for a policy, whose rules may multiply three long lists.
 const LOOKUPS_MAX: usize = 10_000;
 
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -25,11 +26,11 @@ const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub struct Warning {
     /// `spec.validations[0].expression`
     pub field: String,
-    /// A part for each kind that it does not fit.
+    /// One part for each kind that the expression does not fit.
     pub text: String,
 }
 
-/// The groups whose kinds a policy names, in its rules or by its parameters.
+/// The groups of the kinds in a policy's rules and parameters.
 pub fn groups(policy: &Value) -> BTreeSet<String> {
     let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().into_iter().flatten();
     let named = rules.filter_map(|rule| rule["apiGroups"].as_array()).flatten().filter_map(Value::as_str);
@@ -63,7 +64,7 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     warnings
 }
 
-/// What the parameters of a policy are. Of a kind that is not there expressions see none.
+/// The type of a policy's parameters; `None` if the kind does not exist.
 fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
     let text = |field: &str| kind[field].as_str().unwrap_or("");
     kind.as_object()?;
@@ -75,20 +76,20 @@ fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
 fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
     let mut seen = Admission::of_types(object, parameters);
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
-        // What is wrong with a variable shows where it is used.
+        // A fault in a variable shows where the variable is used.
         seen.variable(variable.get("name").text(), variable.get("expression"), &mut Causes::default());
     }
     seen
 }
 
-/// The kinds that rules name without placeholders, as people write them, and their types.
+/// The kinds that rules name without wildcards, as shown to users, and their types.
 fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
     let (mut named, mut lookups) = (BTreeMap::new(), LOOKUPS_MAX);
     for rule in constraints["resourceRules"].as_array().into_iter().flatten() {
         let kinds = kinds_of(rule, registry, &mut lookups);
         let is_enough = kinds.len() >= KINDS_MAX;
         named.extend(kinds.into_iter().take(KINDS_MAX));
-        // The rules after it are not looked at.
+        // Further rules are ignored.
         if is_enough {
             break;
         }
@@ -102,8 +103,8 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
 /// By group, version and name.
 type NamedKind = ((String, String, String), (KindId, usize));
 
-/// The kinds that one rule names, in the order of groups, versions and resources. One with a placeholder for a group or
-/// a version names none; of the resources only those that are placeholders, or parts of others, are passed over.
+/// The kinds that one rule names, ordered by group, version and resource. A rule with a wildcard for group or version
+/// names none; wildcard resources and subresources are skipped.
 fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<NamedKind> {
     let texts = |list: &str| -> Vec<&str> {
         let mut texts: Vec<&str> = rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -116,7 +117,7 @@ fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<Named
     }
     let mut kinds = Vec::new();
     for group in groups {
-        // Whoever looks up kinds takes the empty name of a group for any group.
+        // As in Kubernetes' look-up of kinds, the empty group name means any group.
         let within = match group {
             "" => registry.groups().into_iter().map(|served| served.group).collect(),
             _ => vec![group.to_owned()],
@@ -137,12 +138,12 @@ fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<Named
     kinds
 }
 
-/// What is known of the objects of a version; anything where nothing is.
+/// The type of a version's objects; dynamic if unknown.
 fn type_of(version: &Version) -> Type {
     let message = |name: &str| schema().by_name.get(name).map(|id| object(*id, &mut Vec::new()));
     let Some(custom) = &version.custom else { return message(&version.message).unwrap_or(Type::Dyn) };
     match custom.schema().declared().as_ref().map(Type::plain) {
-        // Rules of a schema see no more of metadata than names; policies see all of it.
+        // The schema's own rules see only the names in metadata; policies see all of it.
         Some(Type::Object(declared)) => {
             let (name, ty) = ("metadata".to_owned(), message(METADATA).unwrap_or(Type::Dyn));
             Type::Object(Arc::new(declared.with(Field { json: name.clone(), name, ty })))
@@ -151,7 +152,7 @@ fn type_of(version: &Version) -> Type {
     }
 }
 
-/// `within` are the messages that it is a part of: of one that has parts of its own type, anything goes there.
+/// `within`: the enclosing messages. A message inside itself is dynamic.
 fn object(id: MessageId, within: &mut Vec<MessageId>) -> Type {
     if within.contains(&id) {
         return Type::Dyn;
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(check(&policy(open, "object.nothing"), registry()), []);
     }
 
-    /// The kinds that a policy with such rules is checked against.
+    /// The kinds that a policy with these rules is checked against.
     fn checked(rules: Value) -> Vec<String> {
         let rules = json!({"resourceRules": rules});
         kinds(&rules, registry()).into_iter().map(|(name, _)| name).collect()
@@ -284,7 +285,7 @@ mod tests {
         assert!(found.text.contains(fault), "{found:?}");
     }
 
-    /// Whatever a variable holds is known by its type only as far as the type has a name of its own.
+    /// A variable's type is known only as far as CEL can name it.
     #[test]
     fn nothing_is_known_of_an_object_in_a_variable() {
         let mut policy =
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(check(&policy, registry()).len(), 1);
     }
 
-    /// Schemas have parts that are schemas.
+    /// JSONSchemaProps contains itself.
     #[test]
     fn types_that_hold_themselves_have_an_end() {
         let rules = json!([{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"], "resources": ["customresourcedefinitions"]}]);

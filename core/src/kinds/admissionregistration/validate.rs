@@ -1,4 +1,4 @@
-//! The rules of webhooks that see requests before they are stored.
+//! Validation of webhook configurations.
 
 use super::matching::{MATCH_POLICIES, conditions, rule};
 use crate::kinds::expressions::Admission;
@@ -10,12 +10,12 @@ use holdfast_value::Value;
 
 pub(super) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 pub(super) const REINVOCATION_POLICIES: &[&str] = &["IfNeeded", "Never"];
-/// Review versions that the server speaks.
+/// Supported AdmissionReview versions.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun", "Some", "Unknown"];
 
-/// What a configuration of older times broke it may go on to break.
+/// Violations that the old object has, which an update may keep.
 #[derive(Clone, Copy)]
 struct Strictness {
     side_effects: &'static [&'static str],

@@ -1,5 +1,5 @@
-//! Groups of the Kubernetes community are protected: a definition in one says where it was approved, or that it was
-//! not.
+//! Protected groups (`*.k8s.io`): a definition in one must have an annotation that says where it was approved, or that
+//! it was not.
 
 use crate::cel::functions::kubernetes::url;
 use crate::kinds::rules::At;
@@ -13,13 +13,13 @@ const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 pub enum State {
     Missing,
     Invalid,
-    /// Said to be unapproved, which is allowed.
+    /// Marked as unapproved, which is allowed.
     Bypassed,
     Approved,
 }
 
 impl State {
-    /// The reason of the condition `KubernetesAPIApprovalPolicyConformant`, which is true of what is approved only.
+    /// The reason of the condition `KubernetesAPIApprovalPolicyConformant`, which is true only if approved.
     pub fn reason(self) -> &'static str {
         match self {
             State::Missing => "MissingAnnotation",
@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// State, reason and message for a definition; None for one whose group needs no approval.
+/// State, reason and message for a definition; `None` if its group needs no approval.
 pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str, String)> {
     let is_within =
         |domain: &str| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
@@ -52,7 +52,7 @@ pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str
     Some((state, state.reason(), message))
 }
 
-/// What was let in before may stay as it is.
+/// An old violation may stay.
 pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut Causes) {
     let annotations = metadata.get("annotations");
     let at = annotations.key(ANNOTATION);

@@ -1,4 +1,4 @@
-//! Columns of the resources that clients define. The definitions themselves have none of their own.
+//! Printer columns of custom resources.
 
 use crate::kinds::cells::{items, name, number, text};
 use crate::kinds::{Cell, Column};
@@ -9,8 +9,8 @@ pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }
 
-/// How many columns of a definition are shown, and how many bytes it may use to describe them. Every table repeats both;
-/// what a definition declares beyond is kept, and shown by nobody.
+/// The most columns shown for a custom resource, and the most bytes of their descriptions, since every table repeats
+/// both. Further columns are stored but not shown.
 const SHOWN_MAX: usize = 128;
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
@@ -43,7 +43,7 @@ pub fn of_version(version: &Value) -> Vec<Column> {
     columns
 }
 
-/// The formats that a definition may name.
+/// The formats allowed for a column.
 const FORMATS: [&str; 8] = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
 
 fn known(text: &str, all: &[&'static str]) -> &'static str {

@@ -1,4 +1,4 @@
-//! `v1beta1` of a definition says once, at the top of the spec, what `v1` says in each version.
+//! `v1beta1` has once, at the top of the spec, what `v1` has in each version.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, rename, within};
@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 
 pub const DEFINITION: Convert = Convert { to_hub, from_hub };
 
-/// Names at the top of the spec and in each version. `selectableFields` follow the schema: see [`from_hub`].
+/// Names at the top of the spec, and in each version. `selectableFields` move only with the schema: see [`from_hub`].
 const SHARED: [(&str, &str); 4] = [
     ("subresources", "subresources"),
     ("validation", "schema"),
@@ -14,17 +14,17 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// How long the copies of one shared part may be together. Several versions of the largest schema fit. Of what a
-/// stranger multiplies beyond that, the later versions go without.
+/// The most bytes of all copies of one shared part: enough for several versions with the largest schema. Beyond that,
+/// later versions get no copy; the client chooses how many versions there are.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// True by default in `v1beta1`, and false in `v1`.
+/// Default true in `v1beta1`, false in `v1`.
 const KEEPS: &str = "preserveUnknownFields";
 
 fn to_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
     let name = spec.remove("version");
-    // What all newer definitions do goes without saying there.
+    // False is the default in `v1`.
     if spec.get(KEEPS) == Some(&Value::Bool(false)) {
         spec.remove(KEEPS);
     }
@@ -55,7 +55,7 @@ fn to_hub(definition: &mut Fields) {
 
 fn from_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
-    // Left out, it would come to mean the opposite here.
+    // If absent, it would have the opposite meaning in this version.
     spec.entry(KEEPS).or_insert(Value::Bool(false));
     for version in items(spec, "versions") {
         items(version, "additionalPrinterColumns").for_each(|column| rename(column, "jsonPath", "JSONPath"));
@@ -67,7 +67,7 @@ fn from_hub(definition: &mut Fields) {
         let mut schema_moved = false;
         for (top, each) in SHARED {
             let alike = items(spec, "versions").all(|version| version.get(each) == first.get(each));
-            // Fields can only be selected beside the schema that has them.
+            // Selectable fields must be beside the schema that declares them.
             if !alike || (top == "selectableFields" && !schema_moved) {
                 continue;
             }

@@ -32,12 +32,12 @@ fn definition(definition: &mut Map) {
     stored_versions(definition);
 }
 
-/// Objects are first stored in the version that the definition says.
+/// Sets `status.storedVersions` to the storage version.
 fn stored_versions(definition: &mut Map) {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
     let stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
-    // A definition of the first version may still name its only one in `spec.version`; `single_version` has its turn
-    // after this, so that it is looked for here as well.
+    // A `v1beta1` definition may have its only version in `spec.version`; `single_version` runs after this, so this
+    // function checks it too.
     let name = match versions.filter(|versions| !versions.is_empty()) {
         Some(versions) => versions.iter().find(stored).and_then(|version| version.get("name")).cloned(),
         None => definition.get("spec").and_then(|spec| spec.get("version")).cloned(),
@@ -49,7 +49,7 @@ fn stored_versions(definition: &mut Map) {
     }
 }
 
-/// `version` and the first of `versions` are two names of the same.
+/// `version` and the first of `versions` are the same.
 fn single_version(spec: &mut Map) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {

@@ -1,4 +1,4 @@
-//! `apiextensions.k8s.io`: definitions of custom kinds.
+//! `apiextensions.k8s.io`: CustomResourceDefinitions.
 
 pub mod approval;
 pub mod columns;
@@ -17,7 +17,7 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 pub const GROUP: &str = "apiextensions.k8s.io";
-/// Where definitions stand below the storage prefix.
+/// The storage path of definitions below the prefix.
 pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
@@ -54,7 +54,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Formats that say nothing about a value, unless the definition has had them before.
+/// Warns of formats that Kubernetes ignores, unless the definition had them before.
 fn format_warnings(_: &Kind, definition: &Document, old: Option<&Document>) -> Texts {
     let of = |definition: &Document| {
         let versions = definition.get("spec").and_then(|spec| spec["versions"].as_array());
@@ -88,7 +88,7 @@ fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A webhook of which nothing is said is none.
+/// Removes a conversion webhook without content.
 fn drop_empty_webhook(definition: &mut Value) {
     let Some(Value::Object(conversion)) = definition.pointer_mut("/spec/conversion") else { return };
     let says_nothing = |webhook: &Value| {
@@ -112,7 +112,7 @@ fn prepare_update(new: &mut Value, old: &Value) {
     record_stored_version(new);
 }
 
-/// Objects are about to be written in the storage version, so `status.storedVersions` must name it from now on.
+/// Adds the storage version to `status.storedVersions`: objects will be written in it from now on.
 fn record_stored_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array);
     let stored = versions.and_then(|all| all.iter().find(|v| v["storage"] == true)).map(|v| v["name"].clone());

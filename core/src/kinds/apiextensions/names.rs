@@ -1,7 +1,7 @@
-//! Definitions of custom kinds: which of the names that they want are theirs, and what their conditions say of it.
+//! The accepted names of CustomResourceDefinitions, and their conditions.
 //!
-//! A name is a claim, so that no two definitions ever come to hold it. Whoever comes second is told in its conditions,
-//! and gets the name when the first one is gone.
+//! A name is a claim, so that two definitions never hold the same name. The second definition's conditions report the
+//! conflict; it gets the name once the first definition is gone.
 
 use super::approval::{self, approval};
 use super::validate::{bundle_fault, structure_causes};
@@ -12,11 +12,10 @@ use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
-/// What holds a definition until its objects are gone.
+/// Keeps a definition until its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Two kinds of names, each with a space of its own in a group: with the claim's prefix, the fields and the reason of
-/// a conflict.
+/// Names in two name spaces for each group: the claim's prefix, the field, and the reason of a conflict.
 const NAMES: [(&str, &str, &str); 5] = [
     ("resource", "plural", "PluralConflict"),
     ("resource", "singular", "SingularConflict"),
@@ -37,7 +36,7 @@ fn texts(names: &Value, field: &str) -> Vec<String> {
     }
 }
 
-/// The names that a definition holds: those that were accepted.
+/// The claims of a definition: its accepted names.
 pub fn claims(definition: &Value) -> Vec<String> {
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let names = &definition["status"]["acceptedNames"];
@@ -48,9 +47,9 @@ pub fn claims(definition: &Value) -> Vec<String> {
     distinct.into_iter().collect()
 }
 
-/// Brings the conditions of a definition up to date, with the names that it has.
+/// Updates a definition's accepted names and conditions.
 ///
-/// Whoever comes second to a name is told so there, and is stored all the same.
+/// A definition with a conflicting name is stored nevertheless; its condition reports the conflict.
 pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value) -> Causes {
     let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
     let (accepted, conflict) = names(allocator, definition, &group);
@@ -94,7 +93,7 @@ pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value
     Causes::default()
 }
 
-/// The names that a definition gets, and the last of the conflicts over those that it does not.
+/// The names that a definition gets, and the last conflict over a name that it does not get.
 fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, Option<(&'static str, String)>) {
     let wanted = &definition["spec"]["names"];
     let mut accepted = definition["status"]["acceptedNames"].as_object().cloned().unwrap_or_default();
@@ -113,14 +112,14 @@ fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, O
         }
     }
     put(&mut accepted, "categories", wanted.get("categories"));
-    // Required by the schema, so that they are there even when all names are another's.
+    // Required by the schema, so they are present even if another definition has the names.
     for field in ["plural", "kind"] {
         accepted.entry(field).or_insert_with(|| "".into());
     }
     (accepted, conflict)
 }
 
-/// Why a definition of the old kind is not as definitions should be; empty for all others, which were refused.
+/// The schema violations of a `preserveUnknownFields` definition; empty for others, which were validated.
 fn violations(definition: &Value) -> String {
     if definition["spec"]["preserveUnknownFields"] != true {
         return String::new();
@@ -140,7 +139,7 @@ fn put(names: &mut Document, field: &str, value: Option<&Value>) {
     }
 }
 
-/// A definition waits for its objects to go.
+/// Adds the finalizer that waits for the objects' deletion.
 pub fn begin_delete(definition: &mut Document, now: &str) {
     let mut finalizers: Vec<String> = meta::finalizers(definition).into_iter().map(str::to_owned).collect();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
@@ -156,7 +155,7 @@ pub fn begin_delete(definition: &mut Document, now: &str) {
 const CONDITIONS: [&str; 5] =
     ["NamesAccepted", "Established", "NonStructuralSchema", "KubernetesAPIApprovalPolicyConformant", "Terminating"];
 
-/// Says which generation the status and the server's conditions are about. Every write brings all of them up to date.
+/// Sets `observedGeneration` in the status and in the server's conditions. Every write updates all of them.
 pub fn observe(definition: &mut Document, generation: Option<i64>) {
     let Some(status) = definition.get_mut("status").and_then(Value::as_object_mut) else { return };
     let tell = |fields: &mut Document| match generation {
@@ -169,7 +168,7 @@ pub fn observe(definition: &mut Document, generation: Option<i64>) {
     own.filter_map(Value::as_object_mut).for_each(tell);
 }
 
-/// Sets a condition. Its time is that of the last change of its status.
+/// Sets a condition. Its transition time changes only with its status.
 fn set(status: &mut Document, now: &str, kind: &str, holds: bool, reason: &str, message: &str) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
     if !list.is_array() {
@@ -194,7 +193,7 @@ fn unset(status: &mut Document, kind: &str) {
     }
 }
 
-/// Whether all the names that a definition wants are free, or its own.
+/// Whether all names that a definition wants are free or its own.
 pub fn would_get_names(claims: &dyn Claims, owner: &str, definition: &Value) -> bool {
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     NAMES.iter().all(|(space, field, _)| {

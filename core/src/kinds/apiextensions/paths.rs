@@ -1,4 +1,4 @@
-//! What in a version of a definition names fields of its objects: columns, selectable fields, and the scale.
+//! Validation of paths to fields in a version: printer columns, selectable fields, scale.
 
 use crate::kinds::rules::At;
 use crate::refusal::{Cause, Causes};
@@ -35,7 +35,7 @@ pub(super) fn columns(list: At, causes: &mut Causes) {
     }
 }
 
-/// Whether there is nothing wrong with the start of a path, which is all that Kubernetes looks at.
+/// Whether a path begins with a dot, which is all that Kubernetes checks.
 fn simple_path(path: At, causes: &mut Causes) -> bool {
     let is_simple = path.text().starts_with('.');
     if !is_simple {
@@ -44,7 +44,7 @@ fn simple_path(path: At, causes: &mut Causes) -> bool {
     is_simple
 }
 
-/// Objects may be selected by a few fields with plain values.
+/// Selectable fields: a few, with scalar values.
 pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
     const FIELDS_MAX: usize = 8;
     if list.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
         causes.push(list.invalid_unshown(detail));
         return;
     }
-    // A schema that cannot be read is told of elsewhere.
+    // An invalid schema is reported elsewhere.
     let Ok(schema) = Structural::parse(schema) else { return };
     let mut seen = BTreeSet::new();
     for field in list.items() {

@@ -1,4 +1,4 @@
-//! The rules of definitions of custom kinds.
+//! Validation of CustomResourceDefinitions.
 
 use super::approval;
 use super::paths::{columns, scale, selectable_fields};
@@ -20,11 +20,11 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     let metadata = root.get("metadata");
     let name = metadata.get("name");
     let wanted = format!("{}.{}", plural.text(), group.text());
-    // What its name is made of cannot change, which is told in its own place.
+    // The name depends on immutable fields; their change is reported there.
     if old.is_none() && !name.is_empty() && name.text() != wanted {
         causes.push(name.invalid(MISNAMED));
     }
-    // A prefix for names is judged as if it were one.
+    // As in Kubernetes, a generateName is validated like a name.
     if old.is_none() && !metadata.get("generateName").is_empty() && metadata.get("generateName").text() != wanted {
         causes.push(metadata.get("generateName").invalid(MISNAMED));
     }
@@ -49,7 +49,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The first version of definitions could leave unknown fields alone, which this one does not.
+/// `v1` forbids preserving unknown fields at the top level, which `v1beta1` allowed.
 pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = definition(new, old);
     let root = At::root(new);
@@ -76,7 +76,7 @@ pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Whether a schema, or one within it, says what a field is when nobody says it.
+/// Whether a schema, or one below it, has a default.
 fn has_default(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
@@ -143,7 +143,7 @@ fn versions(spec: At, causes: &mut Causes) {
         let messages = names::label_1035(name.text());
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
-            // The first is the definition's own, too.
+            // The first version's name is also `spec.version`.
             if index == 0 && !name.is_empty() {
                 causes.push(Cause::invalid("spec.version", &name.text().into(), &messages.join(",")));
             }
@@ -165,7 +165,7 @@ fn versions(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Versions without what they all have in common, which Kubernetes takes for the definition's own.
+/// The versions without the fields that all have in common, which Kubernetes moves to the top of the spec.
 fn apart(versions: &Value) -> Value {
     let Some(versions) = versions.as_array() else { return Value::Null };
     let mut apart = versions.clone();
@@ -177,8 +177,8 @@ fn apart(versions: &Value) -> Value {
     apart.into()
 }
 
-/// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
-/// Kubernetes takes it for the definition's own, and tells of it once: then the flag is set.
+/// Calls `visit` for a field in each version. If all versions have the same value, as with a single version, Kubernetes
+/// has it at the top of the spec and reports it once; then the flag is true.
 fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value, bool)) {
     let versions = spec.get("versions");
     let all = versions.value.as_array().map_or(&[][..], Vec::as_slice);
@@ -215,9 +215,9 @@ fn deprecation_warning(version: At, causes: &mut Causes) {
     }
 }
 
-/// The schemas of all versions. A rule that the definition broke before does not stand in the way of an update.
+/// The schemas of all versions. An update may keep old violations.
 fn schemas(spec: At, old: Option<&Value>, causes: &mut Causes) {
-    // Definitions of the first version need no schema, and are known by what they keep.
+    // `v1beta1` definitions that preserve unknown fields need no schema.
     if spec.get("preserveUnknownFields").is_true() {
         return;
     }
@@ -247,7 +247,7 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Causes) {
     causes.extend(faults.into_iter().filter(|fault| binds(&fault.group)).map(|fault| fault.cause));
 }
 
-/// Why the schemas of a definition's spec are not structural.
+/// Why the schemas in a definition's spec are not structural.
 pub(crate) fn structure_causes(spec: &Value) -> Causes {
     let faults = schema_faults(At::root(spec), None);
     faults.into_iter().filter(|fault| fault.group == Group::Structure).map(|fault| fault.cause).collect()
@@ -269,13 +269,13 @@ fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     faults
 }
 
-/// Why nobody can be trusted by what a conversion says of its webhook's authorities, if it says something.
+/// Why the conversion webhook's CA bundle is invalid, if it is set.
 pub fn bundle_fault(conversion: &Value) -> Option<&'static str> {
     let bundle = conversion["webhook"]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
     if bundle.is_empty() { None } else { pool_fault(bundle) }
 }
 
-/// Kubernetes tells of a webhook by the names of its own types.
+/// Kubernetes reports the webhook with its internal type names.
 fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
@@ -304,7 +304,7 @@ fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     } else {
         causes.push(client.required("required when strategy is set to Webhook"));
     }
-    // Definitions come with placeholders for what another writes there. Once one could be trusted, it has to stay so.
+    // Definitions often have a placeholder that another program replaces. Once the bundle is valid, it must stay valid.
     let fault = bundle_fault(conversion.value).filter(|_| {
         let was_client = |old: &Value| old["webhook"]["clientConfig"].is_object();
         old.is_some_and(|old| was_client(old) && bundle_fault(old).is_none())
@@ -327,7 +327,7 @@ fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// Objects may be stored in versions that the definition still knows, and will be in the one that it says.
+/// `status.storedVersions` must name only existing versions, and the storage version.
 fn stored_versions(definition: At, causes: &mut Causes) {
     let status = definition.get("status");
     let stored = status.get("storedVersions");
@@ -347,7 +347,7 @@ fn stored_versions(definition: At, causes: &mut Causes) {
              status.storedVersions"
         )));
     }
-    // A name that several versions have stands for the first of them.
+    // If several versions have the name, the first counts.
     let mut unseen = texts(stored);
     for version in versions.items() {
         let name = version.get("name").text();

@@ -1,4 +1,4 @@
-//! `apiregistration.k8s.io`: which server answers for a group and version.
+//! `apiregistration.k8s.io`: which server serves a group version.
 
 pub mod columns;
 pub mod defaults;
@@ -35,7 +35,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// A group that this server answers itself is available from the start.
+/// A group version that this server serves itself is available from the start.
 fn prepare_create(object: &mut Value) {
     let local = object.pointer("/spec/service").is_none_or(Value::is_null);
     let created = object.pointer("/metadata/creationTimestamp").cloned();

@@ -23,7 +23,7 @@ pub fn api_service(new: &Value, old: Option<&Value>) -> Causes {
     if !name.is_empty() && is_wrong(&name) {
         causes.push(name.invalid(&detail));
     }
-    // A prefix for names is judged as if it were one.
+    // As in Kubernetes, a generateName is validated like a name.
     if old.is_none() && !prefix.is_empty() && is_wrong(&prefix) {
         causes.push(prefix.invalid(&detail));
     }
@@ -51,7 +51,7 @@ fn backend(spec: At, causes: &mut Causes) {
     let (service, bundle, insecure) = (spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));
     if !service.is_set() {
         if !bundle.is_empty() {
-            // Four letters of base64 are three bytes.
+            // Four base64 letters encode three bytes.
             let bytes = bundle.text().trim_end_matches('=').len() * 3 / 4;
             let shown = Value::from(format!("{bytes} bytes"));
             causes.push(bundle.holding(&shown).invalid("local APIServices may not have a caBundle"));

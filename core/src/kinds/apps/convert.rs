@@ -1,14 +1,14 @@
-//! Older fields of workloads that the newer versions keep in annotations.
+//! Older fields of workloads, which newer versions keep in annotations.
 
 use super::daemon_set::TEMPLATE_GENERATION;
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, put_annotation, take_annotation, within};
 use holdfast_value::Value;
 
-/// A Deployment of `apps/v1beta1` and `extensions/v1beta1` asks for a rollback in its spec.
+/// `apps/v1beta1` and `extensions/v1beta1` Deployments have a rollback in their spec.
 pub const ROLLBACK: Convert = Convert { to_hub: rollback_to_hub, from_hub: rollback_from_hub };
 
-/// A DaemonSet of `extensions/v1beta1` numbers its template in its spec.
+/// `extensions/v1beta1` DaemonSets have a template generation in their spec.
 pub const TEMPLATE: Convert = Convert { to_hub: template_to_hub, from_hub: template_from_hub };
 
 const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
@@ -26,7 +26,7 @@ fn rollback_from_hub(deployment: &mut Fields) {
     let Some(text) = take_annotation(deployment, ROLLBACK_TO) else { return };
     let Ok(revision) = text.parse::<i64>() else { return };
     let rollback = ensure(ensure(deployment, "spec"), "rollbackTo");
-    // Zero means the revision before the current one, and is left unsaid.
+    // Zero means the previous revision, and is omitted.
     if revision != 0 {
         rollback.insert("revision", revision.into());
     }

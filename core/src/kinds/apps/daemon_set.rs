@@ -1,14 +1,14 @@
-//! DaemonSet: the number of its template, which newer versions keep in an annotation.
+//! DaemonSet: the template generation, which newer versions keep in an annotation.
 
 use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
 use crate::schema::spelling;
 use holdfast_value::{Value, json};
 
-/// Where the newer versions keep what `extensions` called `spec.templateGeneration`.
+/// The annotation for `spec.templateGeneration` of `extensions`.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The number shows in every set that a client writes, whether it says one or not.
+/// Every DaemonSet that a client writes gets the annotation.
 pub fn show_template_generation(set: &mut Value) {
     let generation = template_generation(set).unwrap_or(0);
     write_template_generation(set, generation);
@@ -21,7 +21,7 @@ pub fn prepare_create(set: &mut Value) {
     write_template_generation(set, generation);
 }
 
-/// The number is the server's own: it counts changes of the template, whatever the client sends.
+/// The server counts changes of the template, whatever the client sends.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let kept = template_generation(old).unwrap_or(0);
@@ -30,7 +30,7 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
     write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
 }
 
-/// A write of the status says nothing of it.
+/// A status write does not change it.
 pub fn keep_template_generation(new: &mut Value, old: Option<&Value>, asking: &Asking) {
     if let (Some(old), "status") = (old, asking.subresource) {
         write_template_generation(new, template_generation(old).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Defaults of the workloads. Older versions differ in what they assume.
+//! Defaults of the workloads; older versions have others.
 
 use crate::kinds::core::defaults::{set_labels, template_labels};
 use crate::schema::defaults::{Rule, is_absent, object, objects, set_absent, text};
@@ -59,7 +59,7 @@ fn stateful_sets() -> Vec<Rule> {
     ]
 }
 
-/// The first versions select, and label the object with, what the template is labelled with.
+/// Old versions derive the selector and the object's labels from the template's labels.
 pub(in crate::kinds) fn select_template(workload: &mut Map) {
     let Some(labels) = template_labels(workload) else { return };
     if let Some(spec) = object(workload, "spec") {
@@ -68,14 +68,14 @@ pub(in crate::kinds) fn select_template(workload: &mut Map) {
     set_labels(workload, labels);
 }
 
-/// A rolling update has parameters, which have defaults of their own.
+/// RollingUpdate gets parameters, which have their own defaults.
 pub(in crate::kinds) fn rolling_update(strategy: &mut Map) {
     if text(strategy, "type") == "RollingUpdate" {
         set_absent(strategy, "rollingUpdate", Map::new());
     }
 }
 
-/// Only a strategy that is not named gets parameters: one that is named may go without.
+/// Only an unset strategy gets parameters; a set one may have none.
 fn stateful_set_strategy(strategy: &mut Map) {
     if text(strategy, "type").is_empty() {
         strategy.insert("type".to_owned(), Value::from("RollingUpdate"));

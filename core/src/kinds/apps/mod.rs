@@ -1,4 +1,4 @@
-//! `apps`: workloads that go on.
+//! `apps`: long-running workloads.
 
 pub mod columns;
 mod convert;
@@ -25,7 +25,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
 
-/// How many pods of a set may be missing while it is updated.
+/// The number of a set's pods that may be unavailable during an update.
 const STATEFUL_SET_GATED: &[Gated] =
     &[Gated::fields("MaxUnavailableStatefulSet", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])];
 

@@ -1,4 +1,4 @@
-//! What controllers may report of workloads: counts that can be true at the same time.
+//! Validation of the status of workloads: counts must be consistent.
 
 use crate::kinds::rules::{At, none_negative};
 use crate::kinds::shapes::{not_decremented, parts_of};

@@ -1,4 +1,4 @@
-//! The rules of workloads: what they select is what their template makes.
+//! Validation of workloads; above all, the selector must match the template.
 
 use crate::kinds::core::validate::{claim_spec, template};
 use crate::kinds::rules::{
@@ -77,7 +77,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Causes {
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["minReadySeconds", "revisionHistoryLimit"], &mut causes);
-    // A missing selector is told of as one that does not select the template.
+    // A missing selector is reported like one that does not match the template.
     let at = spec.get("selector");
     selector(at, &mut causes);
     if at.is_set() {
@@ -146,7 +146,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
     selected(spec, "statefulset", "", &mut causes);
     made(spec, "StatefulSet", &mut causes);
     let service = spec.get("serviceName");
-    // What was let through once stays, so that the set can still be changed.
+    // An invalid name of an existing set may stay, so that the set can still be changed.
     if old.is_none() && !service.is_empty() {
         causes.extend(names::label(service.text()).iter().map(|message| service.invalid(message)));
     }
@@ -168,7 +168,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The template may mount the claims of the set besides its own volumes.
+/// The template may mount the set's claims besides its own volumes.
 fn stateful_template(spec: At, causes: &mut Causes) {
     let at = spec.get("template");
     let claims = spec.get("volumeClaimTemplates");
@@ -187,7 +187,7 @@ fn stateful_template(spec: At, causes: &mut Causes) {
     template(at.holding(&whole), causes);
 }
 
-/// A claim without a name makes a volume without one.
+/// A claim without a name gives a volume without one.
 fn claim_name(template: &str) -> String {
     if template.is_empty() { String::new() } else { format!("{template}-0") }
 }
@@ -206,7 +206,7 @@ pub fn controller_revision(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A replica set with the plain selector of older times.
+/// A ReplicationController, whose selector is a plain map.
 pub fn replication_controller(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -231,7 +231,7 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// The selector is there, selects something, and selects the template.
+/// The selector must be set, not be empty, and match the template.
 fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Causes) {
     let at = spec.get("selector");
     if at.is_set() {
@@ -274,7 +274,7 @@ fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Causes) {
     }
 }
 
-/// Zero, zero of a hundred, or what cannot be read as a number. A number that is written as a text counts as one.
+/// Zero, 0%, or an unreadable value. A number as text counts too.
 fn is_none(bound: &Value) -> bool {
     let read = || bound.as_str().and_then(|text| text.parse().ok());
     bound.as_i64().or_else(|| percent(bound)).or_else(read).unwrap_or(0) == 0
@@ -286,7 +286,7 @@ fn not_all_and_more(at: At, causes: &mut Causes) {
     }
 }
 
-/// What goes on for ever makes pods that do.
+/// The pods of a workload that runs forever must restart always.
 fn made(spec: At, what: &str, causes: &mut Causes) {
     let template = spec.get("template");
     let pod = template.get("spec");
@@ -486,7 +486,7 @@ mod tests {
                     "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"Keep\": supported values",
                 ),
                 ("/spec/ordinals/start", json!(-1), "spec.ordinals.start: Invalid value: -1: must be greater than or"),
-                // This is all history.
+                // Old objects may have an invalid limit.
                 ("/spec/revisionHistoryLimit", json!(-1), ""),
                 (
                     "/spec/serviceName",

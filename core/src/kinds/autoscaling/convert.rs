@@ -1,5 +1,5 @@
-//! Autoscalers before `v2`: metrics were flat, and `v1` knows only the CPU. What a version has no field for, it
-//! keeps in annotations, so that nothing is lost when an older client writes back what it read.
+//! Autoscalers before `v2`: metrics were flat, and `v1` has only the CPU. Fields that a version lacks are kept in
+//! annotations, so that nothing is lost when an older client writes back what it read.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
@@ -13,17 +13,17 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// What these annotations hold lists of.
+/// The types of the lists in these annotations.
 const MESSAGES: [(&str, &str); 3] = [
     (METRICS, "io.k8s.api.autoscaling.v1.MetricSpec"),
     (CURRENT_METRICS, "io.k8s.api.autoscaling.v1.MetricStatus"),
     (CONDITIONS, "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerCondition"),
 ];
 
-/// What an autoscaler of `v1` aims at when it says nothing.
+/// The target of a `v1` autoscaler without one.
 const CPU_PERCENT_DEFAULT: i64 = 80;
 
-/// A field of a flat metric and where it stands in the hub.
+/// A field of a flat metric, and its path in the hub.
 type Moved = (&'static str, &'static [&'static str]);
 
 const TARGETS: [(&str, &[Moved]); 5] = [
@@ -119,7 +119,7 @@ fn v1_to_hub(scaler: &mut Fields) {
 
     let Some(status) = within(scaler, &["status"]) else { return };
     let percent = status.remove("currentCPUUtilizationPercentage").filter(|percent| !percent.is_null());
-    // The annotation knows more than the percentage does.
+    // The annotation has more detail than the percentage.
     if let (Some(percent), false) = (percent, status.contains_key("currentMetrics")) {
         let resource = json!({ "name": "cpu", "currentAverageUtilization": percent });
         status.insert("currentMetrics", json!([{ "type": "Resource", "resource": resource }]));
@@ -181,7 +181,7 @@ fn v2beta1_from_hub(scaler: &mut Fields) {
     save(scaler, BEHAVIOR, "spec", "behavior");
 }
 
-/// Moves a field out of the way, into an annotation. An empty list is not worth one.
+/// Moves a field into an annotation, unless it is an empty list.
 fn save(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     let value = within(scaler, &[part]).and_then(|part| part.remove(field));
     let worth = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
@@ -194,7 +194,7 @@ fn save(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     }
 }
 
-/// Undoes [`save`]. An annotation that a client garbled is dropped.
+/// Undoes [`save`]. An invalid annotation is dropped.
 fn restore(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     let saved = take_annotation(scaler, annotation).and_then(|text| serde_json::from_str::<Value>(&text).ok());
     if let Some(mut value) = saved.filter(|value| value.is_object() || value.is_array()) {
@@ -205,7 +205,7 @@ fn restore(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     }
 }
 
-/// As Kubernetes writes it, which knows no other names for these fields than those in its own memory.
+/// In Kubernetes' form, which has Go field names here.
 fn behavior_text(behavior: &Value) -> String {
     let policies = |policies: &Value| match policies.as_array() {
         None => "null".to_owned(),
@@ -230,7 +230,7 @@ fn behavior_text(behavior: &Value) -> String {
     format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, rules(&behavior["scaleUp"]), rules(&behavior["scaleDown"]))
 }
 
-/// Undoes what [`behavior_text`] does to the names of fields. What it says of none goes.
+/// Undoes the field names of [`behavior_text`]; unknown names are dropped.
 fn uncapitalize(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -261,7 +261,7 @@ fn nest_target(metric: &mut Fields) {
         let kind = if target.contains_key("averageUtilization") {
             "Utilization"
         } else if target.contains_key("averageValue") {
-            // An object's flat form had to give a value even where only the average counts.
+            // The flat form requires a value even if only the average counts.
             if target.get("value").is_some_and(|value| value == "0") {
                 target.remove("value");
             }
@@ -305,7 +305,7 @@ fn flatten_reading(metric: &mut Fields) {
     }
 }
 
-/// Moves are taken all at once: the two forms of `object` use the name `target` for different things.
+/// All fields are taken before any is placed: both forms of `object` have a `target`, with different meanings.
 fn nest(fields: &mut Fields, moves: &[Moved]) {
     let taken: Vec<_> = moves.iter().filter_map(|(flat, path)| Some((*path, fields.remove(*flat)?))).collect();
     for (path, value) in taken {

@@ -1,4 +1,4 @@
-//! `autoscaling`: workloads that follow their load. A Scale is only the body of a subresource.
+//! `autoscaling`: autoscalers, and the Scale, which is only the body of a subresource.
 
 pub mod columns;
 mod convert;

@@ -7,7 +7,7 @@ use crate::object::names;
 use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
-/// Where each type of metric is described.
+/// The field for each metric type.
 const SOURCES: &[(&str, &str)] = &[
     ("Object", "object"),
     ("External", "external"),
@@ -19,7 +19,7 @@ const METRIC_TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods
 const PERIOD_SECONDS_MAX: i64 = 1800;
 const WINDOW_SECONDS_MAX: i64 = 3600;
 
-/// The one kind without a group that has replicas.
+/// The only scalable kind in the core group.
 const SCALED_WITHOUT_GROUP: &str = "ReplicationController";
 
 pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
@@ -27,7 +27,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
     let root = At::root(new);
     let spec = root.get("spec");
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-    // Scaling to zero is a feature that is off; who has it already keeps it.
+    // Without the feature gate minReplicas must be positive, unless the old object has zero.
     let bound = if old.is_some_and(|old| old["spec"]["minReplicas"] == 0) { 0 } else { 1 };
     at_least(least, bound, &format!("must be greater than or equal to {bound}"), &mut causes);
     if most.number_or_zero() == 0 {
@@ -42,7 +42,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
     }
     let target = spec.get("scaleTargetRef");
     reference(target, &mut causes);
-    // A version that was let through once stays, so that the rest can still be changed.
+    // An unchanged invalid reference may stay, so that the rest can be changed.
     let is_old = |field: &str| old.is_some_and(|old| target.value[field] == old["spec"]["scaleTargetRef"][field]);
     if !(is_old("apiVersion") && is_old("kind")) {
         api_version(target, target.get("kind").text() == SCALED_WITHOUT_GROUP, &mut causes);
@@ -58,7 +58,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Nobody is the least that there may be.
+/// With the gate, minReplicas may be zero.
 pub fn to_zero(judging: &Judging<'_>, causes: &mut Causes) {
     let spec = &judging.new["spec"];
     if !judging.is_on("HPAScaleToZero") || spec["minReplicas"].as_i64().is_none_or(|least| least > 0) {
@@ -80,10 +80,10 @@ fn reference(target: At, causes: &mut Causes) {
     need_segment(target.get("name"), causes);
 }
 
-/// The version of the object that a reference names; only some objects may be of the group without a name.
+/// The apiVersion of a reference; only some objects may be in the core group.
 fn api_version(reference: At, may_lack_group: bool, causes: &mut Causes) {
     let at = reference.get("apiVersion");
-    // One that is not told shows as an empty text.
+    // An absent value is shown as an empty text.
     let shown = Value::from(at.text());
     match at.text().split_once('/') {
         Some((_, version)) if version.contains('/') => {
@@ -96,7 +96,7 @@ fn api_version(reference: At, may_lack_group: bool, causes: &mut Causes) {
     }
 }
 
-/// Whether a metric of an autoscaler is of an object whose version cannot be read.
+/// Whether any metric refers to an object with an unreadable apiVersion.
 fn has_odd_version(autoscaler: &Value) -> bool {
     let metrics = autoscaler["spec"]["metrics"].as_array().into_iter().flatten();
     let versions = metrics.filter_map(|metric| metric["object"]["describedObject"]["apiVersion"].as_str());
@@ -121,7 +121,7 @@ fn source(metric: At, has_odd_versions: bool, causes: &mut Causes) {
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
     }
-    // Kubernetes looks at it here, and again where it looks for what the type says.
+    // Kubernetes checks this twice, and reports it twice.
     exactly_one_of(ty, METRIC_TYPES, causes);
     exactly_one_of(ty, METRIC_TYPES, causes);
     let present: Vec<&str> =

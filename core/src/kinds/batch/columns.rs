@@ -85,7 +85,7 @@ fn completions(job: &Value) -> String {
     let succeeded = number(job, "status.succeeded");
     match at(job, "spec.completions").and_then(Value::as_i64) {
         Some(needed) => format!("{succeeded}/{needed}"),
-        // Without a number, the job is done when one pod succeeds; the others run beside it.
+        // Without completions, the job is complete when one pod succeeds.
         None => match number(job, "spec.parallelism") {
             parallelism @ 2.. => format!("{succeeded}/1 of {parallelism}"),
             _ => format!("{succeeded}/1"),

@@ -16,18 +16,18 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// What holds for jobs and not for the job templates of cron jobs.
+/// Defaults of jobs but not of a CronJob's job template.
 fn job(job: &mut Map) {
     if let Some(labels) = template_labels(job) {
         set_labels(job, labels);
     }
     let Some(spec) = object(job, "spec") else { return };
-    // With neither set, the job is a single pod; with one set, the other keeps its own meaning of absence.
+    // If neither is set, the job is a single pod; if one is set, the other stays unset.
     if is_absent(spec, "parallelism") {
         set_absent(spec, "completions", 1);
     }
     set_absent(spec, "parallelism", 1);
-    // A limit per index takes the place of the limit of the whole.
+    // A limit for each index replaces the total limit.
     let backoff_limit = if is_absent(spec, "backoffLimitPerIndex") { 6 } else { i32::MAX };
     set_absent(spec, "backoffLimit", backoff_limit);
     set_absent(spec, "completionMode", "NonIndexed");

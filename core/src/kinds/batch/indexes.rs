@@ -2,7 +2,7 @@
 
 use holdfast_value::Value;
 
-/// How many indexes the text names.
+/// The number of indexes in the text.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last: Option<i64> = None;
@@ -20,7 +20,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that both texts name. Parts that cannot be read are passed over: they are told of elsewhere.
+/// The first index in both texts. Unreadable parts are skipped; they are reported elsewhere.
 pub(super) fn common(one: &str, other: &str, completions: i64) -> Option<i64> {
     let parts = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()

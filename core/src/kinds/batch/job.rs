@@ -1,15 +1,15 @@
-//! Job: the selector and labels that keep its pods apart from those of all others.
+//! Job: the selector and labels that separate its pods from all others.
 
 use holdfast_value::{Map, Value};
 
 pub const UID: &str = "batch.kubernetes.io/controller-uid";
 pub const NAME: &str = "batch.kubernetes.io/job-name";
-/// The labels as they were called before labels had domains.
+/// The old labels, without a domain.
 pub const OLD_UID: &str = "controller-uid";
 pub const OLD_NAME: &str = "job-name";
 
-/// Labels what the job makes, and selects it, unless the client does so itself. What is there stays: the rules tell of
-/// values that are wrong.
+/// Sets labels and selector unless the client manages the selector itself. Existing values stay; validation reports
+/// wrong ones.
 pub fn prepare_create(job: &mut Value) {
     let Some(fields) = job.as_object_mut() else { return };
     fields.remove("status");
@@ -18,9 +18,9 @@ pub fn prepare_create(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
-    // A job that is labelled by default is labelled like its pods, and one without labels gets theirs.
+    // A job without labels, or with only defaulted ones, gets its pods' labels.
     let own = job.pointer("/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
-    // A name that is made up is made for a copy of the job, whose labels are its own.
+    // A generated name means a copy of another job, whose labels are its own.
     let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));
     let pods = job.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
     let is_defaulted = own.is_none() || is_named && own == pods;
@@ -34,7 +34,7 @@ pub fn prepare_create(job: &mut Value) {
     within(job, &["spec", "selector", "matchLabels"]).entry(UID).or_insert_with(|| uid.into());
 }
 
-/// The object at the end of the path, which is made where it is missing.
+/// The object at a path, created if missing.
 fn within<'a>(job: &'a mut Value, path: &[&str]) -> &'a mut Map {
     let inner = path.iter().fold(job, |at, step| {
         if !at.is_object() {

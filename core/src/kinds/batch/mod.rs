@@ -1,4 +1,4 @@
-//! `batch`: work that ends.
+//! `batch`: workloads that complete.
 
 pub mod columns;
 pub mod defaults;
@@ -18,7 +18,7 @@ const PACKAGE: &str = "io.k8s.api.batch";
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
 
-/// What of a job may change while it is suspended.
+/// Fields of a job that may change while it is suspended.
 const SUSPENDED: &[GatedRule] = &[GatedRule {
     gates: &["MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs"],
     judge: validate::suspended,

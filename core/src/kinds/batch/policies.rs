@@ -1,4 +1,4 @@
-//! What a job says of failed pods, and of when it has succeeded.
+//! Validation of a job's policies for failure, replacement and success.
 
 use super::indexes;
 use crate::kinds::rules::{At, Seen, not_negative};
@@ -89,7 +89,7 @@ fn exit_codes(at: At, containers: &BTreeSet<&str>, causes: &mut Causes) {
     }
 }
 
-/// A word that must be there; what there is to choose from is said in any case.
+/// A required enum; the message lists the supported values.
 fn choice(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() {
         let words: Vec<String> = supported.iter().map(|word| Value::from(*word).to_string()).collect();

@@ -1,4 +1,4 @@
-//! What controllers may report of jobs. A job that has ended says so once, and its counts go with that.
+//! Validation of the status of jobs. A finished job stays finished, with consistent counts.
 
 use super::indexes;
 use crate::kinds::cells::epoch_seconds;
@@ -14,7 +14,7 @@ const EXCLUSIVE: &[(&str, &str, &str)] = &[
     ("SuccessCriteriaMet", "Failed", "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
     ("SuccessCriteriaMet", "FailureTarget", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
 ];
-/// Conditions that come only with another one.
+/// Conditions that require another one.
 const WITH: &[(&str, &str, &str)] = &[
     ("Failed", "FailureTarget", "cannot set Failed=True condition without the FailureTarget=true condition"),
     (
@@ -23,7 +23,7 @@ const WITH: &[(&str, &str, &str)] = &[
         "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
     ),
 ];
-/// Conditions that are true for ever.
+/// Conditions that must stay true.
 const TERMINAL: &[(&str, &str)] = &[
     ("Failed", "cannot disable the terminal Failed=True condition"),
     ("Complete", "cannot disable the terminal Complete=True condition"),
@@ -112,7 +112,7 @@ fn times(status: At, causes: &mut Causes) {
     }
 }
 
-/// Only lists that change are looked at: a job that was made smaller still lists indexes that it no longer has.
+/// Only changed lists are checked: a job whose completions were reduced may still list indexes that it no longer has.
 fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Causes) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
     let [completes, fails] = [("completedIndexes", completed), ("failedIndexes", failed)]
@@ -151,7 +151,7 @@ fn changes(job: At, old: At, causes: &mut Causes) {
         }
     }
     let spec = job.get("spec");
-    // A job that has as many pods as completions may be made smaller, and then counts fewer of them.
+    // An elastic job (parallelism equals completions) may be reduced, and then fewer completed indexes count.
     let elastic = spec.get("completionMode").text() == "Indexed"
         && spec.get("completions").value == spec.get("parallelism").value;
     for counter in ["failed", "succeeded"].into_iter().filter(|counter| *counter == "failed" || !elastic) {

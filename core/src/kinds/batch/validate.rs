@@ -13,11 +13,11 @@ use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
 
-/// What a job's name adds to its cron job's must still fit a label.
+/// The suffix that a job's name adds to its CronJob's must still fit a label.
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;
-/// From this many completions on, limits are lower for jobs that count failures by index.
+/// From this number of completions on, limits are lower for jobs with a backoff limit for each index.
 const MANY_COMPLETIONS: i64 = 100_000;
 const INDEXES_OF_MANY_MAX: i64 = 10_000;
 
@@ -47,7 +47,7 @@ pub fn job(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The labels and the selector that the server makes have not been made otherwise by the client.
+/// The client must not have set generated labels and selectors to other values.
 fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     let spec = job.get("spec");
     let selector = spec.get("selector");
@@ -62,7 +62,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
     let labels = metadata.get("labels");
-    // A job of an older release goes on without the labels that have a domain.
+    // An old job may lack the labels with a domain.
     let older = old.is_some_and(|old| {
         let labels = &old["spec"]["template"]["metadata"]["labels"];
         labels[own::NAME].is_null() || labels[own::UID].is_null()
@@ -86,7 +86,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// The pods of an indexed job are hosts that are named after their index.
+/// Host names of an indexed job's pods contain the index.
 fn host_names(job: At, causes: &mut Causes) {
     let spec = job.get("spec");
     let completions = spec.get("completions").number().unwrap_or(0);
@@ -126,8 +126,8 @@ fn job_update(spec: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// What of a suspended job may change is more while gates are on: the resources of its pods, and where they may run also
-/// when some have run.
+/// With these gates, more fields of a suspended job may change: the resources of its pods, and their scheduling even if
+/// some have run.
 pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let resources = judging.is_on("MutablePodResourcesForSuspendedJobs");
     let placement = judging.is_on("MutableSchedulingDirectivesForSuspendedJobs");
@@ -136,7 +136,7 @@ pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let is_suspended =
         conditions.into_iter().any(|condition| condition["type"] == "Suspended" && condition["status"] == "True");
     let is_idle = old["status"]["active"].as_i64().unwrap_or(0) == 0;
-    // One that has never run is suspended at once.
+    // A job that never started counts as suspended at once.
     let waits = is_suspended || old["status"]["startTime"].is_null();
     if old["spec"]["suspend"] != true || !waits || !is_idle {
         return;
@@ -158,7 +158,7 @@ pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// While a job waits, whoever lets it run may say where.
+/// Scheduling directives that may change while a job is suspended.
 fn free_placement(kept: &mut Value, wanted: &Value) {
     for field in ["annotations", "labels"] {
         kept["metadata"][field] = wanted["metadata"][field].clone();
@@ -168,7 +168,7 @@ fn free_placement(kept: &mut Value, wanted: &Value) {
     }
     let node = wanted["spec"]["affinity"]["nodeAffinity"].clone();
     kept["spec"]["affinity"]["nodeAffinity"] = node;
-    // An affinity that says nothing is none.
+    // An empty affinity equals an absent one.
     if same(&kept["spec"]["affinity"], &Value::Null) && wanted["spec"]["affinity"].is_null() {
         kept["spec"]["affinity"] = Value::Null;
     }
@@ -275,7 +275,7 @@ fn job_spec(spec: At, causes: &mut Causes) {
     let pod = pods.get("spec");
     let restart = pod.get("restartPolicy");
     match restart.text() {
-        // The default of pods: it cannot be told from nothing said.
+        // `Always` is the default for pods, so it counts as unset.
         "" | "Always" => causes.push(restart.required("valid values: \"OnFailure\", \"Never\"")),
         "OnFailure" if spec.get("podFailurePolicy").is_set() => {
             causes.push(restart.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
@@ -318,7 +318,7 @@ mod tests {
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a:1"}]}})
     }
 
-    /// A job that makes its own selector, so that it stays as it is.
+    /// A job with a manual selector, so that nothing is generated.
     fn manual() -> Value {
         let mut template = pods();
         template["metadata"] = json!({"labels": {"a": "b"}});

@@ -11,7 +11,7 @@ pub fn of(kind: &str) -> Vec<Column> {
             name(),
             age_column(),
             signer(),
-            // Kubernetes describes what is asked for, where it shows who asks.
+            // Kubernetes describes this column with the request's field although it shows the user.
             column("Requestor", "string", 0, field("spec.request"), |doc, _| text(doc, "spec.username").into()),
             column("RequestedDuration", "string", 0, field("spec.expirationSeconds"), |doc, _| {
                 at(doc, "spec.expirationSeconds").and_then(Value::as_i64).map_or_else(|| NONE.into(), age).into()
@@ -42,7 +42,7 @@ fn has(doc: &Value, ty: &str) -> bool {
 }
 
 fn request_state(doc: &Value) -> String {
-    // A denial wins over an approval.
+    // Denied has precedence over Approved.
     let decision = ["Denied", "Approved"].into_iter().find(|ty| has(doc, ty)).unwrap_or("Pending");
     let failed = if has(doc, "Failed") { ",Failed" } else { "" };
     let issued = if text(doc, "status.certificate").is_empty() { "" } else { ",Issued" };

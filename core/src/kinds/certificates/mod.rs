@@ -1,4 +1,4 @@
-//! `certificates.k8s.io`: requests for certificates, and bundles of trust.
+//! `certificates.k8s.io`: certificate signing requests, trust bundles, pod certificates.
 
 pub mod columns;
 pub mod defaults;
@@ -28,7 +28,7 @@ fn note(request: &mut Value, old: Option<&Value>, asking: &Asking) {
     }
 }
 
-/// Conditions without a time are of now; one that was there with the same status has been since then.
+/// A condition without a time gets the current time; an old condition with the same status keeps its time.
 fn date_conditions(request: &mut Value, old: &Value, now: &str) {
     let Some(Value::Array(conditions)) = request.pointer_mut("/status/conditions") else { return };
     for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
@@ -42,7 +42,7 @@ fn date_conditions(request: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// A signer must know for whom it signs, so nobody asks in another's name.
+/// Records the requesting user, since signers rely on it; the client cannot set another.
 fn sign(request: &mut Value, user: &User) {
     let Value::Object(spec) = &mut request["spec"] else { return };
     let said = [
@@ -83,7 +83,7 @@ pub fn kinds() -> Vec<Kind> {
             .status_resets(&[&["spec"], &["status", "conditions"]])
             .validate_part("status", validate::status)
             .select("spec.signerName")
-            // What was asked for never changes: approval and certificate have their own subresources.
+            // The request is immutable; approval and certificate have their own subresources.
             .prepare_update(|new, old| {
                 keep_old(new, old, "spec");
                 keep_old(new, old, "status");

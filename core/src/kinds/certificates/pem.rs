@@ -1,5 +1,5 @@
-//! PEM blocks, and as much of DER as tells a certificate or a request for one from other bytes.
-//! Signatures are not looked at: whoever signs a request checks it.
+//! PEM blocks, and enough DER to recognize certificates and certificate requests. Signatures are not verified: the
+//! signer does that.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,16 +10,16 @@ pub(super) struct Block {
     pub bytes: Vec<u8>,
 }
 
-/// How a block begins, at the start of a line.
+/// The start of a block, at the beginning of a line.
 pub(super) const BEGIN: &str = "-----BEGIN ";
 
-/// The text behind the base64 in which an object carries it.
+/// The text in an object's base64.
 pub(super) fn decoded(base64: &str) -> String {
     let compact: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     STANDARD.decode(compact).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The blocks of a text. What is between them, and what is no whole block, is passed over.
+/// The blocks of a text. Text between blocks and incomplete blocks are skipped.
 pub(super) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();
@@ -29,7 +29,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         };
         let end = format!("-----END {ty}-----");
         let (mut body, mut has_headers, mut whole) = (String::new(), false, false);
-        // A line that begins another block leaves this one behind.
+        // The beginning of another block ends this one as incomplete.
         while let Some(line) = lines.next_if(|line| !line.starts_with(BEGIN)) {
             if line.trim_end() == end {
                 whole = true;
@@ -48,8 +48,8 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Why an object's base64 holds nobody to trust, if so. As Go fills a pool, it passes over what is no certificate, and one
-/// that cannot be read spoils the others.
+/// Why a base64 CA bundle is invalid, if it is. As in Go, blocks that are not certificates are skipped, and one
+/// unreadable certificate makes the bundle invalid.
 pub fn pool_fault(base64: &str) -> Option<&'static str> {
     let blocks = blocks(&decoded(base64));
     let mut certificates = blocks.iter().filter(|block| block.ty == "CERTIFICATE" && !block.has_headers).peekable();
@@ -65,17 +65,17 @@ const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const BOOLEAN: u8 = 0x01;
 const OBJECT: u8 = 0x06;
-/// Where a certificate keeps its extensions.
+/// The tag of a certificate's extensions.
 const EXTENSIONS: u8 = 0xa3;
 /// 2.5.29.19, basic constraints.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// Whether the bytes are a body, an algorithm and a signature, as requests and certificates are.
+/// Whether the bytes are a sequence of body, algorithm and signature, as in requests and certificates.
 pub(super) fn is_signed(der: &[u8]) -> bool {
     body(der).is_some()
 }
 
-/// Whether a certificate may sign others.
+/// Whether a certificate is a CA's.
 pub(super) fn is_authority(der: &[u8]) -> bool {
     let extensions = body(der).and_then(|body| elements(body).into_iter().flatten().find(|e| e.0 == EXTENSIONS));
     let list = extensions.and_then(|(_, wrapped)| elements(wrapped)).and_then(|inner| inner.first().copied());
@@ -92,9 +92,9 @@ fn says_authority(extension: &[u8]) -> bool {
     inner.is_some_and(|fields| fields.first().is_some_and(|(tag, value)| *tag == BOOLEAN && *value != [0]))
 }
 
-/// 2.5.4.10, the organization: Kubernetes takes it for a group.
+/// 2.5.4.10, organization: a group in Kubernetes.
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-/// 2.5.4.3, the common name: Kubernetes takes it for a user.
+/// 2.5.4.3, common name: a user in Kubernetes.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
@@ -104,7 +104,7 @@ const T61_STRING: u8 = 0x14;
 const IA5_STRING: u8 = 0x16;
 const BMP_STRING: u8 = 0x1e;
 
-/// The organizations for which a request for a certificate asks. `None` where it cannot be told what it asks for.
+/// The organizations in a certificate request; `None` if it cannot be parsed.
 pub(super) fn organizations(request: &[u8]) -> Option<Vec<String>> {
     subject_parts(request, ORGANIZATION)
 }
@@ -152,7 +152,7 @@ fn body(der: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Tags and contents, one after the other. `None` where the bytes end too early.
+/// A sequence of tags and contents; `None` if the bytes end too early.
 fn elements(mut der: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut found = Vec::new();
     while let [tag, first, rest @ ..] = der {
@@ -181,7 +181,7 @@ pub(super) mod testing {
         bytes
     }
 
-    /// What has the shape of a certificate. `serial` tells one from another.
+    /// Bytes in the form of a certificate; `serial` makes them distinct.
     pub fn certificate(authority: bool, serial: u8) -> Vec<u8> {
         let flag = if authority { element(BOOLEAN, &[0xff]) } else { Vec::new() };
         let value = element(OCTET_STRING, &element(SEQUENCE, &flag));
@@ -190,7 +190,7 @@ pub(super) mod testing {
         signed(&[element(0x02, &[serial]), extensions].concat())
     }
 
-    /// What has the shape of a request for a certificate, for a subject of one organization.
+    /// Bytes in the form of a certificate request for one organization.
     pub fn request(string: u8, organization: &[u8]) -> Vec<u8> {
         let attribute = element(SEQUENCE, &[element(OBJECT, ORGANIZATION), element(string, organization)].concat());
         let subject = element(SEQUENCE, &element(SET, &attribute));

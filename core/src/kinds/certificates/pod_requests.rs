@@ -1,4 +1,4 @@
-//! The rules of requests that kubelets make for the certificates of pods.
+//! Validation of PodCertificateRequests, which kubelets create.
 
 use super::pem;
 use crate::kinds::rules::{At, immutable, named, same};
@@ -42,7 +42,7 @@ pub fn request(new: &Value, old: Option<&Value>) -> Causes {
         Some(_) => {}
     }
     for field in ["pkixPublicKey", "proofOfPossession"] {
-        // Base64 writes three bytes as four letters.
+        // Base64 encodes three bytes as four letters.
         if spec.get(field).text().len() / 4 * 3 > KEY_BYTES_MAX {
             causes.push(Cause::too_long(spec.get(field).path(), KEY_BYTES_MAX));
         }

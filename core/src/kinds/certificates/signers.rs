@@ -1,4 +1,4 @@
-//! Who may ask a signer for what, approve what was asked for, sign it, and say whom it trusts.
+//! Permissions on signers: who may request, approve, sign and attest.
 
 use super::{GROUP, pem};
 use crate::authz::escalation::Grant;
@@ -6,10 +6,10 @@ use crate::authz::{PRIVILEGED_GROUP, quoted};
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// Signs certificates by which clients of the API are known.
+/// The signer of client certificates for the API.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// A request for a certificate: created, approved, or signed.
+/// A CertificateSigningRequest: created, approved or signed.
 pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
     match (grant.subresource, grant.old) {
         ("", None) => subject(grant),
@@ -29,26 +29,25 @@ pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The common name that a request asks for, in base64 as its object has it; `None` where that cannot be told. As for
-/// Go, the last of several counts.
+/// The common name in a request (base64 as in the object); `None` if it cannot be parsed. As in Go, the last of several
+/// counts.
 pub fn common_name(request: &str) -> Option<String> {
     let block = pem::blocks(&pem::decoded(request)).into_iter().next()?;
     Some(pem::common_names(&block.bytes)?.pop().unwrap_or_default())
 }
 
-/// Nobody becomes all-powerful by a certificate: its group would be lost only with the authority's key.
+/// Refuses client certificates for the privileged group: their permissions could be revoked only with the CA's key.
 fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     if signer_name(grant.new) != CLIENT_SIGNER {
         return Ok(());
     }
     let request = grant.new.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
     let request = pem::decoded(request);
-    // What one reader of PEM passes over another may take for the request: where there are two to choose from, nobody
-    // can say which of them a signer would sign.
+    // PEM parsers differ in what they skip: with two blocks nobody knows which one a signer would sign.
     if request.matches(pem::BEGIN).count() > 1 {
         return Err(grant.forbidden("failed to parse CSR: more than one PEM block"));
     }
-    // What is no request at all the rules of the kind refuse, in better words.
+    // Validation refuses other content with better messages.
     let Some(block) = pem::blocks(&request).into_iter().next().filter(|block| pem::is_signed(&block.bytes)) else {
         return Ok(());
     };
@@ -62,7 +61,7 @@ fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A bundle may speak for a signer only by leave to attest for it.
+/// A bundle for a signer needs the permission `attest` on the signer.
 pub fn bundle(grant: &Grant<'_>) -> Result<(), Refusal> {
     let signer = signer_name(grant.new);
     if signer.is_empty() || grant.only_lets_go() || may(grant, "attest", signer) {
@@ -71,7 +70,7 @@ pub fn bundle(grant: &Grant<'_>) -> Result<(), Refusal> {
     Err(grant.forbidden(format!("user not permitted to attest for signerName {}", quoted(signer))))
 }
 
-/// A pod's request: Kubernetes refuses what its signer did not write as invalid.
+/// A PodCertificateRequest: as in Kubernetes, a status write without permission is refused as invalid.
 pub fn pod_request(grant: &Grant<'_>) -> Result<(), Refusal> {
     let Some(old) = grant.old.filter(|old| grant.subresource == "status" && old["status"] != grant.new["status"])
     else {
@@ -90,7 +89,7 @@ fn signer_name(document: &Value) -> &str {
     document.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Leave is given for one signer, or for all of a domain: `kubernetes.io/*`.
+/// Permission on a signer, or on all signers of its domain: `kubernetes.io/*`.
 fn may(grant: &Grant<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     let allows = |name: &str| grant.allows(verb, GROUP, "signers", name);

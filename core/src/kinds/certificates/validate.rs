@@ -43,7 +43,7 @@ pub fn request(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
-    // What was asked for never changes, so that it need not be looked at again.
+    // The request is immutable, so it is validated only once.
     if old.is_none() {
         request_spec(spec, &mut causes);
     }
@@ -110,7 +110,7 @@ fn conditions(status: At, causes: &mut Causes) {
     }
 }
 
-/// Who approves may add a condition that says so, and nobody may take one away.
+/// An approval write may add conditions, never remove them.
 pub fn approval(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -119,7 +119,7 @@ pub fn approval(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Who signs brings the certificate, once, and leaves the approval as it is.
+/// A status write sets the certificate once, and leaves the approval unchanged.
 pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = approval(new, old);
     let root = At::root(new);

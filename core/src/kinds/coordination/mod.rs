@@ -1,4 +1,4 @@
-//! `coordination.k8s.io`: leases, and who would like to hold them.
+//! `coordination.k8s.io`: Leases and LeaseCandidates.
 
 pub mod columns;
 pub mod defaults;
@@ -9,11 +9,11 @@ use super::{ApiGroup, Gated, Kind};
 pub const GROUP: &str = "coordination.k8s.io";
 /// The gate of elections that the server coordinates.
 pub const GATE: &str = "CoordinatedLeaderElection";
-/// The strategy by which the server elects; others are somebody else's.
+/// The strategy that the server implements; others belong to other programs.
 pub const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 const PACKAGE: &str = "io.k8s.api.coordination";
 
-/// How the holder of a lease is elected.
+/// Fields for coordinated elections.
 const GATED: &[Gated] = &[Gated::fields(GATE, &["spec.strategy", "spec.preferredHolder"])];
 
 /// This group, for the list of all.

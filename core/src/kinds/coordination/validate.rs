@@ -1,4 +1,4 @@
-//! The rules of leases, and of who would like to hold them.
+//! Validation of Leases and LeaseCandidates.
 
 use crate::kinds::rules::{At, immutable, not_negative};
 use crate::kinds::shapes::{at_least, qualified, semantic_version};
@@ -63,9 +63,9 @@ pub fn candidate(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A strategy of Kubernetes, or one of somebody else, whose name has a domain.
+/// A strategy of Kubernetes, or another program's with a domain.
 fn known_strategy(at: At, causes: &mut Causes) {
-    // Kubernetes puts the field's name below the field itself.
+    // As in Kubernetes, the path repeats the field's name.
     let below = at.get("strategy");
     let at = below.holding(at.value);
     if at.text().contains('/') {

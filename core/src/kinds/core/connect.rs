@@ -1,4 +1,4 @@
-//! The ways into a pod: which of its node's paths they come to, and which containers they may name.
+//! Connect subresources of pods: the kubelet paths that they lead to, and the containers that they may name.
 
 use crate::kinds::build::text;
 use crate::kinds::connect::query_of;
@@ -7,7 +7,7 @@ use crate::refusal::{BadRequest, Cause, Causes, Refusal, Subject, Unavailable};
 use holdfast_value::Value;
 use std::net::IpAddr;
 
-/// The log's options. Those of the other ways into a pod are never wrong by themselves.
+/// Checks the options of `log`; other subresources have no options that are invalid by themselves.
 pub fn options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), Refusal> {
     if part != "log" {
         return Ok(());
@@ -39,7 +39,7 @@ pub fn options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), R
     Err(Refusal::Invalid { subject: Subject::new("", "PodLogOptions", name), causes })
 }
 
-/// Where a way into a pod leads.
+/// The destination of a pod's subresource.
 pub fn leads(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Leading { part, options, .. } = *leading;
     if part == "proxy" {
@@ -100,7 +100,7 @@ fn log_query(options: &ConnectOptions, pairs: &mut Vec<(&str, String)>) {
     pairs.extend(options.since_time.clone().map(|time| ("sinceTime", time)));
 }
 
-/// The container that is meant: the one that is named, or the only one there is.
+/// The container: the one named, or the only one.
 fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     let of = |field: &str| -> Vec<String> {
         let containers = pod["spec"][field].as_array().into_iter().flatten();
@@ -121,7 +121,7 @@ fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     }
 }
 
-/// The pod's own address, and its first port if none is named.
+/// The pod's address, and its first port unless one is named.
 fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Named { is_secure, port, .. } = *leading.way;
     let not_allowed = || Refusal::BadRequest(BadRequest::NoAddress);
@@ -139,7 +139,7 @@ fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     Ok(Destination::Server { is_secure, host, port })
 }
 
-/// The address of a pod on a simulated node is made up: whoever has it is somebody else.
+/// Refuses to proxy to a pod on a simulated node: its address is invented, and may belong to another host.
 pub fn refuse_simulated(find: &dyn Fn(known::Known, &str) -> Option<Value>, pod: &Value) -> Result<(), Refusal> {
     let node = text(pod, "/spec/nodeName");
     let is_simulated = find(known::NODE, &node).is_some_and(|node| Machine::of(&node).is_simulated);

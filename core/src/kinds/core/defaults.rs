@@ -75,13 +75,13 @@ fn volumes() -> Vec<Rule> {
     ]
 }
 
-/// The labels of `spec.template`, where they are some.
+/// The labels of `spec.template`, if not empty.
 pub(in crate::kinds) fn template_labels(object: &Map) -> Option<Map> {
     let labels = object.get("spec")?.get("template")?.get("metadata")?.get("labels")?.as_object()?;
     (!labels.is_empty()).then(|| labels.clone())
 }
 
-/// Labels an object that has none.
+/// Sets the labels of an object without any.
 pub(in crate::kinds) fn set_labels(map: &mut Map, labels: Map) {
     if let Some(metadata) = object_or_new(map, "metadata")
         && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
@@ -90,7 +90,7 @@ pub(in crate::kinds) fn set_labels(map: &mut Map, labels: Map) {
     }
 }
 
-/// What holds for pods and not for the templates of pods.
+/// Defaults of pods but not of pod templates.
 fn pod(pod: &mut Map) {
     let Some(spec) = object(pod, "spec") else { return };
     for list in ["containers", "initContainers"] {
@@ -113,8 +113,8 @@ fn pod(pod: &mut Map) {
     }
 }
 
-/// A pod that says as a whole how much it may take requests what its containers do, or else what it may take. Huge pages
-/// that containers may take are its own limit, too.
+/// For a pod with pod-level resources: its request defaults to the containers' requests, otherwise to its limit. Huge
+/// page limits of containers become the pod's limits too.
 fn whole_pod(spec: &mut Map) {
     let of_containers = |part: &str| {
         let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -153,7 +153,7 @@ fn entries(document: Value) -> Map {
     }
 }
 
-/// Requests what is limited and not requested.
+/// A limit without a request becomes the request.
 fn request_limits(resources: &mut Map) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()) else {
         return;
@@ -164,7 +164,7 @@ fn request_limits(resources: &mut Map) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`: both show, the new one wins.
+/// `serviceAccount` is the old name of `serviceAccountName`: both are set, and the new one has precedence.
 fn pod_spec(spec: &mut Map) {
     let (name, alias) = (text(spec, "serviceAccountName"), text(spec, "serviceAccount"));
     if name == alias {
@@ -175,7 +175,7 @@ fn pod_spec(spec: &mut Map) {
     spec.insert("serviceAccountName".to_owned(), Value::from(name));
 }
 
-/// A kubelet that knows of one address only still fills the list.
+/// Old kubelets set only `podIP`; the list is filled from it.
 fn pod_status(status: &mut Map) {
     let address = text(status, "podIP").to_owned();
     if !address.is_empty() {
@@ -193,7 +193,7 @@ fn image_volume(volume: &mut Map) {
     set_empty(volume, "pullPolicy", policy);
 }
 
-/// An image that is, or by default is, tagged `latest` is pulled each time.
+/// Images tagged `latest`, explicitly or by default, are always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
     let (repository, tag) = match name.rsplit_once(':') {
@@ -201,7 +201,7 @@ fn pull_policy(image: &str) -> &'static str {
         _ => (name, None),
     };
     match tag {
-        // What is no image reference has no tag either.
+        // An invalid image reference has no tag.
         _ if !is_repository(repository) => "IfNotPresent",
         Some("latest") => "Always",
         None if !digest => "Always",
@@ -209,7 +209,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// Whether the path of a repository, after the registry's name if there is one, is in lower case and complete.
+/// Whether a repository's path, after the registry's name if any, is in lower case and complete.
 fn is_repository(repository: &str) -> bool {
     let is_registry = |first: &str| {
         first.contains(['.', ':']) || first == "localhost" || first.chars().any(|c| c.is_ascii_uppercase())
@@ -227,7 +227,7 @@ fn is_repository(repository: &str) -> bool {
     })
 }
 
-/// A volume that names no source is an empty directory.
+/// A volume without a source is an emptyDir.
 fn volume(volume: &mut Map) {
     if volume.iter().all(|(field, value)| field == "name" || value.is_null()) {
         volume.insert("emptyDir".to_owned(), json!({}));
@@ -245,7 +245,7 @@ fn limit_range_item(item: &mut Map) {
     if text(item, "type") != "Container" {
         return;
     }
-    // A maximum makes a limit, a limit makes a request, and what is still without a request gets the minimum.
+    // A maximum becomes the default limit, a limit the default request, and a minimum the request if there is none yet.
     for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
         let Some(values) = item.get(from).and_then(Value::as_object).filter(|values| !values.is_empty()) else {
             continue;
@@ -263,7 +263,7 @@ fn fill_from(target: &mut Map, values: Map) {
     }
 }
 
-/// A namespace can be selected by its name. One that is still to be named has no such label yet.
+/// The label with a namespace's name, by which it can be selected. With generateName the label is set later.
 fn namespace(namespace: &mut Map) {
     let Some(metadata) = object(namespace, "metadata") else { return };
     let name = text(metadata, "name").to_owned();
@@ -299,7 +299,7 @@ fn replication_controller(controller: &mut Map) {
     set_labels(controller, labels);
 }
 
-/// `stringData` is only ever written: it ends up in `data`.
+/// `stringData` is write-only: it is merged into `data`.
 fn secret(secret: &mut Map) {
     let Some(Value::Object(texts)) = secret.get("stringData") else { return };
     let encode = |text: &str| Value::from(base64::engine::general_purpose::STANDARD.encode(text));

@@ -49,7 +49,7 @@ fn root(rest: Value) -> Value {
     root
 }
 
-/// Manager and owned paths, entry by entry.
+/// The manager and owned paths of each entry.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
     entries.iter().map(|entry| (entry.shown(), entry.set().paths().into_vec())).collect()
@@ -87,7 +87,7 @@ fn what_is_no_longer_applied_goes_unless_owned_by_others() {
             ("\"ctl\" using test/v1".into(), vec![".data.d".to_string()]),
         ]
     );
-    // The last owner of the last key leaves nothing behind.
+    // When the last owner of the last key leaves, nothing remains.
     let only = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
     let none = applied(Some(&only), "me", TWO, root(json!({})), false).unwrap();
     assert_eq!(none, root(json!({})));
@@ -104,7 +104,7 @@ fn elements_of_keyed_lists_come_and_go() {
         false,
     )
     .unwrap();
-    // The server has filled in a default; the key is the same with and without it.
+    // The server set a default; the key is the same with and without it.
     let mut defaulted = live.clone();
     defaulted["spec"]["containers"][1]["ports"][0]["protocol"] = json!("TCP");
     let config =
@@ -180,14 +180,14 @@ fn kubectl_takes_over_from_client_side_apply() {
     let text = format!("{config}\n");
     config["metadata"]["annotations"] = json!({LAST_APPLIED: text});
     let live = updated(None, "kubectl-client-side-apply", ONE, config);
-    // The user drops `b` and changes `a`: both are fields that the same user set before.
+    // The user drops `b` and changes `a`; the same user set both before.
     let next = root(json!({"data": {"a": "2"}}));
     let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
-    // `b` stays until kubectl has made the old ownership into one by apply, with a patch of its own.
+    // `b` stays until kubectl, with a patch of its own, has migrated the old ownership to apply.
     assert_eq!(live["data"], json!({"a": "2", "b": "1"}));
     assert_eq!(live["metadata"]["annotations"][LAST_APPLIED], json!(format!("{next}\n")));
     assert_eq!(owners(&live)[0], ("\"kubectl\"".to_string(), vec![".data.a".to_string()]));
-    // Somebody else's change since is still a conflict.
+    // A later change by another manager is still a conflict.
     let mut scaled = live.clone();
     scaled["data"]["a"] = json!("9");
     let scaled = updated(Some(&live), "other", TWO, scaled);
@@ -203,7 +203,7 @@ fn the_server_keeps_its_fields() {
     let config = root(json!({"metadata": {"creationTimestamp": null}, "status": {"type": "new"}, "data": {"a": "1"}}));
     let writer = Writer { reset: &[&["status"]], ..writer(&schema, "me", TWO) };
     let merged = apply(ApplyRequest { live: Some(&live), config: &config, force: false, writer }).unwrap();
-    // What the endpoint resets it puts back later; nobody comes to own it.
+    // The endpoint resets these later; nobody becomes their owner.
     assert_eq!(merged["status"], json!({"type": "new"}));
     assert_eq!(merged["metadata"]["creationTimestamp"], json!(ONE));
     assert_eq!(merged["metadata"]["generation"], json!(7));
@@ -237,7 +237,7 @@ fn broken_configurations_are_refused() {
 
 #[test]
 fn fields_applied_in_another_version_are_pruned_through_conversion() {
-    // v2 calls `data` what v1 calls `metadata.labels`.
+    // v2 has in `data` what v1 has in `metadata.labels`.
     let schema = testing::schema();
     let convert = |document: &Value, version: &str| {
         let mut other = document.clone();
@@ -262,7 +262,7 @@ fn fields_applied_in_another_version_are_pruned_through_conversion() {
     assert_eq!(owners(&live), [("\"me\"".to_string(), vec![".metadata.labels.a".to_string()])]);
 }
 
-/// Two parts of one document that share no field.
+/// Two parts of one document without a common field.
 fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     (testing::any_document(), 0..64u32).prop_map(|(document, choice)| {
         let (mut left, mut right) = (document.clone(), document);
@@ -290,7 +290,7 @@ fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Anything that a stranger may send, built of words that mean something here.
+/// Arbitrary JSON from words that are significant here.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// A write: which manager, whether it applies, and what.
+/// A write: the manager's index, whether it applies, and the document.
 fn any_write() -> impl Strategy<Value = (usize, bool, Value)> {
     (0..3usize, any::<bool>(), testing::any_document())
 }
@@ -398,12 +398,12 @@ proptest! {
             }
             let mut unowned = typed.paths(&bare);
             writer.strip(&mut unowned);
-            // Always there, so that nobody sets it by leaving it empty.
+            // Always present, so nobody owns it by leaving it empty.
             unowned.remove_member(&["spec"]);
             for entry in entries.iter() {
                 unowned.subtract(entry.set());
             }
-            // An object on which nobody owns anything is not tracked until somebody applies.
+            // An object without any owner is not tracked until the first apply.
             prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
             let changed = writer.difference(live.clone().map(without_managed).as_ref(), &bare).changed;
             let operation = if applies { Operation::Apply } else { Operation::Update };

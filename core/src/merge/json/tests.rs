@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The examples of RFC 7386, appendix A, that patch an object with an object.
+/// The examples of RFC 7386, appendix A, in which an object patches an object.
 #[test]
 fn nulls_within_lists_of_a_merge_patch() {
     let rows = [
@@ -94,7 +94,7 @@ fn json_patch_operations() {
     }
 }
 
-/// Go reads the number of an element, and what counts from the end depends on whether there is to be one more.
+/// As in Go, an index may have a sign; what counts from the end depends on whether an element is inserted.
 #[test]
 fn elements_are_counted_as_in_go() {
     let rows = [
@@ -130,7 +130,7 @@ fn elements_are_counted_as_in_go() {
         assert_eq!(patched.ok().map(|patched| patched["list"].clone()), expected, "{op} {step}");
     }
     let rows = [
-        // What is taken out of a list is not counted when its new place is looked for.
+        // A moved element is removed before its target index is counted.
         (json!({"op": "move", "from": "/0", "path": "/-1"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/0", "path": "/2"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/-1", "path": "/0"}), json!([3, 1, {"a": [2]}])),
@@ -149,19 +149,19 @@ fn elements_are_counted_as_in_go() {
     }
 }
 
-/// The texts are those of Kubernetes' library.
+/// The messages are those of Kubernetes' library.
 #[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";
     let pod = json!({"metadata": {"name": "a"}, "data": {"k": "v", "null": null}, "list": [{"a": 1}, {"a": 2}]});
     let rows = [
-        // What tests find.
+        // Failing tests.
         (json!({"op": "test", "path": "/data/k", "value": "w"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/k"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/x", "value": "w"}), "testing value /data/x failed: test failed"),
         (json!({"op": "test", "path": "/list/-1", "value": {}}), "testing value /list/-1 failed: test failed"),
         (json!({"op": "test", "path": "", "value": {}}), "testing value  failed: test failed"),
-        // Places that are not there.
+        // Missing places.
         (
             json!({"op": "test", "path": "/metadata/labels/a", "value": null}),
             "test operation does not apply: is missing path: /metadata/labels/a: missing value",
@@ -284,7 +284,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
             json!({"op": "move", "from": "/data", "path": "/data/k"}),
             "move operation does not apply: doc is missing destination path: /data/k: missing value",
         ),
-        // Members that are not there, or are no text.
+        // Missing members, or members that are not strings.
         (json!({"op": "add"}), "add operation failed to decode path: missing value"),
         (json!({"op": "remove", "path": null}), "remove operation failed to decode path: missing value"),
         (json!({"op": "add", "path": 1}), "add operation failed to decode path: missing value"),
@@ -323,7 +323,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
         assert_eq!(fault.to_string(), expected, "{operation}");
         assert_eq!(matches!(fault, Fault::Test(_)), expected.ends_with("test failed"), "{operation}");
     }
-    // Nobody reads this one's `from`, and what is behind a fault is not looked at.
+    // The unused `from` is ignored, and operations after an error are not examined.
     let unread = json!([{"op": "add", "path": "/data", "from": 1}]);
     assert_eq!(patched(json!({}), &unread), Ok(json!({"data": null})));
     let two = json!([{"op": "test", "path": "/a"}, {"op": "remove", "path": "/b"}, {"op": "frob"}]);
@@ -351,7 +351,7 @@ fn limits_hold() {
     let expected = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001";
     assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err().message(), expected);
 
-    // Each copy doubles the document: without a bound forty of them would be a terabyte.
+    // Each copy doubles the document: without a limit forty of them would give a terabyte.
     let doubling: Vec<_> = (0..40).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a/{n}x")})).collect();
     let refused = json_patch(json!({"a": {"text": "0123456789"}}), &Value::Array(doubling));
     assert_eq!(refused.unwrap_err(), does_not_apply());
@@ -368,7 +368,7 @@ fn limits_hold() {
         .into();
     assert_eq!(json_patch(json!({"a": {}}), &deeper).unwrap_err(), does_not_apply());
 
-    // Webhooks and policies are held to the same bounds, and told of them.
+    // The limits apply to webhooks and policies too, whose authors see the message.
     let told = |original: Value, patch: Value| patched(original, &patch).unwrap_err().to_string();
     assert_eq!(told(json!({"a": 1}), many), expected);
     let copies = (0..10).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")})).collect();
@@ -417,7 +417,7 @@ proptest! {
         let _ = json_patch(original, &Value::Array(patch));
     }
 
-    /// The library's documents are others, and it knows the standard alone.
+    /// The library has another document type and follows the RFC strictly.
     #[test]
     fn operations_do_what_those_of_a_library_do(
         original in any_json(),

@@ -1,7 +1,7 @@
 //! The entries of `metadata.managedFields`: reading, changing, ordering and writing them.
 //!
-//! An entry that no one touches keeps the very value it was read from. Nor are its paths read before somebody asks for
-//! one of them: most writes touch what one manager owns, and an object has several.
+//! An unchanged entry keeps the value that it was read from. Its `fieldsV1` are parsed only when needed: most writes
+//! touch the fields of one manager, and an object has several.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -13,7 +13,7 @@ use holdfast_value::{CompactString, Map, Value};
 use super::Writer;
 use crate::merge::field_set::FieldSet;
 
-/// More managers with operation `Update` than this, and the oldest are thrown together.
+/// If there are more `Update` entries than this, the oldest are merged.
 const UPDATE_ENTRIES_MAX: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
@@ -30,11 +30,11 @@ pub(in crate::merge) struct Entry<'v> {
     pub(in crate::merge) api_version: Cow<'v, str>,
     pub(in crate::merge) subresource: Cow<'v, str>,
     time: Option<Cow<'v, str>>,
-    /// What the entry owns, once it was asked for or has changed.
+    /// The owned fields, once parsed or changed.
     set: OnceCell<FieldSet>,
-    /// The `fieldsV1` read, as long as they still say the same.
+    /// The `fieldsV1` read, as long as they are unchanged.
     fields: Option<&'v Value>,
-    /// The value read, as long as it still says the same.
+    /// The entry's value as read, as long as it is unchanged.
     read: Option<&'v Value>,
 }
 
@@ -42,12 +42,12 @@ pub(in crate::merge) struct Entry<'v> {
 pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
 impl<'v> Entries<'v> {
-    /// Of a stored list, whose entries were read when they came. `None` when one is none at all.
+    /// Reads a stored list, which was validated when it was written. `None` if any entry is malformed.
     pub(in crate::merge) fn stored(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::stored)
     }
 
-    /// `None` when any entry cannot be read; no list at all is an empty one.
+    /// Reads and validates a list. `None` if any entry cannot be read; an absent list is empty.
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::read)
     }
@@ -71,7 +71,7 @@ impl<'v> Entries<'v> {
         Some(Self(entries))
     }
 
-    /// What is wrong with a list that cannot be read, in Kubernetes' words as far as they name no memory of its own.
+    /// Why a list cannot be read, in Kubernetes' words except for those about its memory.
     pub(super) fn fault(fields: &Value) -> Option<String> {
         if fields.is_null() {
             return None;
@@ -80,14 +80,14 @@ impl<'v> Entries<'v> {
         list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
     }
 
-    /// In the order that Kubernetes writes.
+    /// Writes the list in Kubernetes' order.
     pub(in crate::merge) fn write(self) -> Option<Value> {
         let mut entries = self.0;
         entries.sort_by(|left, right| left.order().cmp(&right.order()));
         Some(Value::Array(entries.into_iter().map(Entry::write).collect()))
     }
 
-    /// A manager has one entry for all that it applies, and one a version for what it updates.
+    /// The position of a manager's entry. A manager has one entry for apply, and for update one in each version.
     pub(in crate::merge) fn position(
         &self,
         manager: &str,
@@ -103,7 +103,7 @@ impl<'v> Entries<'v> {
         })
     }
 
-    /// Merges the oldest updates, version by version, until there are few enough.
+    /// Merges the oldest update entries of each version until there are few enough.
     pub(in crate::merge) fn cap(&mut self) {
         let mut updates: Vec<usize> = (0..self.len()).filter(|at| self[*at].operation == Operation::Update).collect();
         let mut excess = updates.len().saturating_sub(UPDATE_ENTRIES_MAX);
@@ -111,7 +111,7 @@ impl<'v> Entries<'v> {
             return;
         }
         updates.sort_by_cached_key(|at| (self[*at].seconds(), self[*at].identifier()));
-        // By version: the entry that takes the others in, and what it takes in.
+        // By version: the entry that others are merged into, and their fields.
         let mut buckets: BTreeMap<String, (usize, Vec<FieldSet>)> = BTreeMap::new();
         let mut merged: BTreeSet<usize> = BTreeSet::new();
         for at in updates {
@@ -158,7 +158,7 @@ impl<'v> Entry<'v> {
         }
     }
 
-    /// One whose paths nobody has asked for.
+    /// Reads an entry without parsing its `fieldsV1`.
     fn stored(value: &'v Value) -> Option<Self> {
         let text = |name: &str| match value.get(name) {
             None | Some(Value::Null) => Some(Cow::Borrowed("")),
@@ -184,8 +184,8 @@ impl<'v> Entry<'v> {
         })
     }
 
-    /// One whose paths are read. They are written anew where a client wrote them in a way of its own: paths are found by
-    /// their text.
+    /// Reads an entry and parses its `fieldsV1`. They are rewritten if the client's form was not canonical, because
+    /// paths are found by their text.
     fn read(value: &'v Value) -> Option<Self> {
         let mut entry = Self::stored(value)?;
         let set = match entry.fields {
@@ -206,7 +206,7 @@ impl<'v> Entry<'v> {
         self.set.get_or_init(|| self.fields.and_then(FieldSet::parse).unwrap_or_default())
     }
 
-    /// Changes the set: what was read says it no longer.
+    /// Changes the set; the values read are dropped.
     fn change<T>(&mut self, change: impl FnOnce(&mut FieldSet) -> T) -> T {
         let mut set = self.set.take().or_else(|| FieldSet::parse(self.fields?)).unwrap_or_default();
         let outcome = change(&mut set);
@@ -215,7 +215,7 @@ impl<'v> Entry<'v> {
         outcome
     }
 
-    /// The `fieldsV1` to look into while nobody has asked for the set.
+    /// The `fieldsV1` to search while they are not parsed.
     fn unread(&self) -> Option<&'v Value> {
         self.fields.filter(|_| self.set.get().is_none())
     }
@@ -265,7 +265,7 @@ impl<'v> Entry<'v> {
         Value::Object(map)
     }
 
-    /// What it owns of `changed`.
+    /// The fields of `changed` that the entry owns.
     pub(in crate::merge) fn shared(&self, changed: &FieldSet) -> FieldSet {
         match self.unread() {
             Some(fields) if !changed.meets(fields) => FieldSet::default(),
@@ -273,7 +273,7 @@ impl<'v> Entry<'v> {
         }
     }
 
-    /// Takes the members of `lost` out.
+    /// Removes the fields in `lost`.
     pub(in crate::merge) fn lose(&mut self, lost: &FieldSet) {
         if self.unread().is_some_and(|fields| !lost.meets(fields)) {
             return;
@@ -291,7 +291,7 @@ impl<'v> Entry<'v> {
         self.stamp(now);
     }
 
-    /// Adds fields without a word about when.
+    /// Adds fields without changing the time.
     pub(in crate::merge) fn include(&mut self, set: FieldSet) {
         self.change(|own| own.union(set));
     }
@@ -301,7 +301,7 @@ impl<'v> Entry<'v> {
         self.read = None;
     }
 
-    /// Replaces what an applier owns.
+    /// Replaces the fields that an applier owns.
     pub(in crate::merge) fn replace(&mut self, set: FieldSet, api_version: &str) {
         if *self.set() != set {
             self.change(|own| *own = set);
@@ -321,7 +321,7 @@ impl<'v> Entry<'v> {
         self.read.is_some()
     }
 
-    /// As conflicts name a manager.
+    /// The manager as conflicts name it.
     pub(in crate::merge) fn shown(&self) -> String {
         let mut shown = Value::from(&*self.manager).to_string();
         if !self.subresource.is_empty() {
@@ -333,7 +333,7 @@ impl<'v> Entry<'v> {
         shown
     }
 
-    /// What tells entries apart: a manager has one for all that it applies, and one a version for what it updates.
+    /// The fields that identify an entry: see `position`.
     fn names(&self) -> (Cow<'v, str>, Operation, Cow<'v, str>, Cow<'v, str>) {
         let version = match self.operation {
             Operation::Apply => Cow::Borrowed(""),
@@ -342,7 +342,7 @@ impl<'v> Entry<'v> {
         (self.manager.clone(), self.operation, version, self.subresource.clone())
     }
 
-    /// What Kubernetes calls the entry inside: JSON of the fields that tell entries apart. Ties are broken by it.
+    /// Kubernetes' internal identifier of the entry, JSON of its identifying fields. It breaks ties in the order.
     pub(in crate::merge) fn identifier(&self) -> String {
         let json = |text: &str| Value::from(text).to_string();
         let mut identifier = format!("{{\"manager\":{}", json(&self.manager));

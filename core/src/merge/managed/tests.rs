@@ -20,7 +20,7 @@ fn writer_of<'a>(schema: &'a Schema, message: MessageId, manager: &'a str, now: 
     }
 }
 
-/// Runs writes one after the other on one object: each is a manager, a time and the document it sends.
+/// Performs writes on one object in order: each has a manager, a time and a document.
 fn written(writes: &[(&str, &str, Value)]) -> Value {
     let schema = testing::schema();
     let mut live: Option<Value> = None;
@@ -73,7 +73,7 @@ fn ownership_moves_with_change_and_ends_with_removal() {
         written(&[
             ("one", ONE, document(json!({"a": "1", "b": "1", "c": "1"}))),
             ("two", TWO, document(json!({"a": "1", "b": "2", "d": "2"}))),
-            // Changes nothing, so nothing moves and no time does.
+            // Changes nothing, so entries and times stay.
             ("three", THREE, document(json!({"a": "1", "b": "2", "d": "2"}))),
         ]),
         json!([entry("one", ONE, fields(&[".", "f:a"])), entry("two", TWO, fields(&["f:b", "f:d"]))])
@@ -100,7 +100,7 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
     let renamed = json!([entry("other", ONE, of_data(json!({})))]);
     assert_eq!(with(json!([])), Value::Null);
     assert_eq!(with(json!([{}])), Value::Null);
-    // What cannot be read is as good as not sent.
+    // An invalid list counts as not sent.
     assert_eq!(with(json!("x")), kept);
     assert_eq!(with(json!([{"manager": "m", "operation": "Frobnicate"}])), kept);
     assert_eq!(with(json!(null)), kept);
@@ -108,7 +108,7 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
         with(renamed),
         json!([entry("other", ONE, of_data(json!({}))), entry("two", TWO, of_data(json!({"f:a": {}})))])
     );
-    // Creating with an empty list does not turn tracking off, and an object without a list stays without.
+    // Creating with an empty list does not turn tracking off; an existing object without a list stays untracked.
     let mut created = document(json!({"a": "1"}));
     created["metadata"]["managedFields"] = json!([]);
     assert_ne!(written(&[("one", ONE, created.clone())]), Value::Null);
@@ -168,7 +168,7 @@ fn a_writer_who_owns_what_it_changes_keeps_its_paths_and_gets_a_time() {
     };
     let label = entry("two", ONE, json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}}}));
     assert_eq!(writes(of(json!({"a": "2", "b": "1"}))), json!([label, entry("one", TWO, own)]));
-    // What it removes it owns no longer, and what it adds it owns too.
+    // The writer loses what it removes and owns what it adds.
     let less = json!({"f:data": {".": {}, "f:a": {}}});
     assert_eq!(writes(of(json!({"a": "2"}))), json!([label, entry("one", TWO, less.clone())]));
     assert_eq!(writes(of(json!({"a": "1"}))), json!([entry("one", ONE, less), label]));
@@ -190,13 +190,13 @@ fn subresources_and_versions_have_entries_of_their_own() {
     let list = json!([entry("m", ONE, json!({"f:data": {".": {}, "f:a": {}}})), status]);
     assert_eq!(new["metadata"]["managedFields"], list);
 
-    // An endpoint that resets a path gives it to nobody.
+    // Nobody becomes owner of a path that the endpoint resets.
     let mut reset = new.clone();
     reset["status"]["type"] = json!("y");
     track_update(Some(&new), &mut reset, &Writer { reset: &[&["status"]], ..writer(&schema, "m", THREE) });
     assert_eq!(reset["metadata"]["managedFields"], list);
 
-    // A version that is gone takes its entries along.
+    // Entries of a version that is no longer served are dropped.
     new["apiVersion"] = json!("test/v2");
     let mut other = new.clone();
     other["data"]["a"] = json!("2");
@@ -241,7 +241,7 @@ fn manager_names_are_checked() {
     );
 }
 
-/// The fields that a real API server records when this Deployment is created.
+/// The fields that a real API server records for this Deployment.
 #[test]
 fn a_deployment_is_tracked_by_the_built_in_schema() {
     let schema = crate::schema::schema();
@@ -323,7 +323,7 @@ fn a_scale_shows_who_owns_the_replicas_and_gives_them_back() {
     assert_eq!(scale_entries(Some(&parent), &replicas), Some(json!([shown])));
     let back = |scale: Value| with_scale_entries(Some(&parent), Some(&scale), &replicas, "test/v1", &served).unwrap();
     assert_eq!(back(json!([shown])), parent);
-    // A new owner has no time, and so comes first.
+    // A new owner has no time, so its entry comes first.
     let mut owner = shown.clone();
     owner["manager"] = json!("c");
     owner["subresource"] = json!("scale");

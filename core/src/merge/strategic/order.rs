@@ -1,7 +1,6 @@
-//! The order of a merged list: what the patch asks for comes first, the live list decides the rest.
+//! The order of a merged list: the patch's elements follow the order in the patch, the others that of the live list.
 //!
-//! Elements that the patch names keep the patch's order, the others keep the live order, and each of the
-//! others goes before the first patched element that stood behind it in the live list.
+//! Each of the others goes before the first patched element that was behind it in the live list.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use super::{PATCH, bad_directive, fault, no_merge_key};
 use crate::Refusal;
 use crate::refusal::Merging;
 
-/// Arranges `merged`. Elements found in `named` are the patch's and follow `patch_order`.
+/// Orders `merged`. Elements found in `named` are the patch's and follow `patch_order`.
 pub(super) fn arrange(
     merged: Vec<Value>,
     named: &[Value],
@@ -22,7 +21,7 @@ pub(super) fn arrange(
     let named = places(named, merge_key);
     let patch_places = places(patch_order, merge_key);
     let server_places = places(server_order, merge_key);
-    // What tells an element from others is made of it once, however long it is.
+    // Each element's identity is computed once, however large the element.
     let (mut patched, mut others) = (Vec::new(), Vec::new());
     for item in merged {
         let identity = identity(&item, merge_key);
@@ -47,7 +46,7 @@ pub(super) fn arrange(
     arranged.into_iter().map(|(_, _, item)| item).collect()
 }
 
-/// A `$setElementOrder` list must name every element that the patch sets, in the same order.
+/// Checks that a `$setElementOrder` list names every element that the patch sets, in the same order.
 pub(super) fn check(patch: &[Value], wanted: &[Value], merge_key: Option<&str>) -> Result<(), Refusal> {
     if patch.is_empty() || wanted.is_empty() {
         return Ok(());
@@ -78,7 +77,7 @@ fn keyed<'v>(item: &'v Value, merge_key: Option<&str>) -> Result<&'v Value, Refu
     }
 }
 
-/// Where each element stands, the first of equal ones counting.
+/// The index of each element; the first of equal ones counts.
 fn places(items: &[Value], merge_key: Option<&str>) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     for (place, item) in items.iter().enumerate() {

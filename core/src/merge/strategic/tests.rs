@@ -15,7 +15,7 @@ fn merged(original: Value, patch: Value) -> Result<Value, Refusal> {
 fn documented_cases() {
     let containers = json!({"spec": {"containers": [{"name": "nginx", "image": "nginx-1.0"}]}});
     let rows = [
-        // A list with a merge key merges by it; what is new goes where the patch says.
+        // A list with a merge key merges by it; new elements go where the patch says.
         (
             containers.clone(),
             json!({"spec": {"containers": [{"name": "log-tailer", "image": "log-tailer-1.0"}]}}),
@@ -53,7 +53,7 @@ fn documented_cases() {
             json!({"metadata": {"labels": {"a": null, "c": null}}}),
             json!({"metadata": {"labels": {"b": "2"}}}),
         ),
-        // `$retainKeys` clears the keys it does not name.
+        // `$retainKeys` removes the keys that it does not name.
         (
             json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
@@ -76,7 +76,7 @@ fn documented_cases() {
                 "$setElementOrder/finalizers": ["d", "c", "a"], "finalizers": ["d"]}}),
             json!({"metadata": {"finalizers": ["d", "c", "a"]}}),
         ),
-        // The order that a patch sets wins; live elements that it does not name keep their place.
+        // The patch's order has precedence; live elements that it does not name keep their place.
         (
             json!({"spec": {"containers": [{"name": "1"}, {"name": "x"}, {"name": "2"}]}}),
             json!({"spec": {"$setElementOrder/containers": [{"name": "3"}, {"name": "1"}, {"name": "2"}],
@@ -100,7 +100,7 @@ fn documented_cases() {
             json!({"extra": {"a": [2], "b": {"d": 2}}}),
             json!({"extra": {"a": [2], "b": {"c": 1, "d": 2}}}),
         ),
-        // Nulls and directives never reach the document.
+        // Nulls and directives never remain in the document.
         (
             json!({}),
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "a", "rollingUpdate": null}}}),
@@ -156,7 +156,7 @@ fn faults_read_as_clients_know_them() {
     assert_eq!(merged(live(), json!([])).unwrap_err(), Refusal::BadRequest(BadRequest::NotAnObjectToMerge));
 }
 
-/// `kubectl set image` and `kubectl edit` on the built-in schema.
+/// `kubectl set image` and `kubectl edit` with the built-in schema.
 #[test]
 fn pods_merge_by_the_built_in_schema() {
     let schema = crate::schema::schema();
@@ -197,7 +197,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The patch that client-side apply would compute, from what each list of the test schema merges by.
+/// The patch that client-side apply would compute, from each list's merge strategy in the test schema.
 fn naive_patch(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { unreachable!() };
     let mut patch = Map::new();
@@ -251,7 +251,7 @@ proptest! {
         added in "[x-z]",
     ) {
         prop_assert_eq!(merged(old.clone(), naive_patch(&old, &new)).unwrap(), new.clone());
-        // What somebody else has added since stays, as client-side apply promises.
+        // Additions by others in the meantime stay, as client-side apply promises.
         let mut live = old.clone();
         live["metadata"]["annotations"] = json!({"added": added});
         let mut expected = new.clone();

@@ -1,9 +1,9 @@
-//! Which parts of a document would replace what is there as a whole, though they look like parts.
+//! Finds the parts of a document that replace an existing value as a whole, although they have parts themselves.
 
 use super::{Node, Typed, field_element, shown};
 use holdfast_value::Value;
 
-/// The paths of the lists, maps and structs of a configuration that no other configuration can add to.
+/// The paths of the atomic lists, maps and structs in a configuration.
 pub(crate) fn atomic_parts(typed: Typed, configuration: &Value) -> Vec<String> {
     let mut found = Vec::new();
     typed.atomic_parts(typed.root(), configuration, &mut String::new(), &mut found);

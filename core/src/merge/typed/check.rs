@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits the schema: apply must know every field it is to own.
+//! Checks an applied configuration against the schema: apply must know every field that it is to own.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::refusal::Texts;
 use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Shape, Type};
 
-/// Every fault, each with the path that it is about.
+/// All faults with their paths.
 pub(crate) fn check(typed: Typed, config: &Value) -> Texts {
     let mut faults = Texts::default();
     typed.check(typed.root(), config, &mut String::new(), &mut faults);
@@ -22,12 +22,12 @@ impl<'s> Typed<'s> {
         if value.is_null() {
             return;
         }
-        // What is owned as a whole has parts nevertheless, each of a type.
+        // An atomic value's parts have types nevertheless.
         let node = self.entered(node);
         let fault = match (node, value) {
             (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
                 let keeps = matches!(node, Node::Object { schema, .. } if schema.preserve_unknown_fields);
-                // Where unknown fields are kept, they are kept in all that lies below.
+                // Where unknown fields are preserved, they are preserved at every depth below.
                 let within = Typed { open: self.open || keeps, ..self };
                 for (key, value) in map {
                     let length = path.len();
@@ -66,7 +66,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The node as it would be if its parts were owned apart. A list stays what it is: its items have no keys.
+    /// The node as if its parts were owned separately. An atomic list stays one: its items have no keys.
     fn entered(self, node: Node<'s>) -> Node<'s> {
         match node {
             Node::AtomicStruct(message) => Node::Struct(message),
@@ -83,7 +83,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// Whether the schema of a custom resource lets a key be there that it does not describe.
+    /// Whether a custom resource's schema allows a key that it does not declare.
     fn may_hold(self, node: Node, key: &str) -> bool {
         let Node::Object { schema, .. } = node else { return false };
         let anything = matches!(schema.additional_properties, Some(Additional::Anything));
@@ -91,7 +91,7 @@ impl<'s> Typed<'s> {
         self.open || anything || shapeless || schema.field(key).is_some()
     }
 
-    /// The items of a list that is owned as a whole.
+    /// Checks the items of an atomic list.
     fn check_positions(self, item: Node<'s>, items: &[Value], path: &mut String, faults: &mut Texts) {
         for (position, value) in items.iter().enumerate() {
             let length = path.len();
@@ -101,7 +101,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The items of a list that have keys.
+    /// Checks the items of a keyed list or set.
     fn check_items(self, node: Node<'s>, items: &[Value], path: &mut String, faults: &mut Texts) {
         let inner = self.element_node(node);
         let mut seen = BTreeSet::new();
@@ -126,10 +126,10 @@ impl<'s> Typed<'s> {
     }
 }
 
-/// A scalar of a custom resource, or a list that is none.
+/// The fault of a custom resource's scalar, or of a value that should be a list.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
-        // Validation of the whole object refuses what is neither, by the definition's own schema.
+        // Validation of the whole object refuses values that are neither.
         _ if schema.int_or_string => return None,
         Some(structural::Type::String) => Type::String,
         Some(structural::Type::Boolean) => Type::Bool,

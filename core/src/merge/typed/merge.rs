@@ -1,4 +1,4 @@
-//! Merging an applied configuration into a live document, and taking paths out of a document.
+//! Merges an applied configuration into a live document, and removes paths from a document.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use holdfast_value::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
-/// Whether a struct is there even when nothing is left in it. The metadata of a custom resource is: what of it nobody
-/// owns, such as the name, is not anybody's to take away.
+/// Whether a struct stays even if empty. A custom resource's metadata does: fields that nobody owns, such as the name,
+/// are never removed.
 fn stays(node: Node, key: &str) -> bool {
     super::always_written(node, key).is_some()
         || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
 }
 
-/// `live` with all that `config` says. What `config` sets to null goes away, but for what may be null.
+/// `live` with the values of `config`. Nulls in `config` remove fields, except where null is a value.
 pub(crate) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// `document` without the paths of `set`. What is emptied by that goes away.
+/// `document` without the paths in `set`. Containers that become empty are removed.
 pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, false).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The same, but a field that is emptied stays, as null: its own path is not one of those that went.
+/// The same, but a field that becomes empty stays as null, since its own path was not removed.
 pub(in crate::merge) fn hollow(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, true).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -58,7 +58,7 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// Elements that both lists have follow the configuration's order; the live list's own keep their neighbours.
+    /// Merges two lists: elements in both follow the configuration's order; others stay next to their neighbours.
     fn merged_lists(self, node: Node<'s>, live: &[Value], config: &[Value]) -> Vec<Value> {
         let inner = self.element_node(node);
         let keyed = |items: &'_ [Value]| -> Vec<String> {
@@ -69,7 +69,7 @@ impl<'s> Typed<'s> {
             config_keys.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
         let mut live_index: BTreeMap<&str, Option<usize>> = BTreeMap::new();
         for (at, key) in live_keys.iter().enumerate() {
-            // Of repeated elements none can be told from the other, so the configuration's takes their place.
+            // Duplicates cannot be told apart, so the configuration's element replaces them.
             live_index.entry(key).and_modify(|place| *place = None).or_insert(Some(at));
         }
         let mut shared = config_keys.iter().map(String::as_str).filter(|key| live_index.contains_key(key)).peekable();
@@ -85,7 +85,7 @@ impl<'s> Typed<'s> {
                         continue;
                     }
                     Some(&at) if done[at] => left += 1,
-                    // To be merged where the configuration wants it.
+                    // Merged later, at its place in the configuration.
                     Some(_) if right < config.len() && shared.peek().is_some_and(|next| *next != key) => {
                         left += 1;
                         continue;
@@ -111,7 +111,7 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// `None` when nothing is left.
+    /// `None` if nothing is left.
     fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet, hollow: bool) -> Option<Value> {
         let left = match (node, value) {
             (_, Value::Array(list)) if node.is_list() => {

@@ -15,7 +15,7 @@ fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Val
 
 #[test]
 fn differences() {
-    // Structs that are always written have no path of their own; maps, pointers and elements do.
+    // Structs that are always written have no path of their own; maps, pointers and elements have.
     check_difference(
         None,
         json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
@@ -46,14 +46,14 @@ fn differences() {
         json!({"f:metadata": {"f:finalizers": {"v:\"a\"": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}}),
     );
-    // The order of keyed lists is nobody's; an atomic list is one value.
+    // Nobody owns the order of keyed lists; an atomic list is one value.
     check_difference(
         Some(json!({"metadata": {"finalizers": ["a", "b"]}, "spec": {"tolerations": [{"key": "a"}]}})),
         json!({"metadata": {"finalizers": ["b", "a"]}, "spec": {"tolerations": [{"key": "b"}]}}),
         json!({"f:spec": {"f:tolerations": {}}}),
         json!({}),
     );
-    // An empty struct that is always written is the same as none, as is the null that stands for an empty list.
+    // An empty struct that is always written equals an absent one, and so does the null for an empty list.
     check_difference(
         Some(json!({"status": {}})),
         json!({"spec": {"strategy": {}, "containers": null}}),
@@ -112,7 +112,7 @@ fn merges_of_lists_keep_both_orders() {
         let mut got = merged["metadata"]["finalizers"].clone();
         let mut wanted = json!(list(expected));
         if live == "abcd" && config == "xbz" {
-            // Only the relative order within each list is promised here.
+            // Only the relative order within each list is guaranteed.
             for list in [&mut got, &mut wanted] {
                 list.as_array_mut().unwrap().sort_by_key(ToString::to_string);
             }
@@ -146,7 +146,7 @@ fn faults_name_their_paths() {
     );
 }
 
-/// Whether lists, maps and structs are owned in parts or as a whole, their fields are known or refused.
+/// Fields of lists, maps and structs, owned in parts or as a whole, are known or refused.
 #[test]
 fn an_unknown_field_is_refused_wherever_it_stands() {
     struct Walk {
@@ -254,7 +254,7 @@ proptest! {
         let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
         let merged = merge(typed, &live, &config);
         prop_assert_eq!(&merge(typed, &merged, &config), &merged);
-        // Nothing of the configuration is missing from the merged document, but for being empty.
+        // The merged document contains all of the configuration except empty values.
         let mut missing = typed.paths(&config);
         missing.remove_member(&["spec"]);
         missing.subtract(&typed.paths(&merged));

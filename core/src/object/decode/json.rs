@@ -1,4 +1,4 @@
-//! JSON, as Go's decoder reads it: broken UTF-8 and lone surrogates become U+FFFD, the last of two equal keys counts.
+//! JSON as Go's decoder reads it: invalid UTF-8 and lone surrogates become U+FFFD; the last of two equal keys counts.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,7 +11,7 @@ use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
 /// Decodes one JSON value; nothing but white space may follow it.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    // Nearly every body is valid, which is found out faster than what should stand for the bytes that are not.
+    // Nearly every body is valid UTF-8, and checking this is faster than replacing.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let error = match parse(&text) {
         Ok(decoded) => return Ok(decoded),
@@ -23,7 +23,8 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     if let Some(complaint) = syntax::complaint(bytes) {
         return Err(DecodeError(complaint));
     }
-    // The syntax is right, so something else displeased: escapes that Go replaces, a number too large, or the depth.
+    // The syntax is right, so the parser refused something else: escapes that Go replaces, a number that is too large,
+    // or the depth.
     if let Cow::Owned(replaced) = syntax::without_lone_surrogates(&text)
         && let Ok(decoded) = parse(&replaced)
     {
@@ -188,7 +189,7 @@ mod tests {
         #[test]
         fn nothing_like_json_panics(text in "[\\[\\]{}:,\"\\\\udtrue0-9.eE+\\- n\u{e9}]{0,40}") {
             let decoded = json(text.as_bytes());
-            // Both judges must agree, but for what the parser alone refuses.
+            // Both must agree, except where only the parser refuses.
             if decoded.is_ok() {
                 prop_assert_eq!(syntax::complaint(text.as_bytes()), None);
             }

@@ -1,4 +1,5 @@
-//! In which order Go's decoder comes to what it complains of: that of the document, which values do not keep.
+//! The order in which Go's decoder reports unknown and duplicate fields: that of the document, which parsed values do
+//! not keep.
 
 use super::{Path, Segment};
 use crate::refusal::{Cut, PATH_BYTES_MAX};
@@ -6,8 +7,8 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The complaints about these unknown and repeated fields of a JSON text, in the order of the document. What does not
-/// stand there comes last.
+/// The complaints about these unknown and duplicate fields of a JSON text, in document order; fields that are not found
+/// come last.
 pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<String> {
     let of = |kind: &str, path: &String| (path.clone(), format!("{kind} field \"{path}\""));
     let mut walk = Walk {
@@ -16,7 +17,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
         found: Vec::new(),
     };
     let text = String::from_utf8_lossy(json);
-    // Whatever could not be read is among those that are left.
+    // Fields after a syntax error stay among those not found.
     let _ = Node { walk: &mut walk, path: None }.deserialize(&mut serde_json::Deserializer::from_str(&text));
     let Walk { unknown: mut unknown_left, repeated: mut repeated_left, mut found } = walk;
     found.extend(unknown.iter().filter_map(|path| unknown_left.remove(path)));
@@ -25,7 +26,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
 }
 
 struct Walk {
-    /// Paths that were not met yet, and what is said of them.
+    /// Paths not met yet, with their complaints.
     unknown: BTreeMap<String, String>,
     repeated: BTreeMap<String, String>,
     found: Vec<String>,

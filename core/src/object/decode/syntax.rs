@@ -1,8 +1,8 @@
-//! Says what is wrong with a JSON text, in the words of Go's scanner. Runs only after the parser has refused it.
+//! Describes a JSON syntax error in the words of Go's scanner. Runs only after the parser has refused the text.
 
 use std::borrow::Cow;
 
-/// The first fault, or `None` for a text whose syntax is right.
+/// The first error, or `None` if the syntax is right.
 pub fn complaint(bytes: &[u8]) -> Option<String> {
     let mut scanner = Scanner { bytes, at: 0 };
     scanner.document().err().map(|fault| match (fault, bytes.get(scanner.at)) {
@@ -11,7 +11,7 @@ pub fn complaint(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// The fault's context; the scanner stands at the offending byte, or at the end.
+/// The error's context; the scanner is at the offending byte or at the end.
 type Result<T> = std::result::Result<T, String>;
 
 struct Scanner<'a> {
@@ -19,7 +19,7 @@ struct Scanner<'a> {
     at: usize,
 }
 
-/// What the scanner is inside of.
+/// The kind of container that the scanner is in.
 #[derive(Clone, Copy, PartialEq)]
 enum Inside {
     Object,
@@ -27,7 +27,7 @@ enum Inside {
 }
 
 impl Scanner<'_> {
-    /// Keeps its own stack, so that depth does not matter.
+    /// Has its own stack instead of recursion, so that depth does not matter.
     fn document(&mut self) -> Result<()> {
         let mut stack = Vec::new();
         'value: loop {
@@ -58,7 +58,7 @@ impl Scanner<'_> {
                 Some(b'n') => self.literal("null")?,
                 _ => return fault("looking for beginning of value"),
             }
-            // A value has ended, and may end what it stands in.
+            // A value has ended, and its containers may end too.
             loop {
                 let next = self.next_after_space();
                 match (stack.last(), next) {
@@ -130,7 +130,7 @@ impl Scanner<'_> {
             self.at += 1;
         }
         match self.bytes.get(self.at) {
-            // Nothing may follow a leading zero, but the fault is then in what stands around the number.
+            // A zero ends the integer part; a digit behind it is an error in the surrounding text, not in the number.
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
             _ => return fault("in numeric literal"),
@@ -206,7 +206,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// Escapes of half a character (`\ud800`), which the parser refuses, replaced as Go replaces them.
+/// Replaces escapes of lone surrogates (`\ud800`), which the parser refuses, as Go does.
 pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     let mut replaced = String::new();
     let mut copied = 0;
@@ -222,7 +222,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
                 copied = backslash + 6;
                 copied
             }
-            // Whatever is escaped, it is not the start of another escape.
+            // The escaped character, whatever it is, does not begin another escape.
             _ => backslash + 1 + text[backslash + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
@@ -233,7 +233,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     Cow::Owned(replaced)
 }
 
-/// The four digits of the escape `\uXXXX` at `at`, if there is one.
+/// The code unit of the escape `\uXXXX` at `at`, if there is one.
 fn code_unit(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?

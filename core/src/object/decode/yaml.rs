@@ -1,8 +1,8 @@
-//! YAML, with the habits of the library that Kubernetes uses: YAML 1.1's booleans and octal numbers, merge keys, keys
-//! of any scalar type as strings, and the first document alone.
+//! YAML as the library that Kubernetes uses reads it: YAML 1.1 booleans and octal numbers, merge keys, keys of any
+//! scalar type as strings, and only the first document.
 //!
-//! The parser resolves scalars by YAML 1.2. What 1.1 reads differently arrives here as a string borrowed from the
-//! text, so its place tells whether it was quoted, and in which line it stands.
+//! The parser resolves scalars by YAML 1.2. Scalars that 1.1 reads differently arrive here as strings borrowed from the
+//! text, so that their position shows whether they were quoted, and their line.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         return Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint: None });
     }
     let (value, state) = if holds_more_than(PLACES_MAX, text) {
-        // The parser of JSON needs no memory besides that of the values.
+        // The JSON parser needs no memory other than for the values.
         as_json(text).map_err(|_| DecodeError(format!("yaml: {TOO_LARGE}")))?
     } else {
         refuse_other_versions(text)?;
@@ -55,7 +55,7 @@ fn parsed(text: &str) -> Result<(Value, State<'_>), serde_yaml_ng::Error> {
     Ok((value, state))
 }
 
-/// A directive that asks for another version of YAML than 1.1.
+/// Refuses a directive for a YAML version other than 1.1.
 fn refuse_other_versions(text: &str) -> Result<(), DecodeError> {
     let directives = text.lines().take_while(|line| line.is_empty() || line.starts_with(['%', '#']));
     for version in directives.filter_map(|line| line.strip_prefix("%YAML")) {
@@ -66,8 +66,8 @@ fn refuse_other_versions(text: &str) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Kubernetes' parser reads YAML 1.1, in which `\/` is no escape; ours reads YAML 1.2, in which it is. To find out whether
-/// a `\/` stands in quotes, where it would be an escape, the text is parsed with `\q` instead, which no version allows.
+/// Kubernetes' parser reads YAML 1.1, in which `\/` is not an escape; this parser reads YAML 1.2, in which it is. To
+/// find out whether a `\/` is inside double quotes, the text is parsed with `\q` in its place, which no version allows.
 fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     if !text.contains("\\/") {
         return Ok(());
@@ -78,8 +78,8 @@ fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     }
 }
 
-/// Reads YAML that the parser refuses and Kubernetes' does not: where it complains, the same is written as it can read it.
-/// Few documents have such places, and few of them.
+/// Reads YAML that Kubernetes' parser accepts and this one refuses: rewrites the place of each error so that this
+/// parser can read it. Few documents have such places, and few of them.
 fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
     const PLACES_MAX: usize = 16;
     let (mut text, mut error) = (text.to_owned(), error);
@@ -95,8 +95,8 @@ fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, De
     Err(complaint(&error))
 }
 
-/// Takes the tag from an integer that is octal or has underscores: the parser takes it for a text, and what it says is
-/// clear without the tag.
+/// Removes the tag from an integer that is octal or has underscores: this parser takes it for a string, and without the
+/// tag it is read correctly.
 fn take_integer_tag(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     const TAG: &str = "!!int ";
     if !error.to_string().contains(", expected an integer") {
@@ -113,7 +113,7 @@ fn take_integer_tag(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     true
 }
 
-/// Quotes a scalar within brackets that ends with a colon, such as `[001:db8::]`, which the parser takes for half a pair.
+/// Quotes a scalar inside brackets that ends with a colon, such as `[001:db8::]`, which this parser takes for a key.
 fn quote_scalar(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     if !error.to_string().contains("found unexpected ':'") {
         return false;
@@ -134,7 +134,7 @@ fn quote_scalar(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     true
 }
 
-/// Where a line of this number lies, without its end.
+/// The range of the line with this number, without its line break.
 fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     let mut lines = text.split_inclusive('\n');
@@ -144,8 +144,9 @@ fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     lines.next().map(|line| start..start + line.trim_end_matches('\n').len())
 }
 
-/// Whether the text looks like JSON that says the same as YAML: programs send it where YAML is taken, and it is read in
-/// a fifth of the time. YAML folds lines at some characters beyond ASCII, and refuses tabs in places, and surrogates.
+/// Whether the text looks like JSON that reads the same as YAML. Programs often send JSON where YAML is accepted, and
+/// the JSON parser takes a fifth of the time. YAML treats some non-ASCII characters as line breaks, and refuses tabs in
+/// some places, and surrogates.
 fn is_plain_json(text: &str) -> bool {
     text.starts_with('{')
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n'))
@@ -154,7 +155,7 @@ fn is_plain_json(text: &str) -> bool {
         && !text.contains("\\uD")
 }
 
-/// Reads JSON, which is YAML, too.
+/// Reads JSON, a subset of YAML.
 fn as_json(text: &str) -> Result<(Value, State<'_>), serde_json::Error> {
     let mut state = State::new(text);
     let mut json = serde_json::Deserializer::from_str(text);
@@ -163,17 +164,17 @@ fn as_json(text: &str) -> Result<(Value, State<'_>), serde_json::Error> {
     Ok((value, state))
 }
 
-/// How much aliases may add to a document, in values and bytes of text.
+/// The most that aliases may add to a document, in values plus bytes of text.
 const EXPANSION_MAX: usize = 4 << 20;
 const EXCESSIVE: &str = "document contains excessive aliasing";
 
 const TOO_DEEP: &str = "yaml: exceeded max depth";
 
-/// Whether brackets may be open in a number that the parser, which goes over all of them at every token, would take
-/// minutes for. It limits depth only when it is done.
+/// Whether so many brackets may be open that the parser, which visits all open ones at every token, would take minutes.
+/// Its own depth limit is checked only at the end.
 ///
-/// Brackets in texts cannot be told from others without parsing. So many that are never closed stand in no text but
-/// those of JSON, whose strings are known, and whose depth its own parser limits.
+/// Brackets inside strings cannot be recognized without parsing, and count as well. Real texts have that many unclosed
+/// brackets only in JSON, which is read by the JSON parser with its own depth limit.
 fn may_nest_without_end(text: &str) -> bool {
     const OPEN_MAX: usize = 1_000;
     let mut open = 0usize;
@@ -190,21 +191,22 @@ fn may_nest_without_end(text: &str) -> bool {
     false
 }
 
-/// Before the parser gives the first value it has read the whole document into events: a hundred bytes and more for
-/// each key, each value, and each start and end of a list or a mapping. Ordinary YAML has one in every ten bytes.
+/// The most events of a document. The parser reads the whole document into events before it gives the first value: a
+/// hundred bytes and more for each key, each value, and each start and end of a list or mapping. Ordinary YAML has an
+/// event for every ten bytes.
 const PLACES_MAX: usize = 1 << 18;
 
-/// Whether the text has more places where an event may come from.
+/// Whether the text may have more than `most` events.
 ///
-/// Characters in texts and comments cannot be told from others without parsing, and count as well.
+/// Characters inside strings and comments cannot be recognized without parsing, and count as well.
 fn holds_more_than(most: usize, text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut places = 0;
-    // The last character that is no blank: a colon behind another sign starts a mapping with an empty key.
+    // The last non-blank character: a colon behind an indicator starts a mapping with an empty key.
     let mut before = b'\n';
     for (at, byte) in bytes.iter().enumerate() {
         let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
-        // Some characters beyond ASCII end a line.
+        // Some non-ASCII characters end a line.
         let ends = bytes.get(at + 1).is_none_or(|next| matches!(next, b' ' | b'\t' | b'\r' | b'\n' | 0x80..));
         let closes = bytes.get(at + 1).is_some_and(|next| matches!(next, b',' | b'[' | b']' | b'{' | b'}'));
         places += match byte {
@@ -228,12 +230,12 @@ fn holds_more_than(most: usize, text: &str) -> bool {
 
 struct State<'de> {
     text: &'de str,
-    /// Values and bytes that may still come: what the text itself can hold, and what aliases may add.
+    /// The values and bytes still allowed: as many as the text itself can hold, and what aliases may add.
     budget: usize,
     room: Room,
-    /// Where the last scalar that has a place stands.
+    /// The position of the last scalar that has one.
     offset: usize,
-    /// Where the value begins that was read last, if it or what it begins with has a place.
+    /// The position of the value read last, if it or its beginning has one.
     start: Option<usize>,
     duplicates: Texts,
     complaints: Texts,
@@ -257,7 +259,7 @@ impl<'de> State<'de> {
         self.room.take(bytes)
     }
 
-    /// Remembers where `text` stands, and says how it is written there.
+    /// Records the position of `text`, and returns how it is written there.
     fn written(&mut self, text: &'de str) -> Written<'de> {
         let Some(offset) = (text.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else {
             return Written::Text;
@@ -278,16 +280,16 @@ fn line(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How a scalar stands in the text.
+/// How a scalar is written.
 enum Written<'de> {
-    /// Without quotes: what it is shows in what it says.
+    /// Without quotes: its type follows from its text.
     Plain,
     Text,
-    /// Behind a tag of YAML's own.
+    /// Behind a tag of YAML itself.
     Tagged(&'de str),
 }
 
-/// The tag of YAML's own (`!!str`) that the text before a scalar ends with, maybe before an anchor.
+/// The YAML tag (`!!str`) directly before a scalar, possibly followed by an anchor.
 fn tag(before: &str) -> Option<&str> {
     let last = |text: &'_ str| text.rfind([' ', '\t', '\n', ',', '[', '{']).map_or(0, |at| at + 1);
     let mut before = before;
@@ -303,7 +305,7 @@ fn tag(before: &str) -> Option<&str> {
     None
 }
 
-/// What a tag makes of a scalar.
+/// The value of a scalar with a tag.
 fn tagged<E: Error>(tag: &str, text: &str) -> Result<Value, E> {
     if tag != "binary" {
         return Ok(Value::from(text.to_string()));
@@ -340,7 +342,7 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Null)
     }
 
-    /// A document without content.
+    /// An empty document.
     fn visit_none<E: Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -432,15 +434,15 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Object(object))
     }
 
-    /// A tag of the author's own: the value under it counts.
+    /// A custom tag is ignored; the value under it counts.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         let (serde::de::IgnoredAny, content) = tagged.variant()?;
         content.newtype_variant_seed(self)
     }
 }
 
-/// Hands on what a mapping sets, one after the other, with where each value begins. A mapping that is merged in is read
-/// in its place, so that a key behind it is set again, and its own keys are where they were set before.
+/// Passes on the entries of a mapping in order, each with the position of its value. A merged mapping is read at its
+/// place: a later key overrides its entries, and an earlier key with the same name is set again.
 fn read_map<'de, A: MapAccess<'de>>(
     state: &mut State<'de>,
     path: Option<&Path>,
@@ -464,7 +466,7 @@ fn read_map<'de, A: MapAccess<'de>>(
                 state.room.entry(count, &key)?;
                 let path = Path { parent: path, segment: Segment::Key(&key) };
                 let value = pairs.next_value_seed(Node { state, path: Some(&path) })?;
-                // The value of an alias stands further up.
+                // The value of an alias has an earlier position; then the key's position counts.
                 let at = state.start.filter(|start| *start > offset).unwrap_or(offset);
                 set(state, key, value, at);
             }
@@ -475,7 +477,7 @@ fn read_map<'de, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// Reads what `<<` merges in: a mapping, or a list of mappings, the first of which has the last word.
+/// Reads the value of a merge key: a mapping, or a list of mappings, of which the first has precedence.
 struct Merged<'a, 'de> {
     state: &'a mut State<'de>,
     path: Option<&'a Path<'a>>,
@@ -514,12 +516,12 @@ impl<'de> Visitor<'de> for Merged<'_, 'de> {
     }
 }
 
-/// Reads a mapping's key.
+/// Reads a key of a mapping.
 struct Key<'a, 'de>(&'a mut State<'de>);
 
 enum Name {
     Text(String),
-    /// `<<`, without quotes.
+    /// An unquoted `<<`.
     Merge,
 }
 
@@ -576,7 +578,7 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
     }
 }
 
-/// What YAML 1.1 makes of an unquoted word that 1.2 takes for a string.
+/// The YAML 1.1 value of an unquoted scalar that 1.2 reads as a string.
 fn resolve(text: &str) -> Option<Value> {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
@@ -599,13 +601,13 @@ fn resolve(text: &str) -> Option<Value> {
         _ => (10, digits.as_str()),
     };
     match i64::from_str_radix(digits, radix) {
-        // A second sign would pass as a part of the number.
+        // Excludes a second sign, which Rust's parser would accept.
         Ok(number) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => Some(Value::from(sign * number)),
         _ => leading_zero_float(text),
     }
 }
 
-/// `08.5` or `1_0.5`: not octal, so a float.
+/// `08.5` or `1_0.5`: not an octal number, so a float.
 fn leading_zero_float(text: &str) -> Option<Value> {
     let is_float = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
     if !is_float {
@@ -614,13 +616,14 @@ fn leading_zero_float(text: &str) -> Option<Value> {
     float(text.replace('_', "").parse().ok()?)
 }
 
-/// As Go writes a float to JSON and reads it again: a whole number is an integer. `None` for what JSON cannot hold.
+/// A float as Go writes it to JSON and reads it again: a whole number is an integer. `None` if JSON cannot represent
+/// it.
 fn float(value: f64) -> Option<Value> {
     let whole = value.fract() == 0.0 && value.abs() < 9e15;
     if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
 }
 
-/// As Go's library words it: `yaml: line 3: mapping values are not allowed in this context`.
+/// The error in the words of Go's library: `yaml: line 3: mapping values are not allowed in this context`.
 fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     let text = error.to_string();
     if text.contains(EXCESSIVE) || text.contains("repetition limit") {
@@ -642,7 +645,7 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
         return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
     }
     let message = text.split(" at line ").next().unwrap_or_default();
-    // Go counts lines from nought for the parser's complaints, unlike the scanner's, and names no first line.
+    // Go numbers lines from zero in parser errors, not in scanner errors, and omits the first line's number.
     let line = match error.location().map_or(0, |place| place.line()) {
         line if message.starts_with("did not find expected") => line.saturating_sub(1),
         1 => 0,

@@ -1,10 +1,10 @@
-//! Which old value a new one is compared with, and whether the two say the same.
+//! Finds the old value for a new one, and compares the two.
 
 use super::{ListType, Structural, invariants};
 use holdfast_value::{CompactString, Value};
 use std::collections::BTreeMap;
 
-/// The items that an update's items are compared with.
+/// The old list's items, for comparison with new ones.
 pub(super) enum OldItems<'a> {
     None,
     ByKeys(BTreeMap<String, &'a Value>, &'a [String]),
@@ -17,7 +17,7 @@ impl<'a> OldItems<'a> {
             Some(ListType::Map(keys)) => {
                 OldItems::ByKeys(items.iter().map(|item| (key_text(item, keys), item)).collect(), keys)
             }
-            // Their items have no identity.
+            // Items of these lists have no identity.
             None | Some(ListType::Atomic | ListType::Set) => OldItems::None,
         }
     }
@@ -35,8 +35,8 @@ fn key_text(item: &Value, keys: &[String]) -> String {
     invariants::key_of(item, keys).to_string()
 }
 
-/// Whether a value says the same as before: the order of items that have keys says nothing. Kubernetes takes an object
-/// with fields that its schema does not know for changed.
+/// Whether a value equals the old one; the order of keyed items does not matter. As in Kubernetes, an object with
+/// fields unknown to its schema counts as changed.
 pub(super) fn unchanged(schema: Option<&Structural>, value: &Value, old: &Value) -> bool {
     let Some(schema) = schema else { return value == old };
     match (value, old) {

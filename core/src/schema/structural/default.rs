@@ -1,17 +1,17 @@
-//! Fills in what a schema has a default for.
+//! Sets the defaults of a structural schema.
 
 use super::Structural;
 use crate::schema::defaults::{ADDED_BYTES_MAX, Room, Swollen};
 use holdfast_value::Value;
 
 impl Structural {
-    /// Sets absent fields that have a default. A null that the schema does not allow counts as absent, and goes.
-    /// Their copies, which a stranger multiplies, end where the object would become too large.
+    /// Sets absent fields that have a default. A null that the schema does not allow counts as absent and is removed.
+    /// Copies of defaults stop when the object would become too large: the client chooses how many there are.
     pub fn apply_defaults(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// The same for what server-side apply made: a null without a default stays, for the rules of the schema to judge.
+    /// The same for the result of server-side apply: a null without a default stays, so that validation reports it.
     pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, false, &mut Room(ADDED_BYTES_MAX))
     }
@@ -23,7 +23,7 @@ impl Structural {
     }
 }
 
-/// What an entry takes in JSON beside its name and value.
+/// The bytes of an entry in JSON besides its name and value.
 const ENTRY_BYTES: usize = 4;
 
 fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room) -> Result<(), Swollen> {
@@ -59,7 +59,7 @@ fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room)
         Value::Array(items) => {
             let Some(schema) = schema.items.as_deref() else { return Ok(()) };
             for item in items {
-                // A null without a default stays, since the items behind it would move.
+                // A null item without a default stays, since removing it would move the items behind it.
                 if item.is_null()
                     && !schema.nullable
                     && let Some(default) = schema.copy_default("", room)?
@@ -74,7 +74,7 @@ fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room)
     Ok(())
 }
 
-/// A whole number is one however it was written: `2.0` is `2`, as it would be after a round through YAML.
+/// Makes whole floats integers: `2.0` becomes `2`, as after a round trip through YAML.
 pub fn whole_numbers(value: &mut Value) {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {

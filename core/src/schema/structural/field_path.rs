@@ -1,10 +1,10 @@
-//! Paths of fields as definitions write them: `.spec.replicas`, `.data['a.b']`. They lead through a schema, so that
-//! each step is a field that it names, or a key of a map.
+//! Field paths in CustomResourceDefinitions: `.spec.replicas`, `.data['a.b']`. They are resolved along a schema, so
+//! that each step is a property or a map key.
 
 use super::{Additional, Structural};
 
 pub(crate) struct FieldPath<'s> {
-    /// As causes spell it: `spec.replicas`, `data[a.b]`.
+    /// The path as causes print it: `spec.replicas`, `data[a.b]`.
     pub text: String,
     pub schema: &'s Structural,
 }
@@ -55,7 +55,7 @@ impl<'s> FieldPath<'s> {
     }
 }
 
-/// Dots, brackets, and whatever stands between them; quotes hide both.
+/// Splits a path into dots, brackets and the text between them; quoted text is one token.
 struct Tokens<'a>(&'a str);
 
 impl<'a> Tokens<'a> {

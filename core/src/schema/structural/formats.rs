@@ -1,4 +1,4 @@
-//! The formats that Kubernetes knows. Any other says nothing about a value.
+//! The string formats that Kubernetes validates. Unknown formats are ignored.
 
 use crate::object::address::{address, network};
 use crate::object::names;
@@ -7,16 +7,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
-    /// As the schema spells it.
+    /// As spelled in the schema.
     pub name: Box<str>,
-    /// None for those of numbers, which say nothing beyond the type.
+    /// `None` for number formats, which require nothing beyond the type.
     check: Option<Check>,
 }
 
 type Check = fn(&str) -> bool;
 
 impl Format {
-    /// The format, if it is one for values of the type.
+    /// The format, if it applies to values of this type.
     pub fn of(ty: &str, name: &str) -> Option<Format> {
         let check = match ty {
             "" | "string" => {
@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// Of strings, without their dashes.
+/// String formats, without dashes in their names.
 const FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", |text| text.len() == 24 && all(text, |byte| byte.is_ascii_hexdigit())),
     ("byte", is_base64),
@@ -80,7 +80,7 @@ fn is_base64(text: &str) -> bool {
     !letters.is_empty() && text.len().is_multiple_of(4) && text.len() - letters.len() <= 2 && all(letters, is_letter)
 }
 
-/// The sum of the digits, every second from the end doubled.
+/// The Luhn checksum: the sum of the digits, with every second from the end doubled.
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.bytes().filter(u8::is_ascii_digit).map(|digit| u32::from(digit - b'0')).collect();
     let start = |count: usize| digits.iter().take(count).fold(0, |sum, digit| sum * 10 + digit);
@@ -132,14 +132,14 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && clock.len() == 3 && clock.iter().zip(limits).all(in_range) && is_zone
 }
 
-/// Go's, or numbers with units by name: `3 weeks`.
+/// A Go duration, or numbers with named units: `3 weeks`.
 fn is_duration(text: &str) -> bool {
     check_duration(text).is_ok() || worded_duration(text).is_some()
 }
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
-/// Units by their spellings, and by the word that they may begin with; in nanoseconds.
+/// Units by exact spellings, and by the beginning of the word; in nanoseconds.
 const UNITS: &[(&[&str], &str, i64)] = &[
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),
@@ -151,8 +151,8 @@ const UNITS: &[(&[&str], &str, i64)] = &[
     (&["w", "wk"], "week", 7 * 24 * HOUR),
 ];
 
-/// A duration in words, `2 days 3hours`, in nanoseconds. Numbers with units count wherever they stand, as in `PT1H`; where
-/// there is some known unit, others say nothing.
+/// A duration in words, `2 days 3hours`, in nanoseconds. Numbers with units count anywhere in the text, as in `PT1H`.
+/// If there is any known unit, unknown ones are ignored.
 pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     let mut nanos: Option<i64> = None;
     let mut rest = text;
@@ -170,7 +170,7 @@ pub(crate) fn worded_duration(text: &str) -> Option<i64> {
         let number: i64 = number.parse().ok()?;
         let known = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
         if let Some((_, _, size)) = known {
-            // What is too long is what Go's arithmetic leaves of it.
+            // Overflow wraps as in Go.
             nanos = Some(nanos.unwrap_or(0).wrapping_add(number.wrapping_mul(*size)));
         }
     }
@@ -224,7 +224,7 @@ fn is_hex_color(text: &str) -> bool {
     matches!(digits.len(), 3 | 6) && all(digits, |byte| byte.is_ascii_hexdigit())
 }
 
-/// Labels of letters, digits, symbols and inner dashes; the last of several has two characters at least.
+/// Labels of letters, digits, symbols and inner dashes; the last of several has at least two characters.
 fn is_hostname(text: &str) -> bool {
     let labels: Vec<&str> = text.split('.').collect();
     let is_letter = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && !c.is_numeric() && !c.is_whitespace());
@@ -292,7 +292,7 @@ fn is_social_security_number(text: &str) -> bool {
         && matches!(separators.as_slice(), [] | [3] | [5] | [3, 6])
 }
 
-/// A path, or a scheme and what is behind it, as Go reads what stands in a request.
+/// A path, or a scheme and the rest, as Go parses a request URI.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || !all(text, |byte| byte >= b' ' && byte != 0x7f) {
         return false;
@@ -349,7 +349,7 @@ fn has_good_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|part| part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Dashes may be left out one by one.
+/// Each dash is optional.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut plain = Vec::with_capacity(32);
     let mut dashed = false;

@@ -1,5 +1,4 @@
-//! What holds for whole objects besides their fields' own rules: embedded resources are resources, and sets and keyed
-//! lists have no duplicates.
+//! Rules for whole objects: embedded resources are valid resources, and sets and keyed lists have no duplicates.
 
 use super::{ListType, Structural};
 use crate::object::at::At;
@@ -12,7 +11,7 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 impl Structural {
-    /// What is wrong with resources within the object.
+    /// The violations in embedded resources.
     pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, at| {
@@ -26,7 +25,7 @@ impl Structural {
         causes
     }
 
-    /// Items of sets and keyed lists that stand there twice; of each only the second is told.
+    /// Duplicate items of sets and keyed lists; each second occurrence is reported.
     pub(super) fn duplicates(&self, object: &Value) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, list| {
@@ -55,19 +54,19 @@ impl Structural {
     }
 }
 
-/// What is wrong with a resource, as far as the rules for all of them go.
+/// The violations of the rules for all resources.
 pub(super) fn resource_causes(object: &Value) -> Causes {
     let mut causes = Causes::default();
     embedded(At::root(object), &mut causes);
     causes
 }
 
-/// The fields that identify an item, as far as it has them.
+/// The fields of an item that identify it, as far as they are set.
 pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
     keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map>().into()
 }
 
-/// Visits all values that the schema speaks of.
+/// Visits all values that the schema describes.
 fn walk(schema: &Structural, at: At, visit: &mut impl FnMut(&Structural, At)) {
     visit(schema, at);
     for (name, value) in at.entries() {

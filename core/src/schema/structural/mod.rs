@@ -1,9 +1,9 @@
-//! Structural schemas: what a version of a custom resource looks like, as its definition says it.
+//! Structural schemas: the schema of a version of a custom resource, from its CustomResourceDefinition.
 //!
-//! [`Structural::parse`] compiles the definition's JSON once. Custom objects are then pruned, given defaults and
-//! validated by it; `well_formed` judges the definition itself, on its JSON, since only there the paths are known.
+//! [`Structural::parse`] compiles the definition's JSON once. Custom objects are pruned, defaulted and validated by the
+//! result. `well_formed` validates the definition itself, on its JSON, because only that has the paths for messages.
 //!
-//! A schema within `allOf`, `anyOf`, `oneOf` or `not` is of the same type; it only has fewer fields in use.
+//! Schemas inside `allOf`, `anyOf`, `oneOf` or `not` have the same type, but use fewer of its fields.
 
 mod correlate;
 pub(super) mod default;
@@ -29,10 +29,10 @@ use rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 pub use validate::Judged;
 
-/// What a value must look like, and what becomes of the values in it.
+/// A compiled schema: its checks, defaults and list types.
 #[derive(Debug, Clone, Default)]
 pub struct Structural {
-    /// None for what may be anything, and within junctors.
+    /// `None` if any value is allowed, and inside junctors.
     pub ty: Option<Type>,
     pub int_or_string: bool,
     pub nullable: bool,
@@ -42,16 +42,16 @@ pub struct Structural {
     pub additional_properties: Option<Additional>,
     pub items: Option<Box<Structural>>,
     pub default: Option<Value>,
-    /// None is atomic, too, but lets an update's items be compared one by one.
+    /// `None` is atomic too, but an update's items are compared one by one.
     pub list_type: Option<ListType>,
     pub atomic_map: bool,
     rules: Option<Box<Rules>>,
-    /// Whether there are rules here or anywhere below, so that nobody need look for them.
+    /// Whether this schema or any below it has validation rules, so that others are skipped quickly.
     has_rules: bool,
     checks: Option<Box<Checks>>,
-    /// How long the default is as JSON.
+    /// The size of the default in JSON.
     default_bytes: usize,
-    /// The properties that have a default: an item without any field costs no more than these.
+    /// The properties with a default; each item, even an empty one, is visited only for these.
     defaulted: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ pub enum Type {
     String,
 }
 
-/// What the fields are that `properties` does not name.
+/// How fields outside `properties` are treated.
 #[derive(Debug, Clone)]
 pub enum Additional {
     Anything,
@@ -81,7 +81,7 @@ pub enum ListType {
     Map(Vec<String>),
 }
 
-/// What is checked of a value besides its type.
+/// The checks of a value besides its type.
 #[derive(Debug, Clone, Default)]
 struct Checks {
     format: Option<Format>,
@@ -113,7 +113,7 @@ struct Limits {
     max: Option<i64>,
 }
 
-/// Of an `enum`: as they are shown, and as they are looked up.
+/// The values of an `enum`: as shown, and as keys for lookup.
 #[derive(Debug, Clone)]
 struct Members {
     shown: Vec<String>,
@@ -145,7 +145,7 @@ impl Additional {
 }
 
 impl Structural {
-    /// Lets everything be, and keeps it.
+    /// A schema that accepts and preserves everything.
     pub fn anything() -> Structural {
         Structural { preserve_unknown_fields: true, ..Structural::default() }
     }
@@ -155,21 +155,20 @@ impl Structural {
         self.properties.get(name).or_else(|| self.additional_properties.as_ref()?.schema())
     }
 
-    /// Whether there are rules that are expressions, here or anywhere below.
+    /// Whether this schema or any below it has validation rules.
     pub fn has_rules(&self) -> bool {
         self.has_rules
     }
 }
 
-/// Fields that every resource has, whatever its schema says.
+/// Fields of every resource, whatever its schema says.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 fn is_meta(field: &str) -> bool {
     META_FIELDS.contains(&field)
 }
 
-/// Complaints, as far as anyone would read them: many of them about a place with a long name would take far more
-/// memory than the document that they are about.
+/// Complaints up to a limit: many complaints with a long path could take far more memory than the document.
 #[derive(Debug)]
 struct Complaints<T> {
     all: Vec<T>,

@@ -1,5 +1,4 @@
-//! Compiles a definition's `openAPIV3Schema`. Values of the wrong type count as unset: types are the schema table's
-//! business.
+//! Compiles a definition's `openAPIV3Schema`. Values of the wrong type count as unset: the schema table checks types.
 
 use super::default::whole_numbers;
 use super::formats::Format;
@@ -12,15 +11,16 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// How deep schemas may be within each other. Documents themselves are hardly deeper.
+/// The most nested levels of schemas; documents have hardly more.
 const DEPTH_MAX: usize = 100;
 
-/// Words of JSON schema that structural schemas do not have.
+/// JSON schema keywords that structural schemas do not support.
 const UNSUPPORTED: [&str; 7] =
     ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
 
 impl Structural {
-    /// Compiles a schema. It fails for what no structural schema can say; the rules that make one are `well_formed`'s.
+    /// Compiles a schema. Fails for keywords that structural schemas do not support; `well_formed` checks the other
+    /// rules.
     pub fn parse(schema: &Value) -> Result<Structural, Causes> {
         let mut causes = Causes::default();
         let parsed = parse(At::root(schema), 0, &mut causes);
@@ -37,7 +37,7 @@ fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     let additional = at.get("additionalProperties");
     let items = at.get("items");
     let mut default = at.get("default").value.clone();
-    // What is filled in looks as if it had been sent.
+    // A default is normalized like a value that was sent.
     whole_numbers(&mut default);
     let ty = at.get("type").text();
     let mut schema = Structural {
@@ -76,7 +76,7 @@ fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     schema
 }
 
-/// Whether the schema is one that can be gone into; what is wrong with its words is noted.
+/// Whether the schema can be compiled; faults in its keywords are recorded.
 fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     let mut refuse = |detail: &str| causes.push_with(|| at.invalid_as("", detail));
     if depth > DEPTH_MAX {
@@ -100,7 +100,7 @@ fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     true
 }
 
-/// None for a schema without any, as most are.
+/// The checks; `None` for a schema without any, as most are.
 fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>> {
     const WORDS: [&str; 19] = [
         "allOf",
@@ -156,7 +156,7 @@ fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>>
     })
 }
 
-/// Each text once, where it stands first.
+/// Removes duplicates and keeps the order.
 fn once(texts: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut texts = texts;

@@ -1,4 +1,4 @@
-//! Where a walk stands in an object: a chain on the stack, written out only for a complaint.
+//! The place of a walk in an object: a chain on the stack, printed only for a message.
 
 use crate::refusal::{Cut, PATH_BYTES_MAX};
 
@@ -12,9 +12,9 @@ pub(super) struct Path<'a> {
 pub(super) enum Step<'a> {
     Root,
     Field(&'a str),
-    /// A field that the schema does not name, whose dot is written even where nothing stands before it.
+    /// A field outside `properties`, whose dot is printed even at the beginning of the path.
     Extra(&'a str),
-    /// The same, as rules are told of: in brackets.
+    /// The same as rules print it: in brackets.
     Key(&'a str),
     Index(usize),
 }

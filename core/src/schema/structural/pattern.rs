@@ -1,7 +1,7 @@
 //! Patterns: Go's regular expressions, run by the `regex` crate.
 //!
-//! The two dialects differ in little that patterns use, but in silence: a `\d` of Go knows ASCII digits alone, and a
-//! `[` in a class is just a character to it. Each pattern is rewritten once, and what Go refuses is refused in its words.
+//! The two dialects differ in a few details, silently: Go's `\d` means ASCII digits only, and `[` inside a class is an
+//! ordinary character. Each pattern is rewritten once; what Go refuses is refused with Go's message.
 
 use regex::Regex;
 use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub source: Box<str>,
-    /// Made when first needed: a pattern may be large, and most are read far more often than they are used.
+    /// Compiled on first use: a pattern may be large, and most are never used.
     compiled: OnceLock<Result<Regex, String>>,
 }
 
@@ -20,7 +20,7 @@ impl Pattern {
         Self { source: source.into(), compiled: OnceLock::new() }
     }
 
-    /// Whether the pattern is found in `text`; an error for a pattern that cannot be used.
+    /// Whether the pattern matches anywhere in `text`; an error if it cannot be compiled.
     pub fn is_match(&self, text: &str) -> Result<bool, &str> {
         self.compiled
             .get_or_init(|| compile(&self.source))
@@ -30,12 +30,12 @@ impl Pattern {
     }
 }
 
-/// The pattern ready for use, or what Go would say to it.
+/// Compiles a pattern; the error is Go's.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     Regex::new(&check(source)?).map_err(|error| error.to_string())
 }
 
-/// The pattern as the `regex` crate writes it, or what Go would say to it.
+/// The pattern in the `regex` crate's syntax; the error is Go's.
 pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
     let rewritten = rewrite(source).map_err(fail)?;
@@ -52,15 +52,14 @@ fn rewrite(source: &str) -> Result<String, String> {
     Rewriter { rest: source, out: String::with_capacity(source.len()), posix_ends }.run()
 }
 
-/// How much there is to do to make a pattern ready: about the number of states that its machine has. Nothing for a
-/// pattern that cannot be used.
+/// The cost of compiling a pattern: roughly its number of automaton states. Zero for an invalid pattern.
 pub(crate) fn weight(source: &str) -> u64 {
     let Ok(rewritten) = rewrite(source) else { return 0 };
     regex_syntax::Parser::new().parse(&rewritten).map_or(0, |tree| states(&tree))
 }
 
 fn states(tree: &Hir) -> u64 {
-    /// A range of characters is a few ranges of bytes, one behind the other.
+    /// A range of characters becomes a few ranges of bytes in sequence.
     const RANGE_STATES: u64 = 4;
     let sum = |trees: &[Hir]| trees.iter().map(states).fold(trees.len() as u64, u64::saturating_add);
     match tree.kind() {
@@ -92,16 +91,17 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go lets nothing be repeated more often, not even by repetitions of repetitions.
+/// Go's limit on repetitions, including nested ones multiplied.
 const REPEAT_MAX: u64 = 1000;
 
-/// The names that stand in `[:alpha:]`.
+/// The names allowed in `[:alpha:]`.
 const POSIX_CLASSES: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",
 ];
 
-/// How often the tree repeats the smallest of its parts; the text of the first repetition for which that is too often.
+/// The largest product of nested repetitions in the tree; the error is the text of the first repetition above Go's
+/// limit.
 fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
     let most = |trees: &[Ast]| trees.iter().try_fold(1, |most, tree| Ok(repeats(tree, source)?.max(most)));
     match tree {
@@ -133,14 +133,14 @@ fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
 struct Rewriter<'a> {
     rest: &'a str,
     out: String,
-    /// How much is left where the last `:]` begins. With less no end is looked for: each `[:` would look through all that
-    /// is left.
+    /// The remaining length at the last `:]`. Behind it no `[:` is looked up; otherwise each `[:` would scan the whole
+    /// rest.
     posix_ends: usize,
 }
 
 impl<'a> Rewriter<'a> {
     fn run(mut self) -> Result<String, String> {
-        // What was left where the operator began that was read last, if nothing stands behind it.
+        // The remaining text at the last operator, if nothing is behind it.
         let mut last: Option<&'a str> = None;
         let mut repeatable = false;
         while let Some(c) = self.rest.chars().next() {
@@ -179,7 +179,7 @@ impl<'a> Rewriter<'a> {
         Ok(self.out)
     }
 
-    /// How long a `{2}`, `{2,}` or `{2,3}` is; anything else in braces is text to Go.
+    /// The length of a `{2}`, `{2,}` or `{2,3}`; Go reads anything else in braces as text.
     fn repetition(&self) -> Result<Option<usize>, String> {
         let Some((min, after)) = number(&self.rest[1..]) else { return Ok(None) };
         let (max, after) = match after.strip_prefix(',') {
@@ -204,7 +204,7 @@ impl<'a> Rewriter<'a> {
         Some(c)
     }
 
-    /// What begins with a backslash outside of classes; whether there was anything to it.
+    /// Handles a backslash outside classes; returns whether it was a special escape.
     fn escape(&mut self) -> Result<bool, String> {
         let after = &self.rest[1..];
         match after.chars().next() {
@@ -233,7 +233,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// A class by its Unicode name: `\pL`, `\p{Greek}`.
+    /// A Unicode class: `\pL`, `\p{Greek}`.
     fn unicode_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         let Some(after) = whole.strip_prefix("\\p").or_else(|| whole.strip_prefix("\\P")) else { return Ok(false) };
@@ -256,7 +256,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// An escape that means one character.
+    /// An escape for a single character.
     fn character_escape(&mut self) -> Result<u32, String> {
         let whole = self.rest;
         self.take();
@@ -270,7 +270,7 @@ impl<'a> Rewriter<'a> {
             't' => Some(9),
             'v' => Some(11),
             'x' => self.hexadecimal(),
-            // A digit alone would mean what a group has found, which Go does not know.
+            // A single digit would be a back-reference, which Go lacks.
             '1'..='7' if !is_octal(self.rest) => None,
             '0'..='7' => {
                 let mut value = c.to_digit(8).unwrap_or_default();
@@ -287,7 +287,7 @@ impl<'a> Rewriter<'a> {
         read.ok_or_else(|| format!("invalid escape sequence: `{}`", up_to(whole, self.rest)))
     }
 
-    /// The digits behind `\x`: two, or any number in braces.
+    /// The digits after `\x`: two, or any number in braces.
     fn hexadecimal(&mut self) -> Option<u32> {
         let first = self.take()?;
         if first != '{' {
@@ -327,7 +327,7 @@ impl<'a> Rewriter<'a> {
             if name.is_empty() || !name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
                 return fail(up_to(whole, after));
             }
-            // Nobody asks what a group is called.
+            // Group names are not used.
             self.out.push('(');
             self.rest = after;
             return Ok(());
@@ -351,7 +351,7 @@ impl<'a> Rewriter<'a> {
         Err(format!("invalid or unsupported Perl syntax: `{}`", up_to(whole, self.rest)))
     }
 
-    /// A class in brackets. Whatever Rust would read as an operation on sets is text.
+    /// A bracketed class. Rust's set operators are escaped, since Go reads them as text.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
         self.take();
@@ -401,7 +401,7 @@ impl<'a> Rewriter<'a> {
         self.take().map(u32::from).ok_or_else(|| format!("missing closing ]: `{class}`"))
     }
 
-    /// `[:alpha:]` in a class.
+    /// `[:alpha:]` inside a class.
     fn posix_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         if whole.len() < self.posix_ends || self.posix_ends == 0 {
@@ -425,12 +425,12 @@ fn range_error(shown: &str) -> String {
     format!("invalid character class range: `{shown}`")
 }
 
-/// What stands before `rest`, which is the end of `text`.
+/// The part of `text` before its suffix `rest`.
 fn up_to<'a>(text: &'a str, rest: &str) -> &'a str {
     &text[..text.len() - rest.len()]
 }
 
-/// A number without zeros before it, and what follows. One that is too long is too large.
+/// A number without leading zeros, and the rest. A number with too many digits counts as too large.
 fn number(text: &str) -> Option<(u64, &str)> {
     let (digits, after) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {
@@ -439,7 +439,7 @@ fn number(text: &str) -> Option<(u64, &str)> {
     Some((digits.parse().unwrap_or(u64::MAX), after))
 }
 
-/// What is in a class that Perl has a letter for, and whether the letter means all others.
+/// The content of a Perl class, and whether it is negated.
 fn perl_class(letter: char) -> Option<(&'static str, bool)> {
     let class = match letter.to_ascii_lowercase() {
         'd' => "0-9",

@@ -1,11 +1,11 @@
-//! What holds for any schema and any object.
+//! Property tests for any schema and any object.
 
 use super::{Structural, well_formed};
 use crate::object::at::At;
 use holdfast_value::{Map, Value, json};
 use proptest::prelude::*;
 
-/// Few names, so that schemas and objects meet.
+/// Few names, so that schemas and objects share some.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "c", "kind", "metadata"]).prop_map(str::to_owned)
 }
@@ -31,7 +31,7 @@ fn object() -> impl Strategy<Value = Value> {
     fields(value)
 }
 
-/// A schema that makes sense, at least in its words. A default fits its type.
+/// A valid schema, at least in its keywords. A default fits its type.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string"})),
@@ -66,8 +66,7 @@ fn schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What every object has at its root (`kind`, `metadata`) is no property of a definition that is taken, unless it is said
-/// as Kubernetes says it.
+/// Root properties without `kind` and `metadata`: a valid definition restricts them only as Kubernetes allows.
 fn root() -> impl Strategy<Value = Value> {
     fields(schema()).prop_map(|mut properties| {
         if let Value::Object(properties) = &mut properties {
@@ -77,7 +76,7 @@ fn root() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Words of schemas with anything in them.
+/// Schema keywords with arbitrary values.
 fn nonsense() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "type",
@@ -180,7 +179,7 @@ proptest! {
     }
 }
 
-/// As deep as documents can be, on the stack of a test.
+/// Nesting as deep as documents can be, on a test's stack.
 #[test]
 fn depth_does_no_harm() {
     for word in ["not", "items", "additionalProperties", "default", "definitions", "anyOf"] {
@@ -201,7 +200,7 @@ fn depth_does_no_harm() {
     }
 }
 
-/// Rules of all sizes meet objects of all shapes.
+/// Many rules with objects of many shapes finish soon.
 #[test]
 fn many_rules_end_soon() {
     let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();
@@ -215,7 +214,7 @@ fn many_rules_end_soon() {
     assert!(schema.validate(&object, None).is_empty());
 }
 
-/// Each level judges all that is below it, once in silence and once aloud.
+/// Each level validates everything below it twice: silently, then with messages.
 #[test]
 fn alternatives_within_alternatives_end_soon() {
     let mut schema = json!({"required": ["b"]});

@@ -1,4 +1,4 @@
-//! Removes what a schema does not know.
+//! Removes fields that a schema does not know.
 
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
@@ -8,13 +8,13 @@ use crate::schema::{check, schema};
 use holdfast_value::Value;
 
 impl Structural {
-    /// Removes the fields that the schema does not know, and returns their paths, as far as anyone would read them.
-    /// What every resource has is kept: at the root, and where an embedded resource stands.
+    /// Removes unknown fields and returns their paths, up to a limit of text. The fields of every resource are kept at
+    /// the root and in embedded resources.
     pub fn prune(&self, object: &mut Value) -> Texts {
         self.prune_value(object, true)
     }
 
-    /// The same for a value within an object, such as a default.
+    /// The same for a value inside an object, such as a default.
     pub(super) fn prune_value(&self, value: &mut Value, is_resource: bool) -> Texts {
         let mut paths = Texts::default();
         let is_resource = is_resource || self.embedded_resource;
@@ -24,7 +24,7 @@ impl Structural {
     }
 }
 
-/// `keeps` is set where unknown fields stay.
+/// `keeps` is set where unknown fields are preserved.
 fn walk(
     schema: Option<&Structural>,
     value: &mut Value,
@@ -59,7 +59,7 @@ fn walk(
             }
             true
         }),
-        // Items of a list whose unknown fields are kept keep theirs; without a schema there is nothing to prune by.
+        // If unknown fields are preserved and there is no item schema, items stay as they are.
         Value::Array(items) => {
             let schema = schema.and_then(|schema| schema.items.as_deref());
             if schema.is_none() && keeps {
@@ -73,8 +73,8 @@ fn walk(
     }
 }
 
-/// Fits the metadata of a resource within the object to what all resources have. What is no metadata at all stays, and
-/// is told when the object is validated. That of the object itself has been fitted when it was decoded.
+/// Checks and prunes the metadata of an embedded resource by the schema of all metadata. A value that cannot be
+/// metadata stays, and validation reports it. The object's own metadata was checked when it was decoded.
 fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Texts) {
     let mut fitted = metadata.clone();
     if let Ok(unknown) = check(schema(), object_meta(), &mut fitted) {

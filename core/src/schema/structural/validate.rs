@@ -1,7 +1,7 @@
-//! Judges an object by its schema, in Kubernetes' words.
+//! Validates an object by its schema, with Kubernetes' messages.
 //!
-//! An object is first judged in silence. Only one that fails is judged again to hear why: then parts that an update
-//! leaves as they were are passed over, and of alternatives that all fail the best one tells its reasons.
+//! The first pass only counts failures. If there are any, a second pass makes the messages; it skips parts that an
+//! update leaves unchanged, and of alternatives that all fail it reports the best match.
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
@@ -11,7 +11,7 @@ use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// What is wrong with an object, and what was before and may stay.
+/// The violations of an object, and warnings for old ones that may stay.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub causes: Causes,
@@ -25,13 +25,12 @@ impl From<Causes> for Judged {
 }
 
 impl Structural {
-    /// What is wrong with a custom object. What `old` had already is not held against an update.
+    /// The violations of a custom object. Violations in parts that an update leaves unchanged are ignored.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Causes {
         self.judge(object, old, Causes::default()).causes
     }
 
-    /// The same, with warnings of rules that `old` broke already. What is wrong `beside` the schema is told before what
-    /// rules say.
+    /// The same with warnings for rules that `old` violated already. The causes in `beside` come before those of rules.
     pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Causes) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.append(beside);
@@ -52,7 +51,7 @@ impl Structural {
         causes.into()
     }
 
-    /// The same for a value that stands at `prefix`, without what holds for whole objects.
+    /// The same for a value at `prefix`, without the rules for whole objects.
     pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Causes {
         let mut walk = Walk { causes: Causes::default(), prefix, loud: false };
         if walk.value(self, value, None, &Path::ROOT).failures == 0 {
@@ -66,7 +65,7 @@ impl Structural {
     }
 }
 
-/// Rules may take it that a value has the shape that the schema gives it.
+/// Whether the cause prevents rules from running: they may assume that a value has its schema's shape.
 fn hides_rules(cause: &Cause) -> bool {
     use CauseReason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
     matches!(cause.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
@@ -78,11 +77,11 @@ const RULES_UNCHECKED: &str = "some validation rules were not checked because th
 struct Walk<'p> {
     causes: Causes,
     prefix: Option<&'p str>,
-    /// Whether failures are written down, or just counted.
+    /// Whether failures are recorded or only counted.
     loud: bool,
 }
 
-/// How well a value fits: the failures, and the checks that alternatives are compared by.
+/// How well a value matches: failures, and successful checks by which alternatives are compared.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     failures: usize,
@@ -133,7 +132,7 @@ impl Walk<'_> {
         tally
     }
 
-    /// Writes down a failure; `cause` is made of the field's path, and of the path in texts.
+    /// Records a failure; `cause` gets the field's path, and the path for texts.
     fn fail(&mut self, path: &Path, tally: &mut Tally, cause: impl FnOnce(String, &str) -> Cause) {
         tally.failures += 1;
         if !self.loud {
@@ -152,14 +151,14 @@ impl Walk<'_> {
         });
     }
 
-    /// Says `<path> in body <rest>` of a value.
+    /// Records `<path> in body <rest>` for a value.
     fn fail_body(&mut self, path: &Path, tally: &mut Tally, value: &Value, rest: impl FnOnce() -> String) {
         self.fail(path, tally, |field, name| {
             Cause::invalid(field, &plain(value), &format!("{name} in body {}", rest()))
         });
     }
 
-    /// Says something that Kubernetes ascribes to no field.
+    /// Records a failure that Kubernetes reports without a field.
     fn fail_nowhere(&mut self, path: &Path, tally: &mut Tally, rest: &str) {
         let field = self.prefix.unwrap_or(NOWHERE).to_owned();
         self.fail(path, tally, |_, name| Cause::invalid(field, &"".into(), &format!("{} {rest}", quoted(name))));
@@ -197,7 +196,7 @@ impl Walk<'_> {
         let texts = matches!(found, Type::String | Type::Array);
         match format {
             Some(format) if !texts && !fits => return self.fail_type(path, tally, &format.name, found_format),
-            // What has a format is taken for a text, whatever its type.
+            // With a format, a value counts as a string, whatever its type.
             Some(_) if texts && !numeric => {}
             _ if !fits => return self.fail_type(path, tally, &expected(), found.as_str()),
             _ => {}
@@ -222,7 +221,7 @@ impl Walk<'_> {
         });
     }
 
-    /// What an update leaves as it was counts in full here: an alternative must not come to fit for being passed over.
+    /// Unchanged parts count in full here: otherwise an alternative could match because parts of it were skipped.
     fn junctors(&mut self, checks: &Checks, value: &Value, path: &Path, tally: &mut Tally) {
         self.alternatives(&checks.any_of, false, value, path, tally);
         self.alternatives(&checks.one_of, true, value, path, tally);
@@ -243,7 +242,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `anyOf`, or `oneOf` if only one of the schemas may fit.
+    /// `anyOf`, or `oneOf` if only one schema may match.
     fn alternatives(&mut self, schemas: &[Structural], only_one: bool, value: &Value, path: &Path, tally: &mut Tally) {
         if schemas.is_empty() {
             return;
@@ -409,7 +408,8 @@ impl Walk<'_> {
             }
         }
         let required = checks.map_or(&[][..], |checks| &checks.required);
-        // Items of nothing, each without hundreds of fields, cost no more than what is told of them.
+        // Many empty items that each lack hundreds of fields: once no message can be added, missing fields are only
+        // counted.
         if let Some(missing) = required.len().checked_sub(fields.len()).filter(|missing| *missing > 0)
             && !(self.loud && self.causes.has_room())
         {
@@ -425,7 +425,7 @@ impl Walk<'_> {
     }
 }
 
-/// What Kubernetes writes for a field that has no path.
+/// Kubernetes' text for a missing path.
 pub(super) const NOWHERE: &str = "<nil>";
 const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
 
@@ -459,7 +459,7 @@ fn is_whole(number: f64) -> bool {
     number.abs() <= SAFE_MAX && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
 }
 
-/// Values are shown as Go shows them: a whole number without a point.
+/// The value as Go prints it: a whole number without a decimal point.
 fn plain(value: &Value) -> Value {
     match value.as_f64() {
         Some(float) if value.as_i64().is_none() && is_whole(float) => Value::from(float as i64),
@@ -467,7 +467,7 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// A number as Go's `%v` writes it.
+/// A number as Go's `%v` prints it.
 fn shown_limit(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
@@ -479,7 +479,7 @@ fn shown_limit(number: f64) -> String {
     format!("{number}")
 }
 
-/// By which a value is looked up in an `enum`: numbers are the same by amount.
+/// The key by which a value is looked up in an `enum`: numbers are equal by amount.
 pub(super) fn enum_key(value: &Value) -> String {
     plain(value).to_string()
 }

@@ -1,8 +1,8 @@
-//! Whether a definition's schema is structural: it says the type of everything, once, so that objects can be pruned,
-//! given defaults and merged by it.
+//! Checks that a definition's schema is structural: it declares the type of everything, once, so that objects can be
+//! pruned, defaulted and merged by it.
 //!
-//! There are two walks, as in Kubernetes. `structure` is about what makes a schema structural; only where nothing is
-//! wrong with that are the defaults tried. `words` is about each word by itself.
+//! As in Kubernetes there are two walks. `structure` checks what makes a schema structural; only if it succeeds are the
+//! defaults tried. `words` checks each keyword by itself.
 
 mod rules;
 mod words;
@@ -15,18 +15,18 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use words::{Context, words};
 
-/// What is wrong with a schema, and whether an update that keeps such a fault is let through.
+/// A fault in a schema, with the group that says whether an update may keep it.
 pub(crate) struct Fault {
     pub group: Group,
     pub cause: Cause,
 }
 
-/// Rules that bind an update only if the definition obeyed them before.
+/// Groups of rules. An update must follow a group only if the old definition did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     Always,
     Structure,
-    /// Of defaults; where no structure is asked for, they are not tried.
+    /// Rules for defaults; not checked if no structural schema is required.
     Defaults,
     PrunedDefaults,
     Types,
@@ -42,8 +42,8 @@ impl AsRef<Cause> for Fault {
 
 type Faults = Complaints<Fault>;
 
-/// What is wrong with a version's schema. `has_status` tells whether the version has that subresource, `is_unchanged`
-/// whether an update leaves the schema as it was.
+/// The faults of a version's schema. `has_status`: the version has a status subresource. `is_unchanged`: an update
+/// leaves the schema as it was.
 pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     root(schema, has_status, &mut faults);
@@ -73,14 +73,15 @@ pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fa
     faults.all
 }
 
-/// How the causes of [`Structural::parse`] begin.
+/// The beginning of the causes of [`Structural::parse`].
 const UNSHOWN: &str = "Invalid value: \"\": ";
 
 fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -> C) {
     faults.add(|| Fault { group, cause: cause().into() });
 }
 
-/// What may stand beside `properties` where these are taken apart, with Go's names, which the message lists.
+/// What may stand beside `properties` at the root where a status subresource exists, with Go's names, which the message
+/// lists.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -133,7 +134,7 @@ fn is_zero(at: &At) -> bool {
     at.is_empty() || at.is_false()
 }
 
-/// Where a schema stands, which decides how a missing type is told of.
+/// The place of a schema, which decides the message for a missing type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -141,7 +142,7 @@ enum Level {
     Field,
 }
 
-/// What makes a schema structural.
+/// Checks what makes a schema structural.
 fn structure(schema: At, level: Level, faults: &mut Faults) {
     let mut say = |fault: at::Fault| add(faults, Group::Structure, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
@@ -206,7 +207,7 @@ fn structure(schema: At, level: Level, faults: &mut Faults) {
     }
 }
 
-/// The names of an object may be restricted; all else about its metadata is the same for all kinds.
+/// A schema may restrict the names in an object's metadata; everything else there is the same for all kinds.
 fn says_only_names(metadata: At) -> bool {
     metadata.entries().all(|(field, at)| match field {
         "type" | "default" | "externalDocs" | "example" => true,
@@ -215,7 +216,7 @@ fn says_only_names(metadata: At) -> bool {
     })
 }
 
-/// The one place where a junctor may speak of types.
+/// The only form in which a junctor may contain types: `x-kubernetes-int-or-string`.
 fn is_number_or_text(any_of: At) -> bool {
     let only = |at: &At, ty: &str| at.len() == 1 && at.get("type").text() == ty;
     let items: Vec<At> = any_of.items().take(3).collect();
@@ -224,8 +225,8 @@ fn is_number_or_text(any_of: At) -> bool {
 
 const JUNCTORS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-/// Schemas within junctors, and the pattern beside them. `skips` passes over `anyOf`; at the top of a schema the first
-/// of `allOf` may have an `anyOf` that is passed over instead.
+/// Checks schemas inside junctors. `skips`: ignore `anyOf`; at the top of a schema the first of `allOf` may contain the
+/// ignored `anyOf` instead.
 fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     for word in JUNCTORS.iter().filter(|word| !(skips && **word == "anyOf")) {
         for (index, nested) in schema.get(word).items().enumerate() {
@@ -246,7 +247,7 @@ fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     }
 }
 
-/// Words that stand outside of junctors only, and what they must be within.
+/// Keywords that must not occur inside junctors, and how the message describes their absence.
 const NOT_WITHIN_JUNCTORS: &[(&str, &str)] = &[
     ("type", "empty"),
     ("additionalProperties", "undefined"),
@@ -287,7 +288,7 @@ fn within_junctor(schema: At, skips: bool, faults: &mut Faults) {
     }
 }
 
-/// Whatever junctors speak of must be there outside of them.
+/// Checks that everything mentioned inside junctors is also declared outside.
 fn complete_junctors(nested: At, schema: At, faults: &mut Faults) {
     let not = nested.get("not");
     if not.is_set() {
@@ -318,16 +319,16 @@ fn complete(nested: At, schema: At, faults: &mut Faults) {
     }
 }
 
-/// Defaults must be values that an object could have. Those within maps are not reached by defaulting in Kubernetes'
-/// eyes, and are not tried.
+/// Checks that defaults are valid values. As in Kubernetes, defaults inside maps are not checked, because it does not
+/// reach them.
 struct Defaults<'f> {
     faults: &'f mut Faults,
-    /// What rules may still cost, all defaults together.
+    /// The remaining cost budget of rules for all defaults together.
     left: Option<u64>,
 }
 
 impl Defaults<'_> {
-    /// `meta` is set within the fields that every resource has: the way from the resource to here.
+    /// `meta` is set inside the fields of every resource: the path from the resource.
     fn walk(&mut self, schema: &Structural, at: At, is_root: bool, meta: Option<&Path>) {
         let is_resource = is_root || schema.embedded_resource;
         let meta = meta.filter(|_| !schema.embedded_resource);
@@ -381,7 +382,7 @@ impl Defaults<'_> {
     }
 }
 
-/// A resource that has the value at the end of the way.
+/// A resource that contains the value at the end of the path.
 fn around(way: &Path, value: &Value) -> Value {
     let mut value = value.clone();
     let mut next = Some(way);

@@ -1,17 +1,17 @@
-//! The documents of discovery, with their fields in Kubernetes' order: scripts search them as text.
+//! Discovery documents, with fields in Kubernetes' order because scripts search them as text.
 //!
-//! What another server may send is read leniently: Go writes `null` for a list of nothing.
+//! Documents from other servers are read leniently: Go writes an empty list as `null`.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A document as it goes out.
+/// A document as JSON.
 pub fn encoded(document: &impl Serialize) -> Bytes {
-    // Strings and lists of them always have a form in JSON.
+    // Strings and lists of strings can always be serialized.
     serde_json::to_vec(document).unwrap_or_default().into()
 }
 
-/// The same for people to read: Kubernetes indents `/version`.
+/// A document as indented JSON: Kubernetes indents `/version`.
 pub fn indented(document: &impl Serialize) -> Bytes {
     serde_json::to_vec_pretty(document).unwrap_or_default().into()
 }
@@ -69,7 +69,7 @@ pub struct VersionSummary {
 pub struct ResourceList {
     #[serde(default)]
     pub kind: String,
-    /// Kubernetes leaves it out for the core group.
+    /// Kubernetes leaves this out for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct Resource {
     pub name: String,
     pub singular_name: String,
     pub namespaced: bool,
-    /// Group and version are those of the kind where they are not the list's.
+    /// Empty if group and version are those of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -101,7 +101,7 @@ pub struct Resource {
     pub storage_version_hash: String,
 }
 
-/// The aggregated form of `/api` and `/apis`.
+/// The aggregated format of `/api` and `/apis`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryList {
@@ -134,7 +134,7 @@ pub struct VersionDiscovery {
     pub version: String,
     #[serde(deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceDiscovery>,
-    /// `Current`, or `Stale` when the server that serves the version does not answer.
+    /// `Current`, or `Stale` if the server of this version does not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub freshness: String,
 }
@@ -170,7 +170,7 @@ pub struct SubresourceDiscovery {
     pub verbs: Vec<String>,
 }
 
-/// Group and version are empty where they are those under which the kind is listed.
+/// Group and version are empty if the kind is listed under them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResponseKind {

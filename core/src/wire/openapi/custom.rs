@@ -1,14 +1,14 @@
-//! Custom resources' schemas in version 2, which knows less than the version 3 that they are written in.
+//! Custom resources' schemas in OpenAPI version 2, which cannot express all of version 3.
 
 use holdfast_value::{Map, Value, json};
 
-/// What version 2 has no words for, or what kubectl's validation would misread.
+/// Keywords that version 2 lacks, or that kubectl's validation would misread.
 const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allOf", "x-kubernetes-validations"];
 
-/// Weakens `schema` until version 2 can say it: whatever it allows stays allowed.
+/// Weakens `schema` until version 2 can express it: whatever it allows stays allowed.
 ///
-/// kubectl reads a schema with known properties as one that forbids all others, cannot read a list without items, and
-/// takes an object that keeps unknown fields for an empty one; such schemas lose their type, and then hold anything.
+/// kubectl reads a schema with properties as one that forbids all others, cannot read a list without items, and reads
+/// an object that preserves unknown fields as empty. Such schemas lose their type, and then allow anything.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
     let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -40,7 +40,7 @@ pub(super) fn to_v2(schema: &Value) -> Value {
 
 const KEEPS_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// Whether fields that the schema does not know are kept.
+/// Whether the schema preserves unknown fields.
 pub(super) fn keeps_unknown(schema: &Value) -> bool {
     schema[KEEPS_UNKNOWN] == true
 }
@@ -63,7 +63,7 @@ fn properties_to_v2(properties: &Value) -> Value {
     properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map>().into()
 }
 
-/// kubectl takes a property that is null for one that is missing.
+/// kubectl reads a null property as missing.
 fn required_to_v2(schema: &Map, required: &Value) -> Option<Value> {
     let may_be_null = |schema: &Value| schema["nullable"] == true;
     if schema.get("additionalProperties").is_some_and(may_be_null) {

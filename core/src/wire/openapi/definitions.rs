@@ -1,4 +1,4 @@
-//! Definitions: what each type looks like, written from the schema table and from custom resources' own schemas.
+//! OpenAPI definitions: the schema of each type, from the schema table and from custom resources' schemas.
 
 use super::custom;
 use super::descriptions;
@@ -12,19 +12,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Where Kubernetes' descriptions send readers for more.
+/// The reference in Kubernetes' descriptions.
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
-/// Groups that Kubernetes knows but shows no resource of. Like every built-in one they have their own kinds
-/// DeleteOptions and WatchEvent; the groups of custom resources have not, so these definitions never change.
+/// Groups that Kubernetes knows but serves no resource of. Like every built-in group they have their own kinds
+/// DeleteOptions and WatchEvent. Groups of custom resources do not, so these definitions never change.
 const UNSERVED: [(&str, &str); 3] =
     [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
 
-/// Fields that Kubernetes requires although those of their name are optional elsewhere, as the table has them.
+/// Fields that Kubernetes requires although the schema table has them as optional.
 const REQUIRED: [(&str, &str); 2] =
     [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
-/// What Kubernetes says of single fields, and means nothing to apply or to patches. Message, field, extension, value.
+/// Kubernetes' extensions of single fields, with no effect on apply or patches: message, field, extension, value.
 const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("APIServiceSpec", "caBundle", "x-kubernetes-list-type", "atomic"),
     ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", "x-kubernetes-map-type", "granular"),
@@ -32,29 +32,29 @@ const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("PodDisruptionBudgetSpec", "selector", "x-kubernetes-patch-strategy", "replace"),
 ];
 
-/// Writes definitions in one form. Made for one document and dropped with it.
+/// Writes definitions in one version's form, for one document.
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
-    /// The schemas of the custom resources that were asked for; `None` for those that have none.
+    /// The schemas of the requested custom resources; `None` for those without one.
     custom: BTreeMap<String, Option<Value>>,
-    /// By which of their fields custom resources can be selected.
+    /// The selectable fields of custom resources.
     selectable: BTreeMap<String, Vec<Value>>,
-    /// The kinds of each definition that is one. Two versions may share a definition.
+    /// The kinds that each definition describes. Two versions may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
     lists: BTreeMap<String, ListOf>,
 }
 
-/// What a definition is a list of.
+/// A definition that is a list of others.
 struct ListOf {
     /// The definition of the items.
     item: String,
-    /// The items' resource: `pods`.
+    /// The resource of the items: `pods`.
     plural: String,
 }
 
 impl<'a> Definitions<'a> {
-    /// `roots` are the definitions that the caller will ask for; others come with them.
+    /// `roots` are the definitions that the caller will use; others are added as these refer to them.
     pub(super) fn new(form: Form, schema: &'a Schema, catalog: &Catalog, roots: &BTreeSet<String>) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
@@ -105,7 +105,7 @@ impl<'a> Definitions<'a> {
         Self { form, schema, custom, selectable, kinds, lists }
     }
 
-    /// The names of `roots` and of all definitions that they lead to.
+    /// The names of `roots` and of all definitions that they refer to, directly or not.
     pub(super) fn closure(&self, roots: BTreeSet<String>) -> BTreeSet<String> {
         let mut waiting: Vec<String> = roots.iter().cloned().collect();
         let mut known = roots;
@@ -121,7 +121,7 @@ impl<'a> Definitions<'a> {
         known
     }
 
-    /// Whether the name is that of a custom resource that was asked for, or of its list.
+    /// Whether the name is that of a requested custom resource or of its list.
     pub(super) fn is_custom(&self, name: &str) -> bool {
         let resource = self.lists.get(name).map_or(name, |list| &list.item);
         self.custom.contains_key(resource)
@@ -200,7 +200,7 @@ impl<'a> Definitions<'a> {
         if let Some(default) = self.default_of(field) {
             beside.insert("default", default);
         }
-        // The items of a list of objects are nothing that anybody applies.
+        // Nobody applies the items of a list of objects, so they have no merge extensions.
         let is_list = message.typed && bare.ends_with("List") && field.json == "items";
         if !is_list {
             insert_extensions(field, &mut beside);
@@ -218,7 +218,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// An item of a list or a value of a map.
+    /// The schema of a list item or a map value.
     fn element(&self, owner: &str, ty: &Type, values: Option<&[&str]>) -> Value {
         let mut element = self.single(owner, ty);
         let mut beside = Map::new();
@@ -228,7 +228,7 @@ impl<'a> Definitions<'a> {
         element
     }
 
-    /// Kubernetes shows a default where the field has one, and where Go always writes the field. Only in version 3.
+    /// The default shown: the field's own, or a zero if Go always writes the field. Only in version 3.
     fn default_of(&self, field: &Field) -> Option<Value> {
         if let Some(default) = field.default.as_ref().filter(|_| self.form == Form::V3) {
             return serde_json::from_str(default).ok();
@@ -237,7 +237,7 @@ impl<'a> Definitions<'a> {
         if always { self.zero_of(&field.ty) } else { None }
     }
 
-    /// What Go writes for nothing, though the type itself may forbid it.
+    /// The zero that Go writes, even if the type itself forbids it.
     fn zero_of(&self, ty: &Type) -> Option<Value> {
         if self.form == Form::V2 {
             return None;
@@ -251,7 +251,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// In version 3 nothing may stand beside a reference: it moves into `allOf`.
+    /// Version 3 allows nothing beside a reference, so the reference moves into `allOf`.
     fn add_beside(&self, value: &mut Value, beside: Map) {
         if beside.is_empty() {
             return;
@@ -265,7 +265,7 @@ impl<'a> Definitions<'a> {
     }
 
     fn referred(&self, owner: &str, ty: &Type) -> String {
-        // The two versions of apiextensions have a JSON type each.
+        // The two versions of apiextensions each have their own JSON type.
         let beside_owner = |name: &str| match owner.rsplit_once('.') {
             Some((package, _)) => format!("{package}.{name}"),
             None => name.to_owned(),
@@ -289,7 +289,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// The list of a custom resource, which no table knows.
+    /// The list of a custom resource, which is not in the schema table.
     fn list(&self, name: &str, list: &ListOf) -> Value {
         let (name, kind) = (bare(name), bare(&list.item));
         let items = json!({
@@ -310,8 +310,9 @@ impl<'a> Definitions<'a> {
         })
     }
 
-    /// A custom resource of this schema. Where everything is allowed, no property is shown, not even metadata: kubectl
-    /// would take those that are shown for all there are. Version 3 can say that there may be more.
+    /// The definition of a custom resource with this schema. If unknown fields are preserved, version 2 shows no
+    /// properties, not even metadata, since kubectl would take the shown ones for all. Version 3 can express that there
+    /// may be more.
     fn custom_resource(&self, schema: Option<&Value>) -> Value {
         let v2 = self.form == Form::V2;
         let Some(schema) = schema.filter(|schema| !(v2 && custom::keeps_unknown(schema))) else {
@@ -328,7 +329,7 @@ impl<'a> Definitions<'a> {
         definition
     }
 
-    /// Shows what an embedded object always has, wherever `schema` embeds one.
+    /// Adds the fields that every embedded object has, wherever `schema` embeds one.
     fn complete_embedded(&self, schema: &mut Value) {
         custom::each_child(schema, &mut |child| self.complete_embedded(child));
         let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
@@ -380,14 +381,13 @@ fn insert_type_meta(properties: &mut Map) {
     }
 }
 
-/// k8s-openapi has one generic list, and no words for it.
+/// The description of a list.
 fn list_description(item: &str) -> String {
     let kind = bare(item);
     format!("{kind}List is a list of objects of kind {kind}.")
 }
 
-/// The kind that a definition describes, without its package.
-/// The definition of a kind's list. That of a custom kind is called as its definition says.
+/// The definition of a kind's list. A custom kind's list has the name given in its CustomResourceDefinition.
 pub(super) fn list_of(served: &Served) -> String {
     let message = &served.version.message;
     match (message.rsplit_once('.'), &served.version.custom) {
@@ -400,8 +400,8 @@ fn bare(definition: &str) -> &str {
     definition.rsplit_once('.').map_or(definition, |(_, bare)| bare)
 }
 
-/// The definition of a subresource's body: a served kind's, or a message that only subresources use.
-/// The options of connections are no bodies and have none.
+/// The definition of a subresource's body: a served kind, or a message that only subresources use. Connection options
+/// are not bodies, so they have no definition.
 pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kind: &str) -> Option<String> {
     let gv = catalog.group_version(group, version);
     let served = gv.and_then(|gv| gv.resources.iter().find(|served| served.kind.kind == kind));
@@ -453,7 +453,7 @@ fn primitive(ty: &Type) -> Option<Value> {
     })
 }
 
-/// Types whose JSON does not look like their message.
+/// Types whose JSON differs from their message.
 fn special(name: &str, form: Form) -> Option<Value> {
     let v2 = form == Form::V2;
     let (package, bare) = name.rsplit_once('.')?;
@@ -480,7 +480,7 @@ fn special(name: &str, form: Form) -> Option<Value> {
     })
 }
 
-/// What `/version` answers: no message of the table.
+/// The response of `/version`, which is not in the schema table.
 fn version_info(form: Form) -> Value {
     const REQUIRED: [&str; 9] =
         ["major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
@@ -495,7 +495,7 @@ fn version_info(form: Form) -> Value {
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 
-/// A property may itself be called `$ref`; a reference is a string.
+/// Only a string is a reference: a property may be called `$ref` too.
 fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

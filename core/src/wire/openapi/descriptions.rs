@@ -1,7 +1,7 @@
-//! What fields and types of the built-in API are for, in words.
+//! Descriptions of the built-in API's types and fields.
 //!
-//! Only the words come from here; the shape comes from the schema table. A type that Kubernetes 1.35 no longer has (an
-//! old beta) takes the words of its newest namesake.
+//! Only texts come from here; the structure comes from the schema table. A type that Kubernetes 1.35 no longer has (an
+//! old beta) gets the text of its newest version.
 
 use crate::kinds::compare_versions;
 use crate::schema::{Type, schema};
@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("../../../schema/descriptions.txt");
-/// What names in the text leave out.
+/// The prefix that names in the text leave out.
 const PREFIX: &str = "io.k8s.";
 
-/// As the text has it, with its escapes.
+/// A description with its escapes.
 struct Described {
     text: &'static str,
-    /// The lines of its fields.
+    /// The lines about its fields.
     fields: &'static str,
 }
 
 static TYPES: LazyLock<BTreeMap<&str, Described>> = LazyLock::new(|| read(TEXT));
-/// The names of [`TYPES`] by the last part of the name.
+/// The names in [`TYPES`] by their last part.
 static NAMESAKES: LazyLock<BTreeMap<&str, Vec<&str>>> = LazyLock::new(|| {
     let mut namesakes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in TYPES.keys() {
@@ -30,7 +30,7 @@ static NAMESAKES: LazyLock<BTreeMap<&str, Vec<&str>>> = LazyLock::new(|| {
     namesakes
 });
 
-/// What the type is for; empty when nothing is known.
+/// The description of a type; empty if there is none.
 pub(super) fn of_type(message: &str) -> Cow<'static, str> {
     find(message).map_or(Cow::Borrowed(""), |described| unescape(described.text))
 }
@@ -41,7 +41,7 @@ pub(in crate::wire) fn of_field(message: &str, field: &str) -> Cow<'static, str>
     fields.lines().find_map(own).map_or(Cow::Borrowed(""), unescape)
 }
 
-/// Of the field at a dotted path below a message of the schema.
+/// The description of a field, by its dotted path below a message.
 pub(in crate::wire) fn at(message: &str, path: &str) -> Cow<'static, str> {
     let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
     let parents = parents.split('.').filter(|name| !name.is_empty());
@@ -58,7 +58,7 @@ fn find(message: &str) -> Option<&'static Described> {
         return Some(described);
     }
     let (package, bare) = split(message);
-    // Of the same group before others, then the best version.
+    // The same group first, then the newest version.
     let newest = NAMESAKES.get(bare)?.iter().min_by(|a, b| {
         let ((a_group, a_version), (b_group, b_version)) = (split(split(a).0), split(split(b).0));
         let group = split(package).0;
@@ -67,7 +67,7 @@ fn find(message: &str) -> Option<&'static Described> {
     newest.and_then(|name| TYPES.get(name))
 }
 
-/// Package and bare name of `api.apps.v1.Deployment`; also group and version of a package.
+/// Splits `api.apps.v1.Deployment` into package and name, or a package into group and version.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or(("", name))
 }

@@ -1,16 +1,14 @@
-//! What the schema table does not say of a type: the values that a text may take, and which member of a union a
-//! discriminator names.
+//! Facts about types that the schema table lacks: the values of string enums, and the discriminators of unions.
 
 use holdfast_value::{Map, Value, json};
 
-/// The values that a field may take, ordered, if they are all known. `message` is a bare name: the versions of a
-/// type agree.
+/// The values of a field, sorted, if it is an enum. `message` is a name without package: all versions of a type agree.
 pub(super) fn values(message: &str, field: &str) -> Option<&'static [&'static str]> {
     let at = VALUES.binary_search_by(|row| (row.0, row.1).cmp(&(message, field))).ok()?;
     Some(VALUES[at].2)
 }
 
-/// What stands as `x-kubernetes-unions`, for the definition of this name.
+/// The extension `x-kubernetes-unions` for the definition with this name.
 pub(super) fn unions(definition: &str) -> Option<Value> {
     let (package, bare) = definition.rsplit_once('.')?;
     let group = package.strip_prefix("io.k8s.api.")?.split('.').next()?;
@@ -69,7 +67,7 @@ const USAGES: Values = &[
     "server auth", "signing", "timestamping",
 ];
 
-/// Type, field, values: ordered. Of a list or a map the values are those of its items.
+/// Type, field, values; sorted. For a list or map, the values of its items.
 #[rustfmt::skip]
 const VALUES: &[(&str, &str, Values)] = &[
     ("AppArmorProfile", "type", PROFILES),
@@ -171,7 +169,7 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("VolumeMount", "mountPropagation", &["Bidirectional", "HostToContainer", "None"]),
 ];
 
-/// Group (as packages call it), type, discriminator, and the value that stands for each member.
+/// Group (as in packages), type, discriminator, and the value for each member.
 type Union = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 #[rustfmt::skip]

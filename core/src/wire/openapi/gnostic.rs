@@ -1,9 +1,9 @@
-//! From version 2's JSON to its Protobuf messages.
+//! Converts version 2's JSON into its Protobuf messages.
 
 use super::proto::*;
 use holdfast_value::{CompactString, Map, Value};
 
-/// The document without paths and definitions, which are too big to stand in memory at once.
+/// The document without paths and definitions, which are too large to be in memory at once.
 pub(super) fn document(head: &Value) -> Document {
     let parameters = members(head, "parameters")
         .map(|(name, value)| NamedParameter { name: name.to_string(), value: Some(parameter(value)) });

@@ -1,9 +1,8 @@
-//! OpenAPI: the served API described for clients, in versions 2 and 3, generated from the registry of kinds and
-//! the schema table.
+//! OpenAPI versions 2 and 3 of the served API, generated from the registry of kinds and the schema table.
 //!
-//! Start at [`OpenApi`]. Nothing is computed before it is asked for, and nothing is kept: the caller keeps the
-//! documents, under the hashes given here. A document is written piece by piece, so that only its bytes and one
-//! definition or path stand in memory at a time.
+//! Start at [`OpenApi`]. Nothing is computed before it is requested, and nothing is cached here: the caller caches
+//! documents by the hashes given here. A document is written piece by piece, so that only its bytes and one definition
+//! or path are in memory at a time.
 
 mod custom;
 mod definitions;
@@ -28,27 +27,27 @@ use std::collections::BTreeSet;
 
 /// The media type of `/openapi/v2` in Protobuf.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// What clients put into `Accept` for it. Never answer with this spelling: `@` may not stand in a media type, and
-/// Go clients refuse to parse it.
+/// The same media type as clients write it in `Accept`. Never answer with this spelling: `@` is not allowed in a media
+/// type, and Go clients refuse to parse it.
 pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// What the documents are written from.
+/// The sources of the documents.
 #[derive(Clone, Copy)]
 pub struct OpenApi<'a> {
     pub schema: &'a Schema,
     pub catalog: &'a Catalog<'a>,
-    /// The version of Kubernetes that the server speaks: `v1.35.0`.
+    /// The Kubernetes version that the server implements: `v1.35.0`.
     pub version: &'a str,
 }
 
-/// The entity tag of any document, without the quotes around it: a hash of its bytes.
+/// The entity tag of a document, without quotes: a hash of its bytes.
 pub fn etag(document: &[u8]) -> String {
     hex(&Sha256::digest(document)).to_uppercase()
 }
 
 impl OpenApi<'_> {
-    /// Changes when the description of these resources does. Computed from what the documents are made of: the
-    /// index holds a hash for each, and should not cost the making of them all.
+    /// A hash that changes whenever the description of these resources changes. It is computed from the sources of the
+    /// documents: the index needs a hash for each document, which should not require making them all.
     fn fingerprint<'g>(&self, resources: impl IntoIterator<Item = &'g Served<'g>>) -> String {
         let mut hash = Sha256::new();
         let mut add = |text: &str| {
@@ -83,7 +82,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// The definitions that `paths` mention.
+/// The definitions that `paths` refer to.
 fn roots(paths: &[PathItem]) -> BTreeSet<String> {
     let operations = paths.iter().flat_map(|item| &item.operations);
     operations
@@ -128,7 +127,7 @@ impl ObjectWriter {
         self.out.push(b':');
     }
 
-    /// What was written, without the braces around it.
+    /// The text without the outer braces.
     fn members(mut self) -> Vec<u8> {
         self.out.remove(0);
         self.out

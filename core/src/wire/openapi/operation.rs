@@ -1,9 +1,9 @@
-//! One operation of the API, free of any OpenAPI version, and how versions 2 and 3 write it.
+//! An API operation independent of the OpenAPI version, and how versions 2 and 3 write it.
 
 use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The two forms differ in more than names; definitions and operations are written for one of them.
+/// The OpenAPI version. The two differ in more than names, so definitions and operations are written for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     V2,
@@ -11,7 +11,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// What stands before a definition's name in a reference.
+    /// The prefix of a definition's name in a reference.
     pub(super) fn reference_prefix(self) -> &'static str {
         match self {
             Self::V2 => "#/definitions/",
@@ -43,7 +43,7 @@ impl GroupVersionKind {
 
 pub(super) struct PathItem {
     pub(super) path: String,
-    /// Parameters of all its operations.
+    /// Parameters shared by all operations of the path.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Operation {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
-    /// What Kubernetes calls it: `list`, `post`, `deletecollection`…
+    /// Kubernetes' name of the action: `list`, `post`, `deletecollection`…
     pub(super) action: Option<&'static str>,
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) parameters: Vec<Parameter>,
@@ -73,7 +73,7 @@ pub(super) struct Body {
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Definition(String),
-    /// A log, or whatever a proxied server says.
+    /// A log, or the response of a proxied server.
     Text,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Parameter {
     /// `string`, `integer`, `boolean`.
     pub(super) ty: &'static str,
     pub(super) description: Cow<'static, str>,
-    /// Version 2 writes it once, by name, and refers to it.
+    /// Version 2 defines the parameter once by name and refers to it.
     pub(super) shared: bool,
 }
 
@@ -168,7 +168,7 @@ impl Operation {
 }
 
 impl Body {
-    /// Version 2 knows a body as one more parameter.
+    /// In version 2 the body is a parameter.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {
@@ -179,7 +179,7 @@ impl Body {
 }
 
 impl Parameter {
-    /// Where version 2 refers to it, or the parameter itself.
+    /// A reference to the parameter in version 2 if it is shared, otherwise the parameter itself.
     fn to_value(&self, form: Form) -> Value {
         match form {
             Form::V2 if self.shared => json!({"$ref": format!("#/parameters/{}", self.name)}),

@@ -1,9 +1,9 @@
-//! The parameters that many operations share, as data.
+//! The parameters shared by many operations, as data.
 
 use super::operation::{Parameter, Place};
 use std::borrow::Cow;
 
-/// Name, type, what it does.
+/// Name, type, description.
 type Row = (&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -29,7 +29,7 @@ const QUERY: &[Row] = &[
     ("watch", "boolean", "Sends changes as they happen instead of a list, from resourceVersion on."),
 ];
 
-/// Name and meaning of the options of logs and connections. Their types are those of the fields.
+/// Name and description of the options of logs and connections. Their types are those of the fields.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, &str)] = &[
     ("command", "The program to run and its arguments, one for each parameter of this name. No shell is involved."),
@@ -87,20 +87,21 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// The shared query parameters of these names.
+/// The shared query parameters with these names.
 pub(super) fn query(names: &[&str]) -> Vec<Parameter> {
     names.iter().filter_map(|name| QUERY.iter().find(|row| row.0 == *name)).map(shared).collect()
 }
 
-/// As [`query`], but always written out: kubectl before 1.27 looks for `dryRun` and `fieldValidation` in the
-/// patch operations themselves and follows no references there.
+/// Like [`query`], but written in full: kubectl before 1.27 looks for `dryRun` and `fieldValidation` in the patch
+/// operations themselves and does not follow references there.
 pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     let mut parameters = query(names);
     parameters.iter_mut().for_each(|parameter| parameter.shared = false);
     parameters
 }
 
-/// All parameters that version 2 defines once: not those that only patches have, which write them out.
+/// All parameters that version 2 defines once. Parameters of patches only are not among them, since they are written in
+/// full.
 pub(super) fn all_shared() -> Vec<Parameter> {
     let names = [LIST, WRITE, DELETE, DELETE_COLLECTION, &["pretty"]].concat();
     QUERY.iter().filter(|row| names.contains(&row.0)).map(shared).chain([namespace()]).collect()
@@ -126,7 +127,7 @@ pub(super) fn name(kind: &str) -> Parameter {
     }
 }
 
-/// An option of a log or of a connection.
+/// An option of a log or a connection.
 pub(super) fn option(name: &str, ty: &'static str) -> Parameter {
     let description = OPTIONS.iter().find(|row| row.0 == name).map_or("", |row| row.1);
     Parameter { name: name.to_owned().into(), place: Place::Query, ty, description: description.into(), shared: false }

@@ -1,4 +1,4 @@
-//! Paths: every operation that a kind's verbs and subresources allow.
+//! OpenAPI paths: each operation that a kind's verbs and subresources allow.
 
 use super::definitions::{META, body_definition, list_of};
 use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
@@ -13,7 +13,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OBJECT: &[&str] = &[JSON, YAML, PROTOBUF];
 const LIST: &[&str] =
     &[JSON, "application/json;stream=watch", YAML, PROTOBUF, "application/vnd.kubernetes.protobuf;stream=watch"];
-/// Custom resources have no Protobuf form and no merge keys, and Kubernetes lists no form of a watch for them.
+/// Custom resources have no Protobuf form and no merge keys, and Kubernetes lists no watch formats for them.
 const CUSTOM: &[&str] = &[JSON, YAML];
 const ANY: &[&str] = &["*/*"];
 const LOG: &[&str] = &["text/plain", JSON, YAML, PROTOBUF];
@@ -31,7 +31,7 @@ const CREATED: &[(u16, &str)] = &[(200, "OK"), (201, "Created"), (202, "Accepted
 const WRITTEN: &[(u16, &str)] = &[(200, "OK"), (201, "Created")];
 const DELETED: &[(u16, &str)] = &[(200, "OK"), (202, "Accepted")];
 
-/// All paths of one group and version.
+/// All paths of a group version.
 pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVersion) -> Vec<PathItem> {
     let names = Names::new(&gv.group, Some(&gv.version));
     let list = format!("{META}.APIResourceList");
@@ -70,7 +70,7 @@ pub(super) fn of_version() -> Vec<PathItem> {
     vec![item]
 }
 
-/// How a group and version shows in operation ids and tags.
+/// How a group version is spelled in operation ids and tags.
 struct Names {
     /// `CoreV1`, `RbacAuthorizationV1beta1`.
     pascal: String,
@@ -134,19 +134,19 @@ impl Writer<'_> {
             let path = format!("/{}/{}", self.gv.path(), self.kind.resource);
             push(paths, path, parameters::query(&["pretty"]), vec![list]);
         }
-        // The old way to watch is not described for custom resources.
+        // The old watch paths are not described for custom resources.
         if has("watch") && !self.is_custom() {
             self.watches(namespaced, paths);
         }
     }
 
-    /// `/api/v1/namespaces/{namespace}/pods`; `above` is `/watch` for the old form of watching.
+    /// `/api/v1/namespaces/{namespace}/pods`; `above` is `/watch` for the old watch paths.
     fn collection(&self, above: &str) -> String {
         let namespace = if self.kind.scope == Scope::Namespaced { "/namespaces/{namespace}" } else { "" };
         format!("/{}{above}{namespace}/{}", self.gv.path(), self.kind.resource)
     }
 
-    /// `named` is the kind of what a path with a name is about.
+    /// `named`: the kind that the path's name refers to.
     fn path_parameters(&self, named: Option<&str>) -> Vec<Parameter> {
         let name = named.map(parameters::name);
         let namespace = (self.kind.scope == Scope::Namespaced).then(parameters::namespace);
@@ -188,7 +188,7 @@ impl Writer<'_> {
         verbs.filter_map(|verb| self.object_operation(verb, "", self.message(), "")).collect()
     }
 
-    /// An operation on one object or on a part of it.
+    /// An operation on one object or a part of it.
     fn object_operation(&self, verb: &str, suffix: &str, definition: &str, part: &str) -> Option<Operation> {
         let name = format!("{}{suffix}", self.scoped());
         let whole = with_article(&self.kind.kind);
@@ -264,7 +264,7 @@ impl Writer<'_> {
         push(paths, path.to_owned(), parameters, operations);
     }
 
-    /// A subresource that hands the connection through: `exec`, `proxy`.
+    /// A subresource that passes the connection on: `exec`, `proxy`.
     fn connect(&self, sub: &Subresource, path: &str, options: &GroupVersionKind, paths: &mut Vec<PathItem>) {
         let proxy = sub.name == "proxy";
         let mut methods: Vec<&'static str> = sub.verbs.iter().filter_map(|verb| method_of(verb)).collect();
@@ -296,7 +296,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Query parameters that are the fields of an options message.
+    /// Query parameters from the fields of an options message.
     fn options(&self, message: &str) -> Vec<Parameter> {
         let Some(id) = self.schema.id(&format!("io.k8s.api.core.v1.{message}")) else { return Vec::new() };
         let fields = self.schema.message(id).fields.iter();
@@ -314,7 +314,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The old way to watch: a path of its own.
+    /// The old watch paths.
     fn watches(&self, namespaced: bool, paths: &mut Vec<PathItem>) {
         let watch = |name: &str, action, description| Operation {
             answer: Answer::Definition(format!("{META}.WatchEvent")),
@@ -345,7 +345,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What all operations of this resource share. The answer is the object.
+    /// The common parts of this resource's operations; the answer is the object.
     fn operation(
         &self,
         method: &'static str,
@@ -401,7 +401,7 @@ fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, ope
         return;
     }
     let (mut parameters, mut operations) = (parameters, operations);
-    // What all operations share stands above them.
+    // Parameters of all operations are moved to the path.
     let has = |operation: &Operation, name: &str| operation.parameters.iter().any(|known| known.name == name);
     let common: Vec<Parameter> = operations[0]
         .parameters
@@ -421,7 +421,7 @@ fn delete_options() -> Option<Body> {
     Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: ANY })
 }
 
-/// What the parameter of an option is; Kubernetes lists none for what is no scalar.
+/// The type of an option's parameter; Kubernetes lists none for types other than scalars.
 fn parameter_type(ty: &Type) -> Option<&'static str> {
     Some(match ty {
         Type::Bool => "boolean",
@@ -431,7 +431,7 @@ fn parameter_type(ty: &Type) -> Option<&'static str> {
     })
 }
 
-/// `a Pod`, `an Ingress`; a plural goes without.
+/// `a Pod`, `an Ingress`; a plural has no article.
 fn with_article(kind: &str) -> String {
     let plural = kind.ends_with('s') && !kind.ends_with("ss");
     let article = match kind.as_bytes().first() {

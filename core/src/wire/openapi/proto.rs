@@ -1,4 +1,4 @@
-//! The Protobuf form of version 2: the messages of `openapi.v2` that a Kubernetes document uses, with their public
+//! Protobuf messages of OpenAPI version 2: those of `openapi.v2` that a Kubernetes document uses, with their public
 //! field numbers.
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -164,7 +164,7 @@ pub(super) struct QueryParameter {
     pub(super) unique_items: bool,
 }
 
-/// Like a query parameter, but its numbers differ from the type on.
+/// Like a query parameter, but with other field numbers from the type on.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PathParameter {
     #[prost(bool, tag = "1")]
@@ -201,7 +201,7 @@ pub(super) struct NamedResponseValue {
     pub(super) value: Option<ResponseValue>,
 }
 
-/// A choice of which Kubernetes documents only ever use the first.
+/// A oneof of which Kubernetes documents use only the first member.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ResponseValue {
     #[prost(message, optional, tag = "1")]
@@ -216,7 +216,7 @@ pub(super) struct Response {
     pub(super) schema: Option<SchemaItem>,
 }
 
-/// A choice of which Kubernetes documents only ever use the first.
+/// A oneof of which Kubernetes documents use only the first member.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SchemaItem {
     #[prost(message, optional, tag = "1")]
@@ -348,7 +348,7 @@ pub(super) struct NamedAny {
     pub(super) value: Option<Any>,
 }
 
-/// Any value, as YAML text. JSON is YAML. Field 1, a typed value, is never set.
+/// Any value as YAML text (JSON is YAML). Field 1, a typed value, is never set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Any {
     #[prost(string, tag = "2")]
@@ -383,7 +383,7 @@ pub(super) struct NamedSecurity {
     pub(super) value: Option<SecurityItem>,
 }
 
-/// A choice, here always the second: an API key.
+/// A oneof, here always its second member: an API key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SecurityItem {
     #[prost(message, optional, tag = "2")]

@@ -1,4 +1,4 @@
-//! Structure of whole documents.
+//! Tests of the structure of whole documents.
 
 use super::*;
 use crate::event::Offset;
@@ -18,7 +18,7 @@ fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
     with(&OpenApi { schema: schema(), catalog: &catalog, version: "v1.35.0" })
 }
 
-/// The whole document: a catalog with custom kinds is described as if all of it were built in.
+/// The whole document, with custom kinds described as if they were built in.
 fn v2(openapi: &OpenApi, encoding: v2::Encoding) -> Bytes {
     openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)]).concat().into()
 }
@@ -27,7 +27,7 @@ fn parsed(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Every reference, wherever it stands.
+/// Collects all references.
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -46,13 +46,13 @@ fn assert_references_resolve(document: &Value) {
     references(document, &mut found);
     assert!(!found.is_empty());
     for reference in found {
-        // Only definition names hold dots, so none needs unescaping.
+        // Only definition names contain dots, so no step needs unescaping.
         let target = document.pointer(reference.strip_prefix('#').unwrap());
         assert!(target.is_some(), "{reference}");
     }
 }
 
-/// Operation ids and what they do, by action and kind.
+/// Operations by id, with action and kind.
 fn operations(document: &Value) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -180,8 +180,8 @@ fn operations_stand_where_clients_look_for_them() {
     });
 }
 
-/// What an operation is about, what `name` is the name of, its options (wherever they stand, without `pretty`, which
-/// all have), its codes, and the types it takes and gives.
+/// A summary of an operation: its kind, what `name` refers to, its options (without `pretty`, which all have), status
+/// codes, and media types.
 fn summary(document: &Value, placed: &Value) -> String {
     let (operation, item) = (&placed["operation"], &document["paths"][placed["path"].as_str().unwrap()]);
     let shared = item["parameters"].as_array();
@@ -351,7 +351,7 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
         assert_eq!(containers["x-kubernetes-list-type"], "map");
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        // What Go writes for nothing, though an empty container lacks its name.
+        // The zero that Go writes, although an empty container lacks its name.
         let container = "#/components/schemas/io.k8s.api.core.v1.Container";
         assert_eq!(containers["items"], json!({"allOf": [{"$ref": container}], "default": {}}));
         assert!(containers["description"].as_str().unwrap().starts_with("List of containers"));
@@ -381,8 +381,8 @@ fn definitions_carry_what_patches_and_explain_need() {
     });
 }
 
-/// Definitions that nothing leads to, and defaults of another type than the schema they stand in. A default is what
-/// Go writes for nothing: it may lack what the schema requires, and be none of its values.
+/// Definitions without any reference to them, and defaults of another type than their schema. A default may be Go's
+/// zero: it may lack required fields, and be outside the enum.
 fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
     let definitions = document.pointer(schemas).unwrap().as_object().unwrap();
     let mut used = BTreeSet::new();
@@ -436,7 +436,7 @@ fn kinds_of_every_group_belong_to_the_built_in_ones() {
             ("apps", "v1", true),
             ("admission.k8s.io", "v1", true),
             ("extensions", "v1beta1", true),
-            // Else a new group would change the documents of all others, whose hashes stay.
+            // Otherwise a new group would change the documents of all others, whose hashes stay the same.
             ("stable.example.com", "v1", false),
         ] {
             let kind = json!({"group": group, "kind": "DeleteOptions", "version": version});
@@ -510,18 +510,18 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
     }
 }
 
-/// A custom kind whose first version has a schema, if one is given.
+/// A custom kind whose first version has a schema if one is given.
 fn tabs(schema: Option<Value>) -> Vec<Kind> {
     tabs_with(schema, &|_| {})
 }
 
-/// The same, with a definition that is changed before.
+/// The same with a change to the definition.
 fn tabs_with(schema: Option<Value>, change: &dyn Fn(&mut Value)) -> Vec<Kind> {
     let version = |name: &str, schema: Option<Value>| {
         let schema = schema.map_or(json!({}), |schema| json!({ "openAPIV3Schema": schema }));
         json!({"name": name, "served": true, "storage": name == "v1", "schema": schema, "subresources": {"status": {}}})
     };
-    // A definition's generation stands for its content.
+    // The generation stands for the definition's content.
     let generation = schema.as_ref().map_or(0, |schema| schema.to_string().len());
     let mut definition = json!({
         "metadata": {"name": "crontabs.stable.example.com", "uid": "u", "generation": generation},
@@ -574,7 +574,7 @@ fn custom_resources_take_part() {
     });
 }
 
-/// The definition of the first version's kind (or of `CronTabList`), in both forms.
+/// The definition of the first version's kind (or of `CronTabList`), in both OpenAPI versions.
 fn tab_definitions(schema: Option<Value>, kind: &str) -> [Value; 2] {
     check(tabs(schema), |openapi| {
         let v2 = parsed(&super::tests::v2(openapi, v2::Encoding::Json));

@@ -1,4 +1,4 @@
-//! Version 2: one document of everything, as JSON and as Protobuf, put together from parts that change apart.
+//! OpenAPI version 2: one document for everything, in JSON and Protobuf, composed of parts that change separately.
 //!
 //! kubectl before 1.27 validates with it and computes strategic merge patches from it.
 
@@ -11,14 +11,14 @@ use holdfast_value::{Map, Value, json};
 use prost::Message;
 use prost::encoding::WireType;
 
-/// How the document is written.
+/// The encoding of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
     Protobuf,
 }
 
-/// The members of `paths` and of `definitions` that a part of the API has, in one encoding.
+/// The members of `paths` and `definitions` for a part of the API, in one encoding.
 #[derive(Debug, Clone, Default)]
 pub struct Part {
     pub paths: Bytes,
@@ -26,13 +26,13 @@ pub struct Part {
 }
 
 impl OpenApi<'_> {
-    /// Changes with the documents of version 2.
+    /// A hash that changes with the documents of version 2.
     pub fn v2_hash(&self) -> String {
         self.fingerprint(self.catalog.group_versions().flat_map(|gv| &gv.resources))
     }
 
-    /// What a document of version 2 says of this part of the API. The built-in part comes with every definition that
-    /// it leads to; a part of custom resources has only their own, the rest is in the built-in part.
+    /// The members for this part of the API. The built-in part has all definitions that it refers to; a custom part has
+    /// only its own, since the others are in the built-in part.
     pub fn v2_part(&self, encoding: Encoding, is_built_in: bool) -> Part {
         let items = self.v2_items(is_built_in);
         let roots = roots(&items);
@@ -70,7 +70,7 @@ impl OpenApi<'_> {
         part
     }
 
-    /// `/openapi/v2`, put together from its parts: pieces that are the document one after the other.
+    /// `/openapi/v2`, composed of its parts: pieces that form the document in sequence.
     pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Vec<Bytes> {
         let paths = parts.iter().map(|part| &part.paths).filter(|bytes| !bytes.is_empty());
         let definitions = parts.iter().map(|part| &part.definitions).filter(|bytes| !bytes.is_empty());
@@ -144,7 +144,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// A whole document of version 2 as [`super::V2_PROTOBUF`].
+/// A whole version 2 document as [`super::V2_PROTOBUF`].
 pub fn v2_protobuf_of(document: &Value) -> Bytes {
     let mut out = gnostic::document(document).encode_to_vec();
     let mut members = |field: &str, number: u32, each: &mut dyn FnMut(&str, &Value, &mut Vec<u8>)| {

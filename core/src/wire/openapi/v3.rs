@@ -1,4 +1,4 @@
-//! Version 3: an index, and one document for every group and version.
+//! OpenAPI version 3: an index, and one document for each group version.
 
 use super::definitions::Definitions;
 use super::operation::{Form, PathItem};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdfast_value::{Value, json};
 
 impl OpenApi<'_> {
-    /// What `/openapi/v3` lists, ordered: `api/v1`, `apis/apps/v1`, and the discovery paths.
+    /// The entries of `/openapi/v3`, in order: `api/v1`, `apis/apps/v1`, and the discovery paths.
     pub fn v3_paths(&self) -> Vec<String> {
         let mut all: Vec<String> = vec!["apis".into(), "version".into()];
         for group in &self.catalog.groups {
@@ -31,7 +31,7 @@ impl OpenApi<'_> {
         Bytes::from(writer.finish())
     }
 
-    /// Stands in the index behind `?hash=`, and changes with the document.
+    /// The `?hash=` of a document in the index; it changes with the document.
     pub fn v3_hash(&self, path: &str) -> Option<String> {
         match self.group_version_at(path) {
             Some(gv) => Some(self.fingerprint(&gv.resources)),
@@ -78,7 +78,7 @@ fn write_paths(writer: &mut ObjectWriter, items: &[PathItem]) {
     }
 }
 
-/// One way in is described: a bearer token.
+/// The only scheme described: a bearer token.
 pub(super) fn security_schemes() -> Value {
     json!({
         "BearerToken": {

@@ -1,8 +1,8 @@
-//! The wire format itself: reading keys and values, writing them from the end.
+//! The Protobuf wire format: reads keys and values; writes backwards, from the end.
 
 use super::DecodeError;
 
-/// How a value stands on the wire.
+/// Wire types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Varint,
@@ -26,7 +26,7 @@ impl Wire {
     }
 }
 
-/// Groups within groups that an unknown field may hold.
+/// The most nested groups in an unknown field.
 const GROUP_DEPTH_MAX: u32 = 100;
 const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
 
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field's number and form; `None` at the end.
+    /// The next field's number and wire type; `None` at the end.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Option<(u32, Wire)>, DecodeError> {
         if self.rest.is_empty() {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for (index, byte) in self.rest.iter().take(10).enumerate() {
-            // The tenth byte has room for one bit; what overflows is lost, as it is for Go.
+            // The tenth byte has room for one bit; as in Go, overflowing bits are dropped.
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
                 self.rest = &self.rest[index + 1..];
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Passes over a value that nobody knows.
+    /// Skips the value of an unknown field.
     pub(super) fn skip(&mut self, wire: Wire) -> Result<(), DecodeError> {
         let mut groups = 0;
         let mut wire = wire;
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Is filled from its end to its start, so that a length is known when it is written, in front of what it counts.
+/// Writes from the end to the start, so that a length is known when it is written before its content.
 #[derive(Debug)]
 pub(super) struct Backward {
     buffer: Vec<u8>,
@@ -185,7 +185,7 @@ impl Backward {
         self.varint(u64::from(number) << 3 | u64::from(wire.number()));
     }
 
-    /// A field with a number for its value.
+    /// A field with a varint.
     #[inline]
     pub(super) fn number(&mut self, number: u32, value: u64) {
         self.varint(value);
@@ -200,7 +200,7 @@ impl Backward {
         self.key(number, Wire::Delimited);
     }
 
-    /// Closes a field whose contents have been written since the length was `end`.
+    /// Closes a field whose content was written since the length was `end`.
     #[inline]
     pub(super) fn close(&mut self, number: u32, end: usize) {
         self.varint((self.len() - end) as u64);
@@ -218,7 +218,7 @@ impl Backward {
     }
 }
 
-/// How many bytes the number takes.
+/// The number of bytes of a varint.
 pub(super) fn varint_length(value: usize) -> usize {
     let bits = usize::BITS - value.leading_zeros();
     bits.div_ceil(7).max(1) as usize

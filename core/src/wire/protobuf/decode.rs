@@ -1,4 +1,4 @@
-//! From messages to documents.
+//! Decodes messages into documents.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_value::{Map, Value};
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, quantity};
 
-/// A few bytes can stand for many values, as structs show even when Protobuf says nothing of them. No honest body of
-/// a size that the server accepts comes near this.
+/// A few bytes can expand into many values, since structs are shown even if absent in Protobuf. No ordinary body within
+/// the size limit comes near this.
 const VALUES_MAX: usize = 1_000_000;
 
 pub(super) struct Decoder<'c, 's> {
@@ -46,7 +46,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(Value::Object(object))
     }
 
-    /// Adds the message's fields to the object: what is there already is merged, as Protobuf wants it.
+    /// Adds the message's fields to the object. Existing fields are merged, as Protobuf requires.
     fn message(&mut self, id: MessageId, bytes: &[u8], object: &mut Map) -> Result<()> {
         let codec = self.codec;
         self.nested(|decoder| {
@@ -101,7 +101,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// Adds what shows although the bytes do not have it.
+    /// Adds fields that are shown although the bytes lack them.
     fn unset(&mut self, id: MessageId, message: &Message, layout: &Layout, seen: u64, object: &mut Map) -> Result<()> {
         let mut missing = layout.always & !seen;
         while missing != 0 {
@@ -136,7 +136,7 @@ impl<'c, 's> Decoder<'c, 's> {
         match field.shape {
             Shape::Single => self.single(owner, field, wire, reader, target),
             Shape::List => {
-                // Numbers may come packed: many in one value.
+                // Numbers may be packed: many in one value.
                 if wire == Wire::Delimited && matches!(field.ty, Type::Int32 | Type::Int64 | Type::Bool | Type::Double)
                 {
                     let form = if field.ty == Type::Double { Wire::Fixed64 } else { Wire::Varint };
@@ -184,7 +184,7 @@ impl<'c, 's> Decoder<'c, 's> {
     ) -> Result<()> {
         let shows_zero = !matches!(field.zero, Zero::Plain | Zero::Dropped);
         match field.ty {
-            // Most strings of a message are empty: nothing is allocated for them.
+            // Most strings of a message are empty; these allocate nothing.
             Type::String => {
                 expect(wire, Wire::Delimited, &field.json)?;
                 let bytes = reader.delimited()?;
@@ -217,7 +217,7 @@ impl<'c, 's> Decoder<'c, 's> {
             }
             _ => {
                 let value = self.value(owner, field, wire, reader)?;
-                // An unset time, raw value or schema is null, which is what absence means too.
+                // An unset time, raw value or schema is null, and null is shown as absent.
                 match value.is_null() && !shows_zero {
                     true => target.clear(field),
                     false => target.set(field, value),
@@ -227,7 +227,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// One value of the field's type, also where it is an item.
+    /// One value of the field's type, also as an item.
     fn value(&mut self, owner: MessageId, field: &Field, wire: Wire, reader: &mut Reader<'_>) -> Result<Value> {
         match field.ty {
             Type::Bool => {
@@ -291,12 +291,12 @@ impl<'c, 's> Decoder<'c, 's> {
             Type::JsonSchemaPropsOrArray | Type::JsonSchemaPropsOrBool | Type::JsonSchemaPropsOrStringArray => {
                 self.schema_or(owner, field.ty, bytes)
             }
-            // Told from the others above.
+            // These types were handled above.
             Type::Bool | Type::Int32 | Type::Int64 | Type::Double => Ok(Value::Null),
         }
     }
 
-    /// A schema, or something simpler. Such fields stand in JSONSchemaProps only, and hold that same message.
+    /// A schema or a simpler value. Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
     fn schema_or(&mut self, owner: MessageId, ty: Type, bytes: &[u8]) -> Result<Value> {
         let (schema_number, other_number) = match ty {
             Type::JsonSchemaPropsOrBool => (2, 1),
@@ -338,7 +338,7 @@ impl<'c, 's> Decoder<'c, 's> {
         })
     }
 
-    /// JSON, or another enveloped object.
+    /// JSON, or another object in an envelope.
     fn raw_extension(&mut self, raw: Option<&[u8]>) -> Result<Value> {
         match raw {
             None | Some([]) => Ok(Value::Null),
@@ -347,7 +347,7 @@ impl<'c, 's> Decoder<'c, 's> {
         }
     }
 
-    /// How a value of this type shows when it is unset and shows always.
+    /// The value of an unset field of this type that is always shown.
     fn zero(&mut self, ty: Type) -> Result<Value> {
         Ok(match ty {
             Type::String => Value::from(""),
@@ -373,7 +373,7 @@ impl<'c, 's> Decoder<'c, 's> {
         })
     }
 
-    /// Of a map whose entry has a key only.
+    /// The value of a map entry that has only a key.
     fn item_zero(&mut self, ty: Type) -> Result<Value> {
         match ty {
             Type::Bytes => Ok(Value::from("")),
@@ -391,10 +391,10 @@ impl<'c, 's> Decoder<'c, 's> {
     }
 }
 
-/// The object that a message's fields go to.
+/// The object that receives a message's fields.
 struct Target<'o> {
     object: &'o mut Map,
-    /// A field may have a value already.
+    /// Fields may have a value already.
     merging: bool,
 }
 
@@ -439,7 +439,7 @@ impl Target<'_> {
     }
 }
 
-/// Allocates the key only once.
+/// Allocates the key only if it is new.
 fn entry<'o>(object: &'o mut Map, key: &str) -> &'o mut Value {
     if !object.contains_key(key) {
         object.insert(key.to_string(), Value::Null);
@@ -454,7 +454,7 @@ fn expect(wire: Wire, expected: Wire, field: &str) -> Result<()> {
     Err(DecodeError::malformed(format!("wrong wireType = {} for field {field}", wire.number())))
 }
 
-/// The one field, number 1, of the messages that wrap bytes or a string.
+/// The only field, number 1, of messages that wrap bytes or a string.
 fn only(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let mut reader = Reader::new(bytes);
     let mut found = None;
@@ -498,7 +498,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// Null when unset.
+/// Null if unset.
 fn time(bytes: &[u8], micros: bool) -> Result<Value> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -512,7 +512,7 @@ fn time(bytes: &[u8], micros: bool) -> Result<Value> {
     Ok(Value::from(text))
 }
 
-/// As Go shows it: whole numbers have no fraction.
+/// As Go prints it: whole numbers have no fraction.
 pub(crate) fn double(number: f64) -> Result<Value> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT && !(number == 0.0 && number.is_sign_negative()) {
@@ -542,10 +542,10 @@ mod tests {
 
     #[test]
     fn a_body_of_kubectl_shows_as_json() {
-        // As client-go encodes a ConfigMap: empty strings and an unset time included.
+        // As client-go encodes a ConfigMap: with empty strings and an unset time.
         let raw = b"\x0a\x13\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x5a\x00\
                     \x12\x06\x0a\x01k\x12\x01v\x1a\x06\x0a\x01b\x12\x01\xff\x20\x00";
-        // The empty label is an entry with neither key nor value.
+        // The empty label is an entry without key and value.
         assert_eq!(
             decode("v1", "ConfigMap", raw),
             Ok(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"": ""}},
@@ -560,7 +560,7 @@ mod tests {
             Ok(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "status": {},
                 "spec": {"strategy": {}, "template": {"metadata": {}, "spec": {"containers": null}}}}))
         );
-        // An explicit zero differs from none: replicas is a pointer.
+        // An explicit zero differs from an absent value: replicas is a pointer.
         let document = decode("apps/v1", "Deployment", b"\x12\x02\x08\x00").expect("a deployment");
         assert_eq!(document["spec"]["replicas"], json!(0));
     }
@@ -605,14 +605,14 @@ mod tests {
     fn limits_hold() {
         let id = codec().find("apiextensions.k8s.io/v1", "CustomResourceDefinition").expect("a definition");
         let schema = codec().schema.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
-        // A schema within `not` within `not` …
+        // Schemas nested in `not`.
         let mut deep = Vec::new();
         for depth in 0..2 * DEPTH_MAX {
             let mut level = super::super::bytes::Backward::with_capacity(deep.len() + 8);
             level.bytes(28, &deep);
             deep = level.finish();
             let result = codec().decode(schema.expect("a schema"), &deep);
-            // The innermost schema is one more.
+            // The innermost schema adds one level.
             assert_eq!(result.is_ok(), depth + 2 <= DEPTH_MAX, "{depth}");
         }
         // Two bytes an item, each a whole object.

@@ -1,5 +1,5 @@
-//! From documents to messages, as Kubernetes' own peers write them: fields in ascending order, values even when they
-//! are zero, pointers only when they are set.
+//! Encodes documents into messages as Kubernetes' peers do: fields in ascending order, values even if zero, pointers
+//! only if set.
 
 use base64::{
     Engine,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::schema::{Field, Message, MessageId, Shape, Type};
 
-/// Lenient about the bits that the last letter leaves over, as Go is.
+/// Ignores spare bits in the last letter, as Go does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -43,7 +43,7 @@ type Result<T, E = EncodeError> = std::result::Result<T, E>;
 struct Encoder<'c, 's, 'd> {
     codec: &'c Codec<'s>,
     out: Backward,
-    /// The values of the messages being written, each message's in the order of its schema's fields.
+    /// The values of the messages being written; each message's are in the order of its schema's fields.
     values: Vec<Option<&'d Value>>,
     scratch: Vec<u8>,
     depth: usize,
@@ -89,7 +89,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// A value that is unset, and yet written.
+    /// Writes an unset value that is always written.
     fn zero(&mut self, field: &Field) -> Result<()> {
         match field.ty {
             Type::Bool | Type::Int32 | Type::Int64 => self.out.number(field.number, 0),
@@ -141,7 +141,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         }
     }
 
-    /// Of a map.
+    /// An entry of a map.
     fn entry(&mut self, owner: Owner<'_>, key: &str, value: &'d Value) -> Result<()> {
         let end = self.out.len();
         self.value(owner, 2, value)?;
@@ -150,7 +150,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// A field's value, a list's item or a map's value.
+    /// The value of a field, list item or map entry.
     fn value(&mut self, owner: Owner<'_>, number: u32, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::String, Value::String(text)) => self.out.bytes(number, text.as_bytes()),
@@ -175,7 +175,7 @@ impl<'d> Encoder<'_, '_, 'd> {
                 result.map_err(|_| owner.mismatch())?;
                 self.out.bytes(number, &self.scratch);
             }
-            // Lists and maps may hold nulls: an empty message, string or schema.
+            // Lists and maps may contain nulls: an empty message, string or schema.
             (Type::Bool | Type::Double, _) => return Err(owner.mismatch()),
             (Type::String | Type::Bytes, Value::Null) => self.out.bytes(number, &[]),
             (Type::String | Type::Bytes, _) => return Err(owner.mismatch()),
@@ -188,7 +188,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// What is inside of a value that is a message in Protobuf.
+    /// The content of a value that is a message in Protobuf.
     fn contents(&mut self, owner: Owner<'_>, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::Message(id), Value::Object(object)) => self.message(id, Some(object)),
@@ -236,7 +236,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         }
     }
 
-    /// Such fields stand in JSONSchemaProps only, and hold that same message.
+    /// Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
     fn schema_or(&mut self, owner: Owner<'_>, ty: Type, value: &'d Value) -> Result<()> {
         let end = self.out.len();
         match (ty, value) {
@@ -278,7 +278,7 @@ impl<'d> Encoder<'_, '_, 'd> {
     }
 }
 
-/// The field that a value belongs to, directly or as an item.
+/// The field that contains a value, directly or as an item.
 #[derive(Clone, Copy)]
 struct Owner<'a> {
     id: MessageId,
@@ -293,9 +293,9 @@ impl Owner<'_> {
     }
 }
 
-/// Puts the object's values in the order of the message's fields. A null is as good as nothing.
+/// Arranges the object's values in the order of the message's fields. Null counts as absent.
 fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Value>]) {
-    // Fields are ordered by name, and so are objects, as a rule: one pass over both then finds everything.
+    // Fields are ordered by name, and objects usually too, so one pass over both finds everything.
     let mut next = 0;
     for (key, value) in object {
         if value.is_null() {
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn values_are_written_even_when_zero() {
-        // As client-go encodes a ConfigMap: every value, no pointer that is unset.
+        // As client-go encodes a ConfigMap: every value, but no unset pointer.
         let bytes = encode("v1", "ConfigMap", &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
         let expected =
             b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x12\x06\x0a\x01k\x12\x01v";

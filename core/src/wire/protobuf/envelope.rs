@@ -1,11 +1,11 @@
-//! The envelope of a body: four bytes, then a message that names the kind and holds the object's bytes.
+//! The envelope of a Protobuf body: four bytes, then a message with the kind and the object's bytes.
 
 use super::{
     DecodeError,
     bytes::{Backward, Reader, Wire},
 };
 
-/// What every enveloped body starts with.
+/// The first bytes of every enveloped body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
 const TYPE_META: u32 = 1;
@@ -52,7 +52,7 @@ pub fn unwrap(body: &[u8]) -> Result<Unknown<'_>, DecodeError> {
     Ok(unknown)
 }
 
-/// The envelope around a message.
+/// Wraps a message in an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = start(api_version, kind, raw.len());
     out.reserve_exact(raw.len() + END.len());
@@ -74,7 +74,7 @@ pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8>
     out.finish()
 }
 
-/// Everything after: no content encoding and no content type.
+/// Everything after the message: no content encoding and no content type.
 pub(super) const END: [u8; 4] = [(CONTENT_ENCODING << 3 | 2) as u8, 0, (CONTENT_TYPE << 3 | 2) as u8, 0];
 
 pub(super) fn text(bytes: &[u8]) -> String {
@@ -102,7 +102,7 @@ mod tests {
             "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]"
         );
         let body = wrap("v1", "Pod", &[1, 2, 3]);
-        // Cuts that fall between two fields leave a whole, if poorer, message.
+        // Cuts between two fields leave a valid message with fewer fields.
         let whole = [4, 15, 20, 22];
         for length in 0..body.len() {
             assert_eq!(unwrap(&body[..length]).is_ok(), whole.contains(&length), "{length}");

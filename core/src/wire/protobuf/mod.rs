@@ -1,8 +1,8 @@
-//! The Protobuf form of the built-in API's objects, driven by the schema table: no type is generated.
+//! The Protobuf form of built-in objects, driven by the schema table: no types are generated.
 //!
-//! A body on the wire is an envelope ([`wrap`], [`unwrap`]) around a message; `apiVersion` and `kind` stand only in
-//! the envelope. [`Codec`] turns messages into JSON documents and back. Both ways go by a [`Layout`], the schema's
-//! fields put in the order of their Protobuf numbers, inlined structs as the nested messages that they are there.
+//! A body is an envelope ([`wrap`], [`unwrap`]) around a message; `apiVersion` and `kind` are only in the envelope.
+//! [`Codec`] converts messages to JSON documents and back. Both directions use a [`Layout`]: the schema's fields
+//! ordered by Protobuf number, with inlined structs as the nested messages that they are in Protobuf.
 
 mod bytes;
 mod decode;
@@ -23,12 +23,12 @@ pub(crate) use decode::double;
 pub use envelope::{MAGIC, Unknown, unwrap, wrap};
 pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 
-/// Reads and writes the messages of one schema.
+/// Decodes and encodes the messages of one schema.
 pub struct Codec<'s> {
     schema: &'s Schema,
-    /// One a message, at the same index.
+    /// One for each message, at the same index.
     layouts: Vec<Layout>,
-    /// Where the messages of a group stand: `apps` in `io.k8s.api.apps`.
+    /// The package of each group: `apps` in `io.k8s.api.apps`.
     packages: BTreeMap<String, String>,
 }
 
@@ -43,8 +43,8 @@ impl<'s> Codec<'s> {
         Self { schema, layouts: schema.messages.iter().map(Layout::new).collect(), packages: names::packages(schema) }
     }
 
-    /// The message of a kind by the names that documents and envelopes use. Finds every version that the schema
-    /// describes, served or not, and for any group the kinds that all groups share (`DeleteOptions`).
+    /// The message of a kind, by the names in documents and envelopes. Finds every version in the schema, served or
+    /// not, and for any group the kinds that all groups share (`DeleteOptions`).
     pub fn find(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         names::find(self.schema, &self.packages, api_version, kind)
     }
@@ -54,24 +54,24 @@ impl<'s> Codec<'s> {
         self.schema.id(&format!("{}List", self.schema.message(item).name))
     }
 
-    /// The document of a bare message, without `apiVersion` and `kind`.
+    /// The document of a message, without `apiVersion` and `kind`.
     ///
-    /// What is unset shows as Kubernetes shows it: an empty struct as `{}`, a list or time that is always shown as null.
+    /// Unset fields are shown as in Kubernetes: an empty struct as `{}`, a list or time that is always shown as null.
     pub fn decode(&self, message: MessageId, bytes: &[u8]) -> Result<Value, DecodeError> {
         decode::Decoder::new(self).document(message, bytes)
     }
 
-    /// The document of an enveloped body. Its kind is what the envelope says.
+    /// The document of an enveloped body, with the kind in the envelope.
     pub fn decode_object(&self, body: &[u8]) -> Result<Value, DecodeError> {
         decode::Decoder::new(self).object(body)
     }
 
-    /// The bare message of a document. Fields that the message does not know are passed over.
+    /// The message of a document. Unknown fields are skipped.
     pub fn encode(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         encode::encode(self, message, document)
     }
 
-    /// The enveloped form of a document that names its own kind.
+    /// The enveloped form of a document with apiVersion and kind.
     pub fn encode_object(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         let text = |key| document.get(key).and_then(Value::as_str).unwrap_or_default();
         Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
@@ -83,16 +83,16 @@ impl<'s> Codec<'s> {
     }
 }
 
-/// What almost every list has.
+/// The field number of `items` in almost every list.
 const ITEMS: u32 = 2;
 
-/// The fields of a message as Protobuf has them.
+/// The fields of a message in Protobuf order.
 struct Layout {
     /// Ordered by number.
     slots: Vec<Slot>,
-    /// Indexed by number: one more than the place in `slots`, or 0.
+    /// By field number: the index in `slots` plus one, or 0.
     by_number: Vec<u8>,
-    /// The slots that JSON shows even when the message lacks them, a bit each.
+    /// The slots that JSON shows even if the message lacks them, one bit each.
     always: u64,
 }
 
@@ -103,17 +103,16 @@ struct Slot {
 
 enum What {
     Field {
-        /// Place in [`Message::fields`].
+        /// The index in [`Message::fields`].
         index: usize,
-        /// A value in Go, not a pointer: written even when it is zero.
+        /// A value in Go rather than a pointer: written even if zero.
         valued: bool,
     },
-    /// A struct that JSON flattens. Go always writes it.
+    /// A struct that JSON inlines. Go always writes it.
     Inline(Layout),
 }
 
-/// Structs that JSON leaves out when they are zero, and that are nevertheless values in Go. By the end of the
-/// message's name, and field.
+/// Structs that JSON omits when zero although they are values in Go: the end of the message's name, and the field.
 const VALUES: [(&str, &str); 5] = [
     (".meta.v1.ObjectMeta", "creationTimestamp"),
     (".ControllerRevision", "data"),
@@ -129,7 +128,7 @@ impl Layout {
         Self::of(message, &fields)
     }
 
-    /// `fields` are places in the message's fields, each with the numbers that still lead to it.
+    /// `fields` are indexes of the message's fields, each with the rest of its path of Protobuf numbers.
     fn of(message: &Message, fields: &[(&[u32], usize)]) -> Self {
         let mut slots = Vec::new();
         let mut nested: BTreeMap<u32, Vec<(&[u32], usize)>> = BTreeMap::new();
@@ -197,15 +196,15 @@ fn is_value(message: &Message, field: &Field) -> bool {
     }
 }
 
-/// Messages within messages, either way. JSON documents cannot be deeper.
+/// The most nested messages in either direction. JSON documents cannot be deeper.
 const DEPTH_MAX: usize = 128;
 
-/// Why bytes are not a document.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The body does not start as an envelope does.
+    /// The body lacks the envelope's first bytes.
     NoEnvelope,
-    /// The schema does not know the envelope's kind.
+    /// The schema lacks the envelope's kind.
     UnknownKind {
         api_version: String,
         kind: String,
@@ -243,7 +242,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a document is not a message: a value that is not of its field's type, which the schema's check would refuse.
+/// Why a document cannot be encoded: a value has another type than its field, which the schema's check would refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodeError(pub String);
 

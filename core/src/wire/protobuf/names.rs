@@ -1,17 +1,17 @@
-//! From `apiVersion` and `kind` to messages.
+//! Finds messages by `apiVersion` and `kind`.
 
 use std::collections::BTreeMap;
 
 use crate::schema::{MessageId, Schema};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta";
-/// Kinds that every group and version has.
+/// Kinds of every group and version.
 const SHARED: [&str; 7] =
     ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
-/// Kinds of metadata that the core group alone has.
+/// Metadata kinds that only the core group has.
 const OF_CORE: [&str; 5] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
-/// Of each group that has resources.
+/// The package of each group with resources.
 pub(super) fn packages(schema: &Schema) -> BTreeMap<String, String> {
     let mut packages = BTreeMap::new();
     for resource in &schema.resources {
@@ -33,17 +33,17 @@ pub(super) fn find(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let own = match packages.get(group) {
         Some(package) => schema.id(&format!("{package}.{version}.{kind}")),
-        // Groups that have only older versions, or nothing that is stored.
+        // Groups with older versions only, or without stored kinds.
         None => {
             let first = group.split('.').next().unwrap_or_default();
             schema.id(&format!("io.k8s.api.{first}.{version}.{kind}"))
         }
     };
-    // Kinds alone can be in an envelope; `.` would lead out of the package.
+    // Only typed messages can be in an envelope; a `.` in the kind would leave the package.
     let own = own.filter(|id| schema.message(*id).typed);
     own.or_else(|| {
         let shared = SHARED.contains(&kind) || api_version == "v1" && OF_CORE.contains(&kind);
-        // Version v1beta1 of metadata alone differs from v1 only in its lists.
+        // Metadata version v1beta1 differs from v1 only in its lists.
         let meta = shared || (api_version, kind) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata");
         meta.then(|| schema.id(&format!("{META}.v1.{kind}"))).flatten()
     })
@@ -98,7 +98,7 @@ mod tests {
             for version in &kind.versions {
                 let api_version = crate::kinds::api_version(&version.group, &version.version);
                 let found = codec().find(&api_version, &kind.kind).map(|id| schema().message(id).name.clone());
-                // What has no message of its own shares another version's.
+                // A version without its own message shares another version's.
                 assert!(found.is_none() || found.as_ref() == Some(&version.message), "{api_version} {}", kind.kind);
                 assert!(found.is_some() || version.message.contains("batch"), "{api_version} {}", kind.kind);
             }

@@ -1,4 +1,4 @@
-//! Times and durations: what the wire says in numbers and JSON in text.
+//! Times and durations: numbers on the wire, text in JSON.
 
 use jiff::{
     SignedDuration,
@@ -9,10 +9,10 @@ use crate::schema::timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Go's zero time, midnight of the year 1, counts as unset.
+/// Go's zero time, midnight of January 1 of year 1, counts as unset.
 const UNSET_SECONDS: i64 = -62_135_596_800;
 
-/// A point in time as the wire has it.
+/// A point in time on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Instant {
     pub(super) seconds: i64,
@@ -24,9 +24,9 @@ impl Instant {
         self.seconds == UNSET_SECONDS && self.nanos == 0
     }
 
-    /// `None` when it lies outside the years that RFC 3339 can name.
+    /// `None` if the year cannot be written in RFC 3339.
     pub(super) fn text(self, micros: bool) -> Option<String> {
-        // Not by jiff's timestamps, which end a day before the year 9999 does.
+        // Not jiff's Timestamp, whose range ends a day before the end of year 9999.
         let since = SignedDuration::from_secs(self.seconds);
         let since = since.checked_add(SignedDuration::from_nanos(i64::from(self.nanos)))?;
         let time = EPOCH.checked_add(since).ok()?;
@@ -55,7 +55,7 @@ impl Instant {
         Self::parse_canonical(other.ok()??.as_bytes(), micros)
     }
 
-    /// The one spelling that Kubernetes itself uses.
+    /// Parses the spelling that Kubernetes itself uses.
     fn parse_canonical(text: &[u8], micros: bool) -> Option<Instant> {
         let length = if micros { "2006-01-02T15:04:05.000000Z".len() } else { "2006-01-02T15:04:05Z".len() };
         let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (length - 1, b'Z')];
@@ -79,7 +79,7 @@ impl Instant {
     }
 }
 
-/// The number with as many digits as its highest place says.
+/// Appends the number with as many digits as `highest` has.
 fn digits(text: &mut String, number: u32, highest: u32) {
     let mut place = highest;
     while place > 0 {
@@ -89,7 +89,7 @@ fn digits(text: &mut String, number: u32, highest: u32) {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// By name, in nanoseconds.
+/// Unit names with nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -101,7 +101,7 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600 * SECOND),
 ];
 
-/// Nanoseconds as Go shows a duration: `1h0m0.5s`, `1.5ms`.
+/// Nanoseconds as Go prints a duration: `1h0m0.5s`, `1.5ms`.
 pub(super) fn duration_text(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -135,7 +135,7 @@ fn decimal(number: u64, unit: u64) -> String {
     format!("{whole}.{}", fraction.trim_end_matches('0'))
 }
 
-/// In nanoseconds. The text has passed the schema's check, so that only what is out of range fails.
+/// A duration in nanoseconds. The schema's check has accepted the text, so only values out of range fail.
 pub(super) fn parse_duration(text: &str) -> Option<i64> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -1,18 +1,18 @@
-//! The Pod Security Standards: what each level forbids, check by check, in the words that Kubernetes has for it.
+//! The Pod Security Standards: the checks of each level, with Kubernetes' messages.
 
 use super::policy::{Level, Standard, Version};
 use crate::admission::plugins::pods::{containers, list};
 use holdfast_value::{CompactString, Value};
 use std::collections::BTreeSet;
 
-/// What a pod breaks of a standard.
+/// One violation of a standard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation {
     pub reason: String,
     pub detail: String,
 }
 
-/// A pod, or the template of pods.
+/// A pod or a pod template.
 #[derive(Clone, Copy)]
 pub(super) struct Pod<'a> {
     pub annotations: &'a Value,
@@ -22,9 +22,9 @@ pub(super) struct Pod<'a> {
 struct Check {
     id: &'static str,
     level: Level,
-    /// From which minor version on it is judged so, ascending.
+    /// The versions of the check, by the minor Kubernetes version from which each applies, ascending.
     since: &'static [(u32, Judge)],
-    /// The check of the lower level that it takes the place of.
+    /// The check of the lower level that this one replaces.
     replaces: &'static str,
 }
 
@@ -38,7 +38,7 @@ const fn restricted(id: &'static str, since: &'static [(u32, Judge)], replaces: 
     Check { id, level: Level::Restricted, since, replaces }
 }
 
-/// In the order in which violations are told.
+/// In the order of reports.
 static CHECKS: &[Check] = &[
     baseline("appArmorProfile", &[(0, app_armor)]),
     baseline("capabilities_baseline", &[(0, default_capabilities)]),
@@ -77,7 +77,7 @@ static CHECKS: &[Check] = &[
     ),
 ];
 
-/// All that a pod breaks of a standard.
+/// All violations of a standard by a pod.
 pub(super) fn violations(standard: &Standard, pod: Pod) -> Vec<Violation> {
     let minor = match standard.version {
         Version::Latest => u32::MAX,
@@ -90,7 +90,7 @@ pub(super) fn violations(standard: &Standard, pod: Pod) -> Vec<Violation> {
     checks.filter_map(|check| judge(check)?(pod)).collect()
 }
 
-/// Where users of the pod are not those of the host, they may be whom they like.
+/// Skips the check for pods in a user namespace (`hostUsers: false`): their users are not the host's.
 fn on_host(pod: Pod, judge: Judge) -> Option<Violation> {
     if pod.spec["hostUsers"] == false { None } else { judge(pod) }
 }
@@ -121,12 +121,12 @@ fn named(containers: &[&Value]) -> String {
     format!("{} {}", plural("container", "containers", containers.len()), quoted(names))
 }
 
-/// The containers that are so.
+/// The containers for which `is` is true.
 fn those<'a>(pod: Pod<'a>, is: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
     containers(pod.spec).filter(|container| is(container)).collect()
 }
 
-/// `pod and container "a"`: who sets something forbidden; `None` when nobody does.
+/// `pod and container "a"`: what sets something forbidden; `None` if nothing does.
 fn setters(in_pod: bool, containers: &[&Value]) -> Option<String> {
     let pod = in_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| named(containers));
@@ -178,7 +178,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// `container "a" must not include "X" in …`, where capabilities are added that are none of these.
+/// `container "a" must not include "X" in …`, if capabilities other than these are added.
 fn added_beyond(pod: Pod, allowed: &[&str]) -> Option<String> {
     let added = |container: &'_ Value| {
         let added = list(&container["securityContext"]["capabilities"]["add"]).filter_map(Value::as_str);
@@ -365,7 +365,7 @@ fn seccomp_set(pod: Pod) -> Option<Violation> {
     )
 }
 
-/// The first few were always allowed, the others came with later versions.
+/// The first five are allowed in every version; later versions added the others.
 const ALLOWED_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

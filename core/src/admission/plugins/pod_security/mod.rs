@@ -1,4 +1,4 @@
-//! PodSecurity: the pods of a namespace keep to the standard that its labels name.
+//! PodSecurity: pods must meet the standards that their namespace's labels set.
 
 mod checks;
 mod policy;
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the operator says of it.
+/// The operator's configuration.
 #[derive(Debug, Clone, Default)]
 pub struct PodSecurity {
     defaults: Policy,
@@ -28,11 +28,11 @@ pub struct PodSecurity {
     exempt_runtime_classes: Vec<String>,
 }
 
-/// Parts of pods that say nothing of how they run.
+/// Subresources that do not affect how a pod runs.
 const INNOCENT_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
-/// Before the name of a container: how its system calls are filtered, in an annotation of old.
+/// The prefix of an old annotation with a container's seccomp profile; the container's name follows.
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// How many pods of a namespace are looked at when its standard is raised.
+/// How many pods of a namespace are checked when its standard is raised.
 const PODS_MAX: usize = 3000;
 
 impl PodSecurity {
@@ -79,7 +79,7 @@ fn pod(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// Templates are not refused: what made them may not be the one to blame, and their pods are judged anyway.
+/// Templates are not refused, only warned about and audited: the pods made from them are checked anyway.
 fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     if is_exempt(attributes) {
         return Ok(());
@@ -97,7 +97,7 @@ fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Tells what there is to tell, and gives back what the pod is refused for.
+/// Adds audit annotations and warnings. Returns why the pod is refused, if it is.
 fn evaluate(
     attributes: &mut Attributes,
     policy: Policy,
@@ -153,11 +153,11 @@ fn details(violations: &[Violation]) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// The policy for the namespace of the write, and what is wrong with what its labels say.
+/// The policy of the write's namespace, and faults in its labels.
 fn policy_of(attributes: &Attributes) -> (Policy, Option<String>) {
     let defaults = &attributes.admission.configuration.pod_security.defaults;
     let Some(entry) = attributes.namespace_entry() else { return (*defaults, None) };
-    // Most have no such label, which shows without reading them.
+    // Most namespaces have none of these labels; the index shows this without parsing the object.
     if !entry.index.labels.iter().any(|(label, _)| label.starts_with(PREFIX)) {
         return (*defaults, None);
     }
@@ -187,8 +187,7 @@ fn is_exempt(attributes: &mut Attributes) -> bool {
     true
 }
 
-/// Whether an update touches what standards look at: which containers there are, their images, and what annotations say
-/// of their system calls.
+/// Whether an update changes anything that the checks look at: the containers, their images, their seccomp annotations.
 fn matters(new: &Value, old: &Value) -> bool {
     let differs = |new_one: &Value, old_one: &Value| {
         let annotation = format!("{SECCOMP_OF_CONTAINER}{}", new_one["name"].as_str().unwrap_or(""));
@@ -199,7 +198,7 @@ fn matters(new: &Value, old: &Value) -> bool {
         let (new, old) = (containers(new, field), containers(old, field));
         new.len() != old.len() || new.iter().zip(&old).any(|(new, old)| differs(new, old))
     };
-    // Ephemeral containers are found by their names.
+    // Ephemeral containers are matched by name.
     let before = containers(old, "ephemeralContainers");
     let is_new = |container: &Value| {
         before.iter().find(|old| old["name"] == container["name"]).is_none_or(|old| differs(container, old))
@@ -207,7 +206,7 @@ fn matters(new: &Value, old: &Value) -> bool {
     is_other("containers") || is_other("initContainers") || list(&new["spec"]["ephemeralContainers"]).any(is_new)
 }
 
-/// The labels of a namespace are to be understood, and whoever asks for more learns which pods break it already.
+/// For a Namespace: validates the labels, and warns of existing pods that violate a raised standard.
 fn namespace(attributes: &mut Attributes) -> Result<(), Stop> {
     if !attributes.subresource().is_empty() {
         return Ok(());
@@ -243,12 +242,12 @@ fn namespace(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Tells which pods break the standard, those that break the same together.
+/// Warns of pods that violate the standard, grouped by their violations.
 fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     let name = attributes.name().to_owned();
     let Some(kind) = attributes.id_of(POD) else { return };
     let (pods, count) = looked_at(attributes, kind, &name);
-    // By what they break: the first of their names, and how many there are.
+    // By violations: the first pod's name, and the number of pods.
     let mut broken: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for entry in pods {
         let pod = entry.document();
@@ -280,7 +279,7 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     }
 }
 
-/// In the order of the texts, in which `a (and 1 other pod)` stands before `a:`.
+/// Sorted as texts: `a (and 1 other pod)` comes before `a:`.
 fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     let told = broken.into_iter().map(|(reasons, (pod, count))| match count {
         1 => format!("{pod}: {reasons}"),
@@ -292,8 +291,8 @@ fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     told
 }
 
-/// The pods of a namespace that are looked at, and how many there would be. Where there are too many, those that no
-/// controller made come first, with one of each controller: the others of a controller are mostly like that one.
+/// The pods of a namespace to check, and how many there are in total. If there are too many, pods without a controller
+/// come first, then one pod of each controller: pods of one controller are mostly alike.
 fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc<Entry>>, usize) {
     let prefix = crate::state::prefix(Some(namespace));
     let all = attributes.state.scan(kind, &prefix, None).map(|(_, entry)| entry);
@@ -320,7 +319,7 @@ fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc
     (first, count)
 }
 
-/// What says whether a pod is looked at, of all pods of a namespace.
+/// The fields that decide whether a pod is checked.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Glance<'a> {

@@ -1,4 +1,4 @@
-//! Which standard is asked of the pods of a namespace: its labels say, or else the operator.
+//! The standards for the pods of a namespace: from its labels, otherwise from the operator's defaults.
 
 use crate::object::reader::Reader;
 use crate::refusal::{Cause, Causes};
@@ -17,18 +17,18 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     Latest,
-    /// Of version 1.
+    /// Version 1 with this minor version.
     Minor(u32),
 }
 
-/// A level as one version of Kubernetes has it.
+/// A level as defined by one version of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standard {
     pub level: Level,
     pub version: Version,
 }
 
-/// What is refused, what is noted for auditors, and what is warned of.
+/// The standards for refusal, audit annotations and warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     pub enforce: Standard,
@@ -90,7 +90,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What the labels of a namespace ask for, and what is wrong with them: a wrong level to enforce is the strictest.
+    /// The policy in a namespace's labels, and faults in them. An invalid `enforce` level counts as restricted.
     pub fn of_labels(labels: &Value, defaults: &Policy) -> (Policy, Causes) {
         let (mut policy, mut causes) = (*defaults, Causes::default());
         let label = |mode: &str| labels.get(format!("{PREFIX}{mode}"));
@@ -103,7 +103,7 @@ impl Policy {
             if let Some(level) = labels.get(&label) {
                 let parsed = level.as_str().and_then(Level::parse);
                 standard.level = parsed.unwrap_or(otherwise);
-                // A level of its own begins at the newest version.
+                // Without a version label the version stays the default one.
                 if parsed.is_none() {
                     let why = "must be one of privileged, baseline, restricted";
                     causes.push(Cause::invalid(format!("metadata.labels[{label}]"), level, why));
@@ -119,8 +119,8 @@ impl Policy {
                 }
             }
         }
-        // What is refused is warned of too, as it would be refused, unless labels say otherwise. A level that cannot be
-        // read says nothing of warnings.
+        // Unless labels say otherwise, the warn level is raised to the enforced level. An invalid enforced level does
+        // not affect warnings.
         let enforced = label("enforce").and_then(Value::as_str).and_then(Level::parse);
         if label("warn").is_none()
             && let Some(level) = enforced.filter(|level| *level > policy.warn.level)
@@ -133,8 +133,8 @@ impl Policy {
         (policy, causes)
     }
 
-    /// What the labels of a namespace ask for by name, in words: `enforce=baseline:latest, warn=restricted:v1.25`. A mode
-    /// that asks for nothing is left out.
+    /// The policy that a namespace's labels set, as text: `enforce=baseline:latest, warn=restricted:v1.25`. Modes
+    /// without labels are left out.
     pub fn of_labels_shown(&self, labels: &Value) -> String {
         let is_named = |mode: &str| {
             [mode.to_owned(), format!("{mode}-version")]
@@ -150,13 +150,13 @@ impl Policy {
         [self.enforce, self.audit, self.warn].iter().all(Standard::asks_nothing)
     }
 
-    /// Whether both ask for the same: where a mode asks for nothing, its version means nothing.
+    /// Whether both policies require the same. The version of a privileged mode does not matter.
     pub fn is_like(&self, other: &Policy) -> bool {
         let is_like = |a: Standard, b: Standard| a == b || (a.asks_nothing() && b.asks_nothing());
         is_like(self.enforce, other.enforce) && is_like(self.audit, other.audit) && is_like(self.warn, other.warn)
     }
 
-    /// The defaults of a configuration.
+    /// Reads the defaults of the plug-in's configuration.
     pub fn of_defaults(defaults: &Reader) -> Policy {
         let standard = |mode: &str| {
             let version_of = format!("{mode}-version");

@@ -1,4 +1,4 @@
-//! The state of a pod in one word, and the counts beside it.
+//! A pod's status in one word, as kubectl shows it, and the counts beside it.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
@@ -78,7 +78,7 @@ impl Summary {
         };
         let (initialized, sidecar_restarts) = summary.initialize(pod, &sidecars);
         if initialized || condition(pod, "Initialized") == "True" {
-            // From here on, the restarts of finished init containers no longer matter.
+            // From here on, restarts of finished init containers do not count.
             summary.restarts = sidecar_restarts;
             summary.run(pod);
         }
@@ -92,8 +92,8 @@ impl Summary {
         summary
     }
 
-    /// Goes through the init containers up to the first that is not done. Tells whether all are, and how often
-    /// those of them that keep running were restarted.
+    /// Walks through the init containers up to the first that is not done. Returns whether all are done, and the
+    /// restarts of sidecars.
     fn initialize(&mut self, pod: &Value, sidecars: &[&str]) -> (bool, Restarts) {
         let mut sidecar_restarts = Restarts::default();
         for (done, container) in items(pod, "status.initContainerStatuses").iter().enumerate() {
@@ -121,7 +121,7 @@ impl Summary {
         (true, sidecar_restarts)
     }
 
-    /// Goes through the main containers from the last to the first, so that the first one with news is shown.
+    /// Walks through the main containers from last to first, so that the first one with a state to report is shown.
     fn run(&mut self, pod: &Value) {
         let mut running = false;
         let mut failure = None;
@@ -140,7 +140,7 @@ impl Summary {
                 self.ready += 1;
             }
         }
-        // One container being done does not make the pod so.
+        // One completed container does not complete the pod.
         if self.status == "Completed" {
             if running && condition(pod, "Ready") == "True" {
                 self.status = "Running".into();
@@ -153,7 +153,7 @@ impl Summary {
     }
 }
 
-/// What the pod says of itself, before its containers are asked.
+/// The pod's own status, before its containers are considered.
 fn phase(pod: &Value) -> String {
     let gated = items(pod, "status.conditions")
         .iter()
@@ -168,7 +168,7 @@ fn phase(pod: &Value) -> String {
     }
 }
 
-/// How a container ended: its reason, or else the signal or the exit code.
+/// How a container ended: the reason, otherwise the signal or exit code.
 fn ending(terminated: &Value) -> String {
     let reason = text(terminated, "reason");
     let signal = number(terminated, "signal");
@@ -310,7 +310,7 @@ mod tests {
             json!([restarted(waiting("i0", "CrashLoopBackOff"), 4, "2026-01-09T23:50:00Z")]),
             "0/2 | Init:CrashLoopBackOff | 4 (10m ago)",
         );
-        // Restarts of init containers are forgotten once all are done.
+        // Restarts of init containers do not count once all are done.
         init(json!([restarted(done(), 4, "2026-01-09T23:50:00Z"), done()]), "0/2 | PodInitializing | 0");
     }
 

@@ -23,7 +23,7 @@ pub fn endpoints_columns() -> Vec<Column> {
     vec![name(), column("Endpoints", "string", 0, field("subsets"), |doc, _| endpoints(doc).into()), age_column()]
 }
 
-/// The addresses of a load balancer's status, each once, ordered.
+/// A load balancer's addresses, sorted, without duplicates.
 pub fn balancer_addresses(doc: &Value) -> Vec<&str> {
     let addresses: BTreeSet<&str> = items(doc, "status.loadBalancer.ingress")
         .iter()
@@ -75,7 +75,7 @@ fn endpoints(doc: &Value) -> String {
         let addresses = || items(subset, "addresses").iter().map(|address| text(address, "ip"));
         let ports = items(subset, "ports");
         if ports.is_empty() {
-            // A headless service may have none.
+            // A headless service may have no ports.
             list.extend(addresses().map(str::to_owned));
         }
         for port in ports {

@@ -49,7 +49,7 @@ pub fn claim_columns() -> Vec<Column> {
 
 fn storage_class() -> Column {
     column("StorageClass", "string", 0, "The class that the storage is of.", |doc, _| {
-        // Older clients name the class in an annotation, which wins.
+        // The old annotation for the class has precedence.
         annotation(doc, "volume.beta.kubernetes.io/storage-class")
             .unwrap_or_else(|| text(doc, "spec.storageClassName"))
             .into()

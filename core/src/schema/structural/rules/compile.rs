@@ -1,4 +1,4 @@
-//! Makes programs of a schema's rules.
+//! Compiles a schema's validation rules.
 
 use super::Rule;
 use super::declared::{REQUEST_BYTES_MAX, declared};
@@ -8,27 +8,27 @@ use crate::schema::structural::field_path::FieldPath;
 
 #[derive(Debug)]
 pub struct Compiled {
-    /// What `self` is.
+    /// The type of `self`.
     pub ty: Type,
     pub rules: Vec<CompiledRule>,
-    /// How many values of this schema there can be in an object at most.
+    /// The most values of this schema in one object.
     pub count_max: u64,
 }
 
 #[derive(Debug)]
 pub struct CompiledRule {
-    /// Or what is wrong with the rule; None for an empty one.
+    /// The program, or the error; `None` for an empty rule.
     pub program: Option<Result<Program, String>>,
     pub uses_old_self: bool,
-    /// Or what is wrong with it; None for a rule without, or whose program failed.
+    /// The program, or the error; `None` for a rule without one, or whose own program failed.
     pub message: Option<Result<Program, String>>,
-    /// Where the rule's failures are told of, below the value.
+    /// Where failures are reported, relative to the value.
     pub field: String,
 }
 
 pub const OLD_SELF: &str = "oldSelf";
 
-/// None for a schema that expressions cannot see.
+/// `None` for a schema that expressions cannot access.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
     let sized = declared(schema, is_resource)?;
     let this = Environment::kubernetes().variable("self", sized.ty.clone()).computed_like(sized.ty.clone());

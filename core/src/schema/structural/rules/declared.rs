@@ -1,4 +1,4 @@
-//! The types that expressions see in a schema, with the limits of sizes that costs are estimated by.
+//! The CEL types of a schema, with size limits for cost estimates.
 
 use crate::cel::Type as Seen;
 use crate::cel::names::escape;
@@ -7,33 +7,33 @@ use crate::schema::structural::{Additional, ListType, Structural, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// No request is larger, so that nothing in one is.
+/// The size limit of requests, and so of any value in one.
 pub const REQUEST_BYTES_MAX: u64 = 3 << 20;
-/// Kubernetes takes objects, keys of maps and all that has no length for nothing when it estimates costs.
+/// As in Kubernetes, objects, map keys and values without a length have size zero in cost estimates.
 const NO_SIZE: u64 = 0;
-/// A character takes four bytes at most.
+/// The most bytes of a character.
 const CHARACTER_BYTES_MAX: u64 = 4;
 const DATE_BYTES: u64 = 12;
 const DATE_TIME_BYTES_MAX: u64 = 32;
 const DURATION_BYTES_MAX: u64 = 32;
 
-/// A type, and how short its shortest value is as JSON.
+/// A type, and the size of its shortest value in JSON.
 #[derive(Debug, Clone)]
 pub struct Sized {
     pub ty: Seen,
     pub bytes_min: u64,
 }
 
-/// The type of a schema. None for what expressions cannot see: what says no type, and lists and maps of such.
+/// The CEL type of a schema. `None` if expressions cannot access it: a schema without a type, and lists and maps of
+/// such.
 pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
     one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }
 
-/// Types are the same by name, and an object's is its path: `selfType.spec.ports.@idx`.
+/// Types are equal by name; an object type's name is its path: `selfType.spec.ports.@idx`.
 struct Names {
     path: String,
-    /// How many objects there were: names of fields may be long, and where a path becomes longer than anybody reads,
-    /// the number of the object stands for it.
+    /// The number of object types so far. It replaces a path that becomes too long: field names may be long.
     count: u32,
 }
 
@@ -148,7 +148,7 @@ fn object(schema: &Structural, is_resource: bool, names: &mut Names) -> (Seen, u
     (Seen::Object(Arc::new(ObjectType::new(names.next(), fields))), bytes_min, Some(NO_SIZE))
 }
 
-/// Whether a resource's schema speaks of all the names that expressions see of any resource.
+/// Whether a resource's schema declares all fields that expressions can access in every resource.
 fn says_own_names(schema: &Structural) -> bool {
     let is = |schema: &Structural, field: &str, ty: Type| {
         schema.properties.get(field).is_some_and(|property| property.ty == Some(ty))

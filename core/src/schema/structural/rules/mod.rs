@@ -1,7 +1,7 @@
-//! `x-kubernetes-validations`: rules that are expressions.
+//! `x-kubernetes-validations`: validation rules in CEL.
 //!
-//! `declared` says which types expressions see, `compile` makes programs of a schema's rules when they are first
-//! needed, `run` asks an object whether it obeys. What a definition may say is judged in `well_formed`.
+//! `declared` gives the CEL types of a schema, `compile` compiles its rules on first use, `run` evaluates them on an
+//! object. `well_formed` validates the rules of a definition.
 
 mod compile;
 mod declared;
@@ -15,7 +15,7 @@ pub(super) use run::{OBJECT_COST_MAX, Run};
 use std::sync::{Arc, OnceLock};
 
 impl Structural {
-    /// The type that expressions see of a whole object of this schema; `None` where it says nothing of one.
+    /// The CEL type of a whole object of this schema; `None` if the schema has no properties.
     pub fn declared(&self) -> Option<crate::cel::Type> {
         declared::declared(self, true).filter(|_| !self.properties.is_empty()).map(|sized| sized.ty)
     }
@@ -25,8 +25,8 @@ impl Structural {
 #[derive(Debug, Clone)]
 pub struct Rules {
     all: Vec<Rule>,
-    /// Made when an object first meets the rules: there may be thousands of definitions, and most have few objects.
-    /// None where expressions see nothing.
+    /// Compiled when an object is first validated: there may be thousands of definitions, and most have few objects.
+    /// `None` if expressions cannot access the schema.
     compiled: OnceLock<Option<Arc<Compiled>>>,
 }
 
@@ -37,12 +37,12 @@ pub struct Rule {
     pub message_expression: String,
     reason: CauseReason,
     pub field_path: String,
-    /// Whether the rule also runs where there is no old value.
+    /// Whether the rule also runs without an old value.
     optional_old_self: bool,
 }
 
 impl Rules {
-    /// None without any.
+    /// `None` without rules.
     pub(super) fn parse(list: At) -> Option<Box<Rules>> {
         let all: Vec<Rule> = list.items().map(Rule::parse).collect();
         (!all.is_empty()).then(|| Box::new(Rules { all, compiled: OnceLock::new() }))
@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// What the rule is called where it is told of.
+    /// The rule's message, or else its expression.
     fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { &self.message }
     }

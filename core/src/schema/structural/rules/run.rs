@@ -1,4 +1,4 @@
-//! Asks an object whether it obeys its schema's rules.
+//! Evaluates a schema's rules on an object.
 
 use super::compile::{Compiled, CompiledRule, OLD_SELF};
 use super::{Rule, Rules};
@@ -10,13 +10,13 @@ use crate::schema::structural::validate::NOWHERE;
 use crate::schema::structural::{Additional, Judged, Structural};
 use holdfast_value::Value;
 
-/// What one evaluation may cost, and all those for an object.
+/// The cost limits of one evaluation, and of all evaluations for an object.
 const CALL_COST_MAX: u64 = 1_000_000;
 pub(in super::super) const OBJECT_COST_MAX: u64 = 10_000_000;
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Structural {
-    /// The rules that the object breaks. A rule about a value that an update leaves as it was is not held against it,
+    /// The rules that the object violates. A violation in a value that an update leaves unchanged becomes a warning,
     /// unless the rule is about the change.
     pub(in super::super) fn judge_by_rules(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut run = Run::new(Some(OBJECT_COST_MAX));
@@ -29,34 +29,33 @@ impl Structural {
 
 pub(in super::super) struct Run<'p> {
     pub causes: Causes,
-    /// What was wrong before.
+    /// Violations that existed before.
     old_news: Causes,
-    /// Where the value stands, if it is not an object of its own.
+    /// The path of the value if it is not a whole object.
     prefix: Option<&'p str>,
-    /// None once it is spent.
+    /// The remaining cost budget; `None` once it is spent.
     pub left: Option<u64>,
-    /// The value that was last compared with its old one, and whether it is the same: all items of a list ask for that of
-    /// the list.
+    /// The value compared last with its old one, and the result: all items of a list share the list's comparison.
     compared: Option<(*const Value, bool)>,
 }
 
-/// A value that rules are about.
+/// A value that rules are evaluated on.
 #[derive(Clone, Copy)]
 struct Place<'a, 'p> {
     value: &'a Value,
-    /// What the value was before, as far as rules may know.
+    /// The old value, if rules may see it.
     old: Option<&'a Value>,
     kept: Kept<'a>,
     path: &'p Path<'p>,
     is_resource: bool,
 }
 
-/// By which it is seen whether a failure is an old one.
+/// Decides whether a violation existed before.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    /// The nearest value around the place, or at it, that has an old one.
+    /// The nearest value, at the place or around it, that has an old value.
     pair: Option<(&'a Structural, &'a Value, &'a Value)>,
-    /// Whether it is the place's own.
+    /// Whether that value is at the place itself.
     is_own: bool,
 }
 
@@ -94,14 +93,14 @@ impl<'p> Run<'p> {
         self.walk(schema, Place { value: object, old, kept, path: &Path::ROOT, is_resource: true });
     }
 
-    /// A default is compared with itself: it is not what changes.
+    /// A default is compared with itself, so that it counts as unchanged.
     pub fn default_value(&mut self, schema: &Structural, value: &Value, prefix: &'p str, is_resource: bool) {
         self.prefix = Some(prefix);
         self.walk(schema, Place { value, old: Some(value), kept: Kept::NOTHING, path: &Path::ROOT, is_resource });
     }
 
     fn walk<'a>(&mut self, schema: &'a Structural, place: Place<'a, '_>) {
-        // Expressions see nothing below what says no type.
+        // Expressions cannot access anything below a schema without a type.
         let is_seen = schema.ty.is_some() || schema.int_or_string;
         if !schema.has_rules || place.value.is_null() || !is_seen || self.left.is_none() {
             return;
@@ -160,12 +159,12 @@ impl<'p> Run<'p> {
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The rules of one schema about one value.
+/// The evaluation of one schema's rules on one value.
 struct Node<'n, 'r, 'p, 'm> {
     run: &'m mut Run<'r>,
     compiled: &'n Compiled,
     place: Place<'n, 'p>,
-    /// What Kubernetes shows for the value.
+    /// The value shown by Kubernetes: its type.
     ty: &'static str,
 }
 
@@ -217,7 +216,7 @@ impl<'n> Node<'n, '_, '_, '_> {
             _ => None,
         };
         let detail = message.unwrap_or_else(|| rule.default_message());
-        // What is large is not repeated.
+        // Lists and objects are not repeated in messages.
         let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
         self.tell(compiled, |field| match (rule.reason, value) {
             (CauseReason::Forbidden, _) => Cause::forbidden(field, &detail),
@@ -246,7 +245,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         result.map_err(Stop::Error)
     }
 
-    /// Tells that the rule is broken, and whether that is news: a rule that is not about the change may have been before.
+    /// Records a violation, as an old one if the value is unchanged and the rule is not about the change.
     fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
         let is_old = !compiled.uses_old_self && self.run.is_unchanged(self.place.kept);
         self.add(&compiled.field, is_old, cause);
@@ -257,7 +256,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         self.add("", false, |field| Cause::invalid(field, &ty, detail));
     }
 
-    /// No more rules are run.
+    /// Stops the evaluation of rules.
     fn end(&mut self, detail: &str) {
         self.fail(detail);
         self.run.left = None;
@@ -278,7 +277,7 @@ impl<'n> Node<'n, '_, '_, '_> {
 }
 
 enum Stop {
-    /// The object's budget is spent.
+    /// The object's cost budget is spent.
     Budget,
     Error(EvalError),
 }
@@ -295,7 +294,7 @@ fn words(stop: &Stop, source: &str) -> String {
     }
 }
 
-/// None for what is no message.
+/// `None` if the text cannot be a message.
 fn as_message(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = !text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');

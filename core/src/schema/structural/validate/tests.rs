@@ -1,4 +1,4 @@
-//! What objects are told, in Kubernetes' words.
+//! Tests of validation messages.
 
 use super::super::Structural;
 use super::shown_limit;
@@ -233,7 +233,7 @@ fn each_check() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}});
         let value = json!({"spec": {"x": value}});
         assert_eq!(causes(&schema, &value, None).join("\n"), *expected, "{schema} {value}");
-        // What was wrong before does not stand in the way of an update.
+        // Old violations do not block an update.
         assert_eq!(
             causes(&schema, &value, Some(&value))
                 .iter()
@@ -266,7 +266,7 @@ fn updates_answer_for_what_they_change() {
             json!({"list": ["long", "x"]}),
             "list[0]: Too long: may not be more than 1 bytes",
         ),
-        // `a` is as it was, which does not make the second alternative fit.
+        // `a` is unchanged, which must not make the second alternative match.
         (
             json!({"type": "object", "properties": {"a": text, "b": text}, "oneOf": [
                 {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},

@@ -1,5 +1,5 @@
-//! What a definition's rules must be: expressions that compile, that do not cost too much, and that ask for an old
-//! value only where one can be known.
+//! Checks a definition's rules: expressions must compile, must not cost too much, and may use `oldSelf` only where an
+//! old value can be found.
 
 use super::{Faults, Group, add};
 use crate::object::at::At;
@@ -9,15 +9,14 @@ use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
 use holdfast_value::Value;
 
-/// What one expression may be estimated to cost, and all those of a version.
+/// The limits of estimated cost: of one expression, and of all in a version.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;
 const TOTAL_COST_MAX: u64 = 100_000_000;
-/// How many of the expressions that cost most are told of when all together cost too much.
+/// How many of the most expensive expressions are reported if the total is too high.
 const MOST_EXPENSIVE: usize = 4;
 
-/// Judges the rules of a schema that is good otherwise; faults of words at or below a schema hide its rules.
-/// A version whose schema an update leaves as it was may keep expressions that cost too much.
-/// Those faults begin at `words`.
+/// Checks the rules of a schema that is valid otherwise; keyword faults at or below a schema hide its rules. A version
+/// whose schema is unchanged may keep expressions that cost too much. The keyword faults begin at index `words`.
 pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
     if !parsed.has_rules() {
         return;
@@ -38,20 +37,20 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
 }
 
 struct Walk<'f> {
-    /// Paths of what is wrong besides rules, sorted.
+    /// Sorted paths of faults other than in rules.
     bad: Vec<String>,
     is_unchanged: bool,
     total: u64,
-    /// Most expensive first.
+    /// The most expensive first.
     expensive: Vec<(u64, String)>,
     faults: &'f mut Faults,
 }
 
 #[derive(Clone, Copy)]
 struct Context<'a> {
-    /// How many values of the schema an object can have, if all lists and maps around it have a limit.
+    /// The most values of the schema in an object, if all lists and maps around it are limited.
     count_max: Option<u64>,
-    /// The outermost schema whose parts cannot be found again after an update.
+    /// The outermost schema whose items cannot be matched with old ones after an update.
     uncorrelated: Option<&'a str>,
     is_resource: bool,
 }
@@ -145,7 +144,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many values there can be below one of this schema; None for any number.
+/// The most values directly below one of this schema; `None`: unlimited.
 fn elements_max(parsed: &Structural, schema: At) -> Option<u64> {
     let limit = |word: &str| schema.get(word).number().map(|max| u64::try_from(max).unwrap_or(0));
     match schema.get("type").text() {
@@ -168,7 +167,7 @@ fn too_expensive(what: &str, cost: u64, max: u64) -> String {
     )
 }
 
-/// Says something of a rule, which Kubernetes shows by the names that its own program has for the fields.
+/// A cause about a rule, which Kubernetes prints with the names of its Go struct.
 fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     let shown: Vec<String> = [
         ("Rule", "rule", Value::from("")),

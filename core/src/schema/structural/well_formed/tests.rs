@@ -1,4 +1,4 @@
-//! Definitions good and bad, by one change of a schema each.
+//! Valid and invalid definitions, each made by one change of a schema.
 
 use crate::kinds::rules::testing::{check_updates, faults};
 use holdfast_value::{Value, json};
@@ -253,7 +253,7 @@ fn bad_fields() {
     ];
     for (x, expected) in cases {
         let found: Vec<String> = found(&with(x.clone())).iter().map(|f| f.replacen(".properties[x]", "", 1)).collect();
-        // What is said of a value itself names no field.
+        // A fault of the value itself names no field.
         let expected = expected.replace(": .default in body", ":  in body");
         assert_eq!(found, [expected], "{x}");
     }

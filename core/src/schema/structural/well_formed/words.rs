@@ -1,4 +1,4 @@
-//! The rules of each word of a schema by itself, wherever the schema stands.
+//! Checks each keyword of a schema by itself, wherever the schema is.
 
 use super::{Faults, Group, JUNCTORS, add};
 use crate::object::at::{self, At};
@@ -8,12 +8,12 @@ use crate::schema::structural::{Structural, is_meta};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// What is different about some part of a schema.
+/// Properties of the place where a schema is.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// Why there can be no default; empty where there can.
+    /// Why defaults are not allowed; `None` if they are.
     no_default: Option<(&'static str, &'a str)>,
-    /// Within the fields that every resource has.
+    /// Inside the fields of every resource.
     in_meta: bool,
 }
 
@@ -22,7 +22,7 @@ impl Context<'_> {
 }
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
-/// Words that schemas may not use, and whether an empty one is a use as well.
+/// Unsupported keywords, and whether an empty value counts as used.
 const UNSUPPORTED: &[(&str, bool)] = &[
     ("id", false),
     ("additionalItems", true),
@@ -32,7 +32,7 @@ const UNSUPPORTED: &[(&str, bool)] = &[
     ("$ref", true),
 ];
 
-/// Each word by itself, wherever it stands.
+/// Checks the keywords of a schema and of those below it.
 pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     let mut say = |fault: at::Fault| add(faults, Group::Always, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
@@ -94,7 +94,7 @@ pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Fa
     below(schema, context, is_root, faults);
 }
 
-/// The schemas within a schema.
+/// Checks the schemas inside a schema.
 fn below(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     let additional = schema.get("additionalProperties");
     if additional.value.is_object() {
@@ -139,7 +139,7 @@ fn need_type(ty: At, expected: &str, word: &str, say: &mut impl FnMut(at::Fault)
     }
 }
 
-/// How a list's items are told apart.
+/// Checks list types and their keys.
 fn lists(schema: At, faults: &mut Faults) {
     let (list_type, keys) = (schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys"));
     let (ty, items) = (schema.get("type"), schema.get("items"));
@@ -229,7 +229,7 @@ fn map_keys(keys: At, items: At, faults: &mut Faults) {
 
 const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// What can be said of a rule without reading its expression.
+/// Checks a rule without its expression.
 fn validation_rule(at: At, say: &mut impl FnMut(at::Fault)) {
     let (rule, message) = (at.get("rule"), at.get("message"));
     let has_breaks = |text: &str| text.trim().contains(['\n', '\r']);

@@ -1,4 +1,4 @@
-//! Definitions whose rules are wrong.
+//! Definitions with invalid rules.
 
 use super::too_expensive;
 use crate::kinds::rules::testing::{check_updates, faults};
@@ -162,7 +162,7 @@ fn an_unchanged_schema_may_stay_expensive() {
     );
 }
 
-/// As definitions in wide use have them: they fit the limits of Kubernetes, if narrowly.
+/// Rules from widely used definitions: they are within Kubernetes' limits, if only just.
 #[test]
 fn rules_in_use() {
     let name = json!({"type": "string", "maxLength": 253, "minLength": 1});
