@@ -12,7 +12,7 @@ use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Identity, Lack};
+use holdfast_engine::log::{Identity, Lack, NUMBERED_ELSEWHERE};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,

@@ -93,7 +93,7 @@ const NEVER: [(&str, &[&str]); 26] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 15] = [
+const MAY_REACH_HTTP: [&str; 16] = [
     "holdfast-authentication",
     "holdfast-authorization",
     "holdfast",
