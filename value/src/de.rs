@@ -1,4 +1,4 @@
-//! Documents read by serde, and documents that serde reads types of one's own from.
+//! Reads documents through serde, and types from documents.
 
 use crate::{CompactString, Map, Number, Value};
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer, StringDeserializer};
@@ -11,7 +11,7 @@ use serde_json::Error;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A type of one's own, read from a document. `T::deserialize(&value)` does so where the document stays.
+/// Deserializes a type from a document. `T::deserialize(&value)` does so without consuming the document.
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     T::deserialize(value)
 }
@@ -152,7 +152,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
     }
 }
 
-/// The name of a field. Types whose names are numbers or booleans find them written out.
+/// The name of a field. Types with numbers or booleans as names read them as text.
 struct Name<'de>(Cow<'de, str>);
 
 impl<'de> IntoDeserializer<'de, Error> for Name<'de> {
@@ -213,7 +213,7 @@ impl<'de> Deserializer<'de> for Name<'de> {
     }
 }
 
-/// A variant's name, and what it holds.
+/// The name and content of a variant.
 struct Variant<N, V> {
     name: N,
     value: Option<V>,
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// What a variant holds.
+/// The content of a variant.
 struct Held<V>(Option<V>);
 
 impl<'de, V: Deserializer<'de, Error = Error>> VariantAccess<'de> for Held<V> {

@@ -1,4 +1,4 @@
-//! What stands in a value's brackets: the name of a field, or the place of an item.
+//! The index of a value: the name of a field, or the position of an item.
 
 use crate::{CompactString, Map, Value};
 
@@ -8,7 +8,7 @@ pub trait Index: sealed::Sealed {
     fn of<'a>(&self, value: &'a Value) -> Option<&'a Value>;
     #[doc(hidden)]
     fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value>;
-    /// A field that is not there comes, and null becomes an object for it.
+    /// Adds a missing field; null becomes an object for it.
     #[doc(hidden)]
     fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value;
 }

@@ -1,9 +1,9 @@
-//! Documents: values of JSON, with the names and the behaviour of `serde_json`'s, but that the objects of a copy are
-//! those of the original until one of them changes.
+//! Documents: JSON values with the names and behaviour of `serde_json`, except that a clone shares its objects with the
+//! original until one of the two changes.
 //!
-//! A write takes a document as it is, makes the one that shall be, and compares the two in every stage. Between them they
-//! differ in a few fields, so here a copy of a document costs no more than its top, a comparison passes over what is the
-//! same object in both, and objects of few fields, which nearly all are, lie in one piece of memory each.
+//! A write takes a stored document, makes the new one, and compares the two in every stage. They differ in a few
+//! fields, so here a clone costs only its root, a comparison skips objects shared by both, and objects of few fields,
+//! which nearly all are, take one allocation each.
 
 mod de;
 mod index;
@@ -13,7 +13,7 @@ mod value;
 #[doc(hidden)]
 pub mod written;
 
-/// Up to 24 bytes of it lie in the value itself, as nearly all names of fields do.
+/// Stores up to 24 bytes inline, enough for nearly all field names.
 pub use compact_str::CompactString;
 pub use de::from_value;
 pub use index::Index;

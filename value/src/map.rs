@@ -9,14 +9,14 @@ use std::slice;
 use std::sync::Arc;
 use std::vec;
 
-/// The fields of an object, in the order of their names. Copies share them until one of the two changes.
+/// The fields of an object, sorted by name. Clones share them until one of the two changes.
 #[derive(Clone, Default)]
 pub struct Map {
-    /// Nothing for no fields.
+    /// `None` if there are no fields.
     fields: Option<Arc<Fields>>,
 }
 
-/// Up to so many fields are found by looking through them, and moved when one comes between.
+/// Up to this many fields are kept in a sorted list, and shifted by an insertion.
 const FEW: usize = 64;
 
 /// Up to so many are compared with one after the other.
@@ -25,11 +25,11 @@ const A_HANDFUL: usize = 8;
 #[derive(Clone)]
 enum Fields {
     Few(Vec<(CompactString, Value)>),
-    /// One more among thousands must not move them all: whoever sends an object chooses how many fields it has.
+    /// Inserting one of thousands must not shift them all: clients choose the number of fields.
     Many(BTreeMap<CompactString, Value>),
 }
 
-/// Where a field is among a few, or where it would be.
+/// The position of a field in the list, or where it would be inserted.
 fn place(few: &[(CompactString, Value)], name: &str) -> Result<usize, usize> {
     match few.last() {
         // Most objects are built in the order of their fields.
@@ -95,7 +95,7 @@ impl Fields {
         None
     }
 
-    /// Of a field that is not there: where it would be among a few is known.
+    /// Inserts an absent field, whose position in the list is known.
     fn insert_at(&mut self, at: usize, name: CompactString, value: Value) -> &mut Value {
         if let Fields::Few(few) = self
             && few.len() >= FEW
@@ -149,14 +149,14 @@ impl Map {
         self.get(name).is_some()
     }
 
-    /// Copies share nothing with this object's own fields from here on, where there is such a field.
+    /// If the field exists, this object's own fields are no longer shared with clones.
     pub fn get_mut<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<&mut Value> {
         let fields = self.fields.as_mut()?;
         let spot = fields.spot(name.borrow())?;
         Arc::make_mut(fields).at_mut(spot)
     }
 
-    /// What the field was before.
+    /// Returns the previous value.
     pub fn insert(&mut self, name: impl Into<CompactString>, value: Value) -> Option<Value> {
         self.own().insert(name.into(), value)
     }
@@ -195,7 +195,7 @@ impl Map {
         }
     }
 
-    /// Takes all fields of another, which has none after it.
+    /// Moves all fields out of `other`.
     pub fn append(&mut self, other: &mut Map) {
         self.extend(std::mem::take(other));
     }
@@ -240,7 +240,7 @@ impl Map {
         self.into_iter().map(|(_, value)| value)
     }
 
-    /// True where both are copies of one that has not changed since: then they are equal, and need no comparing.
+    /// Whether both share the same fields. Then they are equal without a comparison.
     pub fn is_same(&self, other: &Map) -> bool {
         match (&self.fields, &other.fields) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -249,7 +249,7 @@ impl Map {
         }
     }
 
-    /// How many bytes of memory it takes beside itself, those too that copies share.
+    /// The memory in bytes besides itself, including what clones share.
     pub fn footprint(&self) -> usize {
         let Some(fields) = &self.fields else { return 0 };
         let places = match &**fields {
@@ -264,13 +264,13 @@ impl Map {
             + self.values().map(Value::footprint).sum::<usize>()
     }
 
-    /// The fields, which no copy shares.
+    /// The fields, no longer shared with clones.
     fn own(&mut self) -> &mut Fields {
         Arc::make_mut(self.fields.get_or_insert_with(|| Arc::new(Fields::Few(Vec::new()))))
     }
 }
 
-/// Of fields with one name the last counts.
+/// Of fields with the same name the last counts.
 impl From<Vec<(CompactString, Value)>> for Map {
     fn from(mut fields: Vec<(CompactString, Value)>) -> Map {
         if fields.is_empty() {

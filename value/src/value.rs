@@ -110,7 +110,7 @@ impl Value {
         if let Value::Object(fields) = self { Some(fields) } else { None }
     }
 
-    /// What a JSON pointer (RFC 6901) points at.
+    /// The value at a JSON pointer (RFC 6901).
     pub fn pointer(&self, pointer: &str) -> Option<&Value> {
         tokens(pointer)?.try_fold(self, |value, token| match value {
             Value::Object(fields) => fields.get(token.as_ref()),
@@ -127,7 +127,7 @@ impl Value {
         })
     }
 
-    /// How many bytes of memory it takes beside itself, those too that copies share.
+    /// The memory in bytes besides itself, including what clones share.
     pub fn footprint(&self) -> usize {
         match self {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -140,7 +140,7 @@ impl Value {
         }
     }
 
-    /// The value, which is null afterwards.
+    /// Takes the value and leaves null.
     pub fn take(&mut self) -> Value {
         std::mem::take(self)
     }
@@ -254,7 +254,7 @@ macro_rules! from_numbers {
 
 from_numbers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
 
-/// What JSON has no number for is null.
+/// Numbers that JSON cannot represent become null.
 impl From<f64> for Value {
     fn from(number: f64) -> Value {
         Number::from_f64(number).map_or(Value::Null, Value::Number)

@@ -1,4 +1,4 @@
-//! The tree of an expression. The parser makes it, the checker fills in types, places and overloads.
+//! The syntax tree of an expression. The parser creates it; the checker adds types, variable numbers and overloads.
 
 use super::functions::Compiled;
 use super::types::Type;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Node {
-    /// Where complaints point: an offset in bytes.
+    /// The source position for errors: an offset in bytes.
     pub at: u32,
-    /// How deep the tree below is, so that nothing that walks it can exhaust the stack.
+    /// The depth of the tree below, limited so that recursive walks cannot exhaust the stack.
     pub depth: u32,
     /// Set by the checker.
     pub ty: Type,
@@ -37,7 +37,7 @@ pub enum Kind {
     Call(Call),
     List(Vec<Item>),
     Map(Vec<Entry>),
-    /// `Name{field: value}`. The checker lets pass only what stands for a value of the language.
+    /// `Name{field: value}`. The checker accepts only names of CEL values.
     Message {
         name: String,
         fields: Vec<MessageField>,
@@ -50,16 +50,16 @@ pub enum Kind {
     /// Condition, then, else.
     Conditional(Box<[Node; 3]>),
     Fold(Box<Fold>),
-    /// `operand in [literals]`, with the literals made ready for it.
+    /// `operand in [literals]`, with the literals in sets for look-up.
     Among {
         operand: Box<Node>,
         set: Box<LiteralSet>,
     },
     /// `target.optMap(variable, body)` and `optFlatMap`.
     OptionalMap(Box<OptionalMap>),
-    /// A list or map of literals that JSON cannot say: made at each evaluation, for nothing.
+    /// A list or map of literals that JSON cannot represent: built at each evaluation, free of cost.
     Constant(Box<Constant>),
-    /// A value with a name, for macros that need it more than once.
+    /// A named value, for macros that need it more than once.
     Bind(Box<Bind>),
 }
 
@@ -75,9 +75,9 @@ pub enum Select {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Unresolved,
-    /// The number of a variable of the environment.
+    /// The index of a variable of the environment.
     Variable(usize),
-    /// The number of a variable of a surrounding macro, counted from the outermost.
+    /// The index of a variable of an enclosing macro, counted from the outermost.
     Local(usize),
 }
 
@@ -87,7 +87,7 @@ pub struct Call {
     /// Whether the first argument is a receiver.
     pub member: bool,
     pub arguments: Vec<Node>,
-    /// Set by the checker: never empty after it.
+    /// Set by the checker, which leaves at least one.
     pub overloads: Vec<&'static Compiled>,
     /// A literal pattern of `matches`, compiled once.
     pub pattern: Option<Box<regex::Regex>>,
@@ -112,7 +112,7 @@ pub struct Fold {
     pub kind: FoldKind,
     /// One variable, or two: index and item, or key and value.
     pub variables: Vec<String>,
-    /// The filter of `map`, `transformList` and `transformMap`, where there is one.
+    /// The filter of `map`, `transformList` and `transformMap`, if any.
     pub filter: Option<Node>,
     /// The predicate or the transformation.
     pub body: Node,
@@ -140,7 +140,7 @@ pub struct OptionalMap {
 #[derive(Debug)]
 pub struct MessageField {
     pub name: String,
-    /// `?name: value`, where the value is an optional.
+    /// `?name: value`: the value is an optional.
     pub optional: bool,
     pub at: u32,
     pub node: Node,
@@ -175,7 +175,7 @@ pub enum Literal {
     Json(holdfast_value::Value),
 }
 
-/// Literals of a list, for finding one quickly.
+/// The literals of a list, in sets for look-up.
 #[derive(Debug, Default)]
 pub struct LiteralSet {
     pub null: bool,
@@ -187,7 +187,7 @@ pub struct LiteralSet {
 }
 
 impl Kind {
-    /// Whether the value is found by following names and keys: cel-go counts such nodes in a way of their own.
+    /// Whether the node is a path of names and keys, whose cost cel-go counts differently.
     pub fn is_path(&self) -> bool {
         matches!(
             self,
@@ -200,7 +200,7 @@ impl Kind {
 }
 
 impl Node {
-    /// The nodes right below.
+    /// Visits the direct children.
     pub fn each_child(&mut self, visit: &mut dyn FnMut(&mut Node)) {
         match &mut self.kind {
             Kind::Literal(_) | Kind::Name { .. } | Kind::Constant(_) => {}

@@ -1,14 +1,14 @@
-//! Makes nodes of the tree, none deeper than an expression may be.
+//! Creates tree nodes within the depth limit.
 
 use super::ast::*;
 use super::lex::Complaint;
 use super::types::Type;
 
-/// Levels of the tree. Long chains of operators of one precedence are deep as well, and whoever walks the tree
-/// recurses, so this is what the smallest stack that a thread may have can bear.
+/// The deepest tree. Long chains of operators are deep too, and walks recurse, so this is what the smallest thread
+/// stack can bear.
 pub const MAX_DEPTH: u32 = 300;
 
-/// A node over a tree of this depth.
+/// A node above a tree of depth `below`.
 pub fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     let depth = below + 1;
     if depth > MAX_DEPTH {

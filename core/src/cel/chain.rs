@@ -1,4 +1,4 @@
-//! Binary operators: chains of operands become trees.
+//! Turns chains of binary operators into trees.
 
 use super::ast::*;
 use super::build::{call, node};
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 const OR: u8 = 0;
 const AND: u8 = 1;
 
-/// Binary operators: how strongly they bind, and their functions.
+/// Binary operators with their precedence and function.
 pub const BINARY: &[(&str, u8, &str)] = &[
     ("||", OR, "_||_"),
     ("&&", AND, "_&&_"),
@@ -26,7 +26,7 @@ pub const BINARY: &[(&str, u8, &str)] = &[
     ("%", 4, "_%_"),
 ];
 
-/// Operands that were read and the operators between them: strength, function, place.
+/// Parsed operands and the operators between them: precedence, function, position.
 pub struct Chain {
     pub operands: VecDeque<Box<Node>>,
     pub operators: VecDeque<(u8, &'static str, usize)>,
@@ -65,7 +65,7 @@ impl Chain {
     }
 }
 
-/// The operator in the middle is the root. Takes one term more than there are places.
+/// Makes the middle operator the root. Takes one term more than positions.
 fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
     if places.is_empty() {
         return Ok(terms.next().expect("a term more than operators"));

@@ -1,4 +1,4 @@
-//! The type checker: finds out what names mean, which overloads calls have and what types everything has.
+//! The type checker: resolves names and overloads, and computes all types.
 
 use super::ast::*;
 use super::functions::{Compiled, LIBRARY};
@@ -7,7 +7,7 @@ use super::message::{self, MESSAGES};
 use super::types::Type;
 use super::unify::{FIRST_VARIABLE, Unifier};
 
-/// Checks the tree and completes it. What is wrong comes back in the order of the source.
+/// Checks and completes the tree. Errors are returned in source order.
 pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool) -> Vec<Complaint> {
     let mut checker =
         Checker { variables, makes_changes, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
@@ -19,14 +19,14 @@ pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool)
     checker.complaints
 }
 
-/// What the names of functions begin with that only changes need.
+/// The prefix of functions that only mutations may use.
 const FOR_CHANGES: &str = "jsonpatch.";
 
 struct Checker<'e> {
     variables: &'e [(String, Type)],
-    /// Whether it may write out changes of objects.
+    /// Whether the expression may construct changes of objects.
     makes_changes: bool,
-    /// The variables of the macros around.
+    /// The variables of enclosing macros.
     scopes: Vec<(String, Type)>,
     unifier: Unifier,
     complaints: Vec<Complaint>,
@@ -48,7 +48,7 @@ impl Checker<'_> {
             Some((receiver, rest)) if member => format!("{receiver}.({})", rest.join(", ")),
             _ => format!("({})", shown.join(", ")),
         };
-        // cel-go calls the operator `in` by its function.
+        // In errors cel-go names the operator `in` by its function.
         self.complain(at, format!("found no matching overload for '{function}' applied to '{signature}'"))
     }
 
@@ -98,12 +98,12 @@ impl Checker<'_> {
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
             Kind::Bind(bind) => self.bind(bind),
-            // Made of what was checked only.
+            // Made from checked nodes only.
             Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
     }
 
-    /// The arguments of these numbers must be booleans.
+    /// Requires the arguments with these indexes to be booleans.
     fn expect_bools(&mut self, at: u32, function: &str, types: &[Type], which: &[usize]) -> Type {
         if which.iter().all(|&index| self.unifier.assign(&Type::Bool, &types[index])) {
             return Type::Bool;
@@ -122,7 +122,7 @@ impl Checker<'_> {
     fn name(&mut self, node: &mut Node) {
         let Kind::Name { name, place } = &mut node.kind else { return };
         let written = name.clone();
-        // A leading dot only says that the name is no part of another.
+        // A leading dot only means that the name is absolute.
         if let Some(plain) = written.strip_prefix('.') {
             plain.clone_into(name);
         }
@@ -146,7 +146,7 @@ impl Checker<'_> {
             node.kind = Kind::Literal(Literal::Type(ty));
             return;
         }
-        // A variable may have a dot in its name, and then stands for itself.
+        // A variable's name may contain dots; it has precedence over a field path.
         if let Some(name) = node.qualified_name()
             && let Some(variable) = self.variables.iter().rposition(|variable| variable.0 == name)
         {
@@ -185,7 +185,7 @@ impl Checker<'_> {
     fn call(&mut self, node: &mut Node) {
         let at = node.at;
         let Kind::Call(call) = &mut node.kind else { return };
-        // `a.b.f(x)` calls the function `a.b.f` where there is one.
+        // `a.b.f(x)` calls the function `a.b.f` if it exists.
         if call.member
             && let Some(prefix) = call.arguments[0].qualified_name()
             && let qualified = format!("{prefix}.{}", call.function)
@@ -220,7 +220,7 @@ impl Checker<'_> {
         LIBRARY.functions.contains_key(name) && (self.makes_changes || !name.starts_with(FOR_CHANGES))
     }
 
-    /// The overloads that can be meant, and the type of what they give.
+    /// The matching overloads, and the type of the result.
     fn overloads(&mut self, function: &str, member: bool, types: &[Type]) -> Option<(Vec<&'static Compiled>, Type)> {
         let mut found = Vec::new();
         let mut result: Option<Type> = None;
@@ -244,7 +244,7 @@ impl Checker<'_> {
             match &result {
                 None => result = Some(ty),
                 Some(earlier) => {
-                    // The first overload decides what is known of the arguments.
+                    // The first overload determines the argument types.
                     self.unifier.undo(mark);
                     if *earlier != ty {
                         result = Some(Type::Dyn);
@@ -279,7 +279,7 @@ impl Checker<'_> {
         Type::map(simple_key(self.unifier.apply(&key)), self.unifier.apply(&value))
     }
 
-    /// The type of what is of one type or the other: the wider one, or a dynamic one.
+    /// The common type of two types: the wider one, or dynamic.
     fn join(&mut self, so_far: Option<Type>, next: Type) -> Type {
         let Some(so_far) = so_far else { return next };
         let mark = self.unifier.mark();
@@ -290,7 +290,7 @@ impl Checker<'_> {
         if is_wider(&self.unifier.apply(&so_far), &self.unifier.apply(&next)) { so_far } else { next }
     }
 
-    /// The type of an item; one with a question mark is an optional.
+    /// The type of a list item; an item with a question mark is an optional.
     fn entry_type(&mut self, node: &Node, optional: bool) -> Type {
         if !optional {
             return node.ty.clone();
@@ -339,7 +339,7 @@ impl Checker<'_> {
         self.node(&mut fold.body);
         self.scopes.truncate(outer);
         let body = fold.body.ty.clone();
-        // Complaints read like those about what cel-go makes of the macro.
+        // Errors are those for the loop into which cel-go expands the macro.
         match fold.kind {
             FoldKind::All | FoldKind::Exists => {
                 if !self.unifier.assign(&Type::Bool, &body) {
@@ -413,7 +413,7 @@ impl Checker<'_> {
         made.ty
     }
 
-    /// What `name{...}` makes, if it is the name of a type.
+    /// What `name{...}` constructs, if it is a type's name.
     fn made_by(&self, name: &str) -> Option<message::Made> {
         let known = MESSAGES.iter().find(|message| message.name == name);
         known.map(message::Made::of).or_else(|| message::Made::change(name).filter(|_| self.makes_changes))
@@ -438,7 +438,7 @@ impl Checker<'_> {
         self.conditional(at, &[Type::Bool, body, absent])
     }
 
-    /// Writes down what became of the type variables.
+    /// Replaces type variables by their types.
     fn finish(&self, node: &mut Node) {
         node.ty = self.unifier.finish(&node.ty);
         node.each_child(&mut |child| self.finish(child));
@@ -461,7 +461,7 @@ fn literal_type(literal: &Literal) -> Type {
     }
 }
 
-/// Types that are values: `type(x) == int`.
+/// Type names that are values: `type(x) == int`.
 fn named_type(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,
@@ -477,7 +477,7 @@ fn named_type(name: &str) -> Option<Type> {
         "optional_type" => Type::optional(Type::Dyn),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
-        // Only these two of the types that Kubernetes adds are declared by name.
+        // Of the types that Kubernetes adds, only these two are declared by name.
         "net.IP" => Type::Opaque("net.IP"),
         "net.CIDR" => Type::Opaque("net.CIDR"),
         _ => return None,
@@ -491,12 +491,12 @@ fn is_wider(one: &Type, other: &Type) -> bool {
         (_, Type::Dyn | Type::Param(_) | Type::Error) => false,
         (Type::List(one), Type::List(other)) | (Type::Optional(one), Type::Optional(other)) => is_wider(one, other),
         (Type::Map(one), Type::Map(other)) => is_wider(&one.0, &other.0) && is_wider(&one.1, &other.1),
-        // Null and what may be null: what can be told apart is the other one.
+        // Of null and a nullable type, the nullable one is wider.
         (one, _) => *one != Type::Null,
     }
 }
 
-/// No map has keys of other types; without them the types of maps of maps stay small.
+/// Maps have no other key types; restricting them keeps nested map types small.
 fn simple_key(key: Type) -> Type {
     match key.plain() {
         Type::Bool | Type::Int | Type::Uint | Type::String | Type::Param(_) => key,
@@ -504,7 +504,7 @@ fn simple_key(key: Type) -> Type {
     }
 }
 
-/// The type with its placeholders replaced by type variables.
+/// The type with placeholders replaced by type variables.
 fn instantiate(ty: &Type, first: u32) -> Type {
     match ty {
         Type::Param(number) if *number < FIRST_VARIABLE => Type::Param(first + number),

@@ -6,12 +6,12 @@ use holdfast_value::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// How many comparisons inside lists and maps an evaluation may still make. Values can share parts, so that something
-/// small is endless to walk through.
+/// The comparisons inside lists and maps that an evaluation may still make. Values may share parts, so a small value
+/// can take endless time to walk through.
 pub struct Fuel(pub u64);
 
 impl Fuel {
-    /// For comparisons whose sizes the cost of a call covers already.
+    /// For comparisons whose size is covered by the call's cost.
     pub const PLENTY: u64 = 1_000_000;
 
     fn burn(&mut self) -> Result<(), EvalError> {
@@ -20,7 +20,7 @@ impl Fuel {
     }
 }
 
-/// Values of different types differ, except numbers, which are equal when they are the same number.
+/// Values of different types are unequal, except that numbers are compared by amount.
 pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
     fuel.burn()?;
     Ok(match (a, b) {
@@ -40,7 +40,7 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
         (Value::Made(a), Value::Made(b)) => made(a, b, fuel)?,
         (_, Value::Null) => false,
-        // Lists and objects of documents are compared with their like only.
+        // Lists and objects of documents equal only other lists and objects.
         (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
         (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
     })
@@ -50,7 +50,7 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
     if a.list_len() != b.list_len() {
         return Ok(false);
     }
-    // The list on the left says how to compare.
+    // The left list determines the comparison.
     let kind = a.list_kind();
     if kind == &ListKind::Atomic {
         for (a, b) in a.items().zip(b.items()) {
@@ -75,7 +75,7 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
         }
         let Some(at) = found else { return Ok(false) };
         rest[at] = None;
-        // Lists in the same order compare in one pass.
+        // Lists in the same order are compared in one pass.
         while rest.get(start).is_some_and(Option::is_none) {
             start += 1;
         }
@@ -117,7 +117,7 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
     Ok(true)
 }
 
-/// An object of a document: a field that is null is no field, and what the type does not know must not contradict.
+/// Compares an object of a document: null fields count as absent, and fields unknown to the type must not contradict.
 fn objects<'a>(
     (a, fields, object): (&Value<'a>, &holdfast_value::Map, &ObjectType),
     b: &Value<'a>,
@@ -146,7 +146,7 @@ fn objects<'a>(
     Ok(true)
 }
 
-/// `None` when the values have no order, `Some(None)` for something that is no number.
+/// `None` if the values have no order; `Some(None)` for NaN.
 pub fn order(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
     Some(Some(match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -177,7 +177,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// As cel-go compares them: by the double that is nearest to the whole number.
+/// As in cel-go, the whole number is converted to the nearest double.
 fn double_and_whole(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;

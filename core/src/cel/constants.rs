@@ -1,15 +1,15 @@
-//! What does not depend on variables is computed once. cel-go does the same with exactly these expressions, which shows
-//! in costs: what was computed before costs nothing.
+//! Computes constant subexpressions once. cel-go does this for exactly these expressions, which affects costs:
+//! constants are free.
 
 use super::ast::*;
 use super::types::Type;
 use super::value::Value;
 use holdfast_value::Value as Json;
 
-/// Functions whose calls with a literal are computed.
+/// Functions that are computed for literal arguments.
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 
-/// Computes from the leaves up. A literal that cannot be converted is an error of the expression.
+/// Computes from the leaves up. A literal that cannot be converted is an error in the expression.
 pub fn compute(node: &mut Node) -> Result<(), String> {
     let mut outcome = Ok(());
     node.each_child(&mut |child| {
@@ -37,7 +37,7 @@ pub fn compute(node: &mut Node) -> Result<(), String> {
             None => None,
         },
         Kind::Call(call) if call.function == "@in" => membership(call),
-        // Patterns that are written out are read once.
+        // Literal patterns are compiled once.
         Kind::Call(Call { function, arguments, .. }) if matches!(function.as_str(), "find" | "findAll") => {
             if let Some(Node { kind: Kind::Literal(Literal::String(pattern)), .. }) = arguments.get(1) {
                 super::functions::pattern_of(pattern).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ fn is_constant(node: &Node) -> bool {
     matches!(node.kind, Kind::Literal(_) | Kind::Constant(_)) && !matches!(node.kind, Kind::Literal(Literal::Type(_)))
 }
 
-/// Only what JSON can say; the rest is made at every evaluation.
+/// The node as JSON, if possible; other constants are built at every evaluation.
 fn json(node: &Node, read_as: &Type) -> Option<Json> {
     let Kind::Literal(literal) = &node.kind else { return None };
     let json = match literal {
@@ -70,7 +70,7 @@ fn json(node: &Node, read_as: &Type) -> Option<Json> {
         Literal::Json(json) => json.clone(),
         Literal::Bytes(_) | Literal::Duration(_) | Literal::Timestamp(_) | Literal::Type(_) => return None,
     };
-    // What was written must be what is read: null and dynamic numbers are where they could differ.
+    // The value must be read back as written; null and dynamic numbers could differ.
     let faithful = match read_as.plain() {
         Type::Dyn => !matches!(literal, Literal::Uint(_)),
         Type::Null => *literal == Literal::Null,
@@ -90,7 +90,7 @@ fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let mut map = holdfast_value::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
-        // Of a repeated key the last entry stays, which JSON does not say.
+        // Of duplicate keys the last counts, which JSON does not express.
         if entry.optional || map.insert(key.clone(), json(&entry.value, &entry_type.1)?).is_some() {
             return None;
         }
@@ -135,7 +135,7 @@ enum Number {
 }
 
 fn number_of(double: f64) -> Number {
-    // Larger doubles are no number that any integer has, so their bits serve as well.
+    // No integer equals a larger double, so its bits identify it.
     if double.fract() == 0.0 && double.abs() < 1e30 {
         Number::Whole(double as i128)
     } else {

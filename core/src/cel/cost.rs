@@ -1,9 +1,9 @@
-//! What expressions cost, in the units that cel-go counts.
+//! Costs of expressions in cel-go's units.
 
 use super::types::Type;
 use super::value::{EvalError, Value};
 
-/// What an evaluation may still spend.
+/// The remaining cost budget of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     pub left: u64,
@@ -28,7 +28,7 @@ impl Budget {
     }
 }
 
-/// A size or a cost that lies between two bounds. Sums and products stop at the largest number.
+/// A size or cost between two bounds. Arithmetic saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub min: u64,
@@ -58,7 +58,7 @@ impl Range {
         Range { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// The cost of looking at every character of something of this size.
+    /// The cost of visiting each character of a value of this size.
     pub fn traversal(self) -> Range {
         self.scaled(STRING_FACTOR)
     }
@@ -71,24 +71,24 @@ impl Range {
 pub const STRING_FACTOR: f64 = 0.1;
 pub const REGEX_FACTOR: f64 = 0.25;
 
-/// The cost of looking at every character of something of this size.
+/// The cost of visiting each character of a value of this size.
 pub fn traversal(size: u64) -> u64 {
     scaled(size, STRING_FACTOR)
 }
 
-/// Rounded up; a conversion from a float stops at the largest number.
+/// Rounded up; the conversion from float saturates.
 pub fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64
 }
 
-/// What a call costs and how large its result is, where that is known.
+/// The cost of a call and the size of its result, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallEstimate {
     pub cost: Range,
     pub result: Option<Range>,
 }
 
-/// What is known of the arguments of a call before evaluation. For a member the receiver is the first.
+/// What is known about a call's arguments before evaluation. A member's receiver is the first.
 pub struct Arguments<'a> {
     pub arguments: &'a [Argument<'a>],
 }
@@ -96,18 +96,18 @@ pub struct Arguments<'a> {
 pub struct Argument<'a> {
     pub ty: &'a Type,
     pub size: Option<Range>,
-    /// What a list is of, where its type says it.
+    /// The type of a list's items, if known.
     pub item_type: Option<&'a Type>,
-    /// The size of the items of a list that is found in a document.
+    /// The size of the items of a list in a document.
     pub item_size: Option<Range>,
     /// The argument, when it is a string literal.
     pub literal: Option<&'a str>,
-    /// The argument, when it is the literal of a number.
+    /// The argument, if it is a number literal.
     pub number: Option<i64>,
 }
 
 impl Arguments<'_> {
-    /// The size of an argument, or anything at all when it is not known; a scalar has size one.
+    /// An argument's size, or an unlimited range if unknown; scalars have size one.
     pub fn size(&self, index: usize) -> Range {
         self.arguments.get(index).and_then(|argument| argument.size).unwrap_or(Range::UNKNOWN)
     }
@@ -118,7 +118,7 @@ impl Arguments<'_> {
 }
 
 impl Value<'_> {
-    /// Characters, bytes, items or entries; one for everything that has no size.
+    /// Characters, bytes, items or entries; one for values without a size.
     pub fn size(&self) -> u64 {
         match self {
             Value::String(text) => text.chars().count() as u64,

@@ -1,4 +1,4 @@
-//! Reading documents as values of the types that a schema gives them, and looking into lists and maps of any make.
+//! Reads documents as CEL values of their schema's types, and accesses lists and maps in all representations.
 
 use super::types::{ListKind, ObjectType, Type};
 use super::value::{Duration, EvalError, Key, List, Text, Timestamp, Value};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DYN: &Type = &Type::Dyn;
 
 impl<'a> Value<'a> {
-    /// A document as a value of the type. Objects and arrays are only looked at when an expression looks into them.
+    /// A document as a value of this type. Objects and arrays are converted only when an expression accesses them.
     pub fn json(json: &'a Json, ty: &'a Type) -> Result<Value<'a>, EvalError> {
         let invalid = |expected: &str| {
             let got = match json {
@@ -46,7 +46,7 @@ impl<'a> Value<'a> {
             },
             (Type::Int, Json::Number(number)) => match (number.as_i64(), number.as_f64()) {
                 (Some(int), _) => Value::Int(int),
-                // Documents may spell whole numbers with a fraction of zero.
+                // Documents may write whole numbers with a zero fraction.
                 (None, Some(float)) if float.fract() == 0.0 && float.abs() < 9.2e18 => Value::Int(float as i64),
                 _ => return Err(invalid("int")),
             },
@@ -72,7 +72,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The number of items, when this is a list.
+    /// The number of items, if the value is a list.
     pub fn list_len(&self) -> Option<u64> {
         match self {
             Value::List(list) => Some(list.len()),
@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
                 items.get(usize::try_from(index).ok()?).cloned().map(Ok)
             }
             Value::List(List::Joined(joined)) => {
-                // Chains of sums are long, so no recursion.
+                // A loop, since chains of concatenations are long and recursion would be deep.
                 let (mut joined, mut index) = (joined, index);
                 loop {
                     let left = joined.left.list_len()?;
@@ -117,7 +117,7 @@ impl<'a> Value<'a> {
         matches!(self, Value::Map(_) | Value::Json(Json::Object(_), _))
     }
 
-    /// The value of a key of a map, or of a field of an object.
+    /// The value at a map's key or an object's field.
     pub fn get(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (self, key) {
             (Value::Json(Json::Object(_), _), Value::String(text)) => self.field(text),
@@ -130,13 +130,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A field of an object, or the value of a key of a map with strings for keys.
+    /// The value of an object's field or of a string key in a map.
     pub fn field(&self, name: &str) -> Result<Option<Value<'a>>, EvalError> {
         match self {
             Value::Json(Json::Object(map), ty) => {
                 let (json, ty) = match ty.plain() {
                     Type::Object(object) => match object.field(name) {
-                        // A field that is null is none.
+                        // A null field counts as absent.
                         Some(field) if map.get(&field.json).is_some_and(Json::is_null) => return Ok(None),
                         Some(field) => (field.json.as_str(), &field.ty),
                         None => return Ok(None),
@@ -152,7 +152,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The keys of a map, or the names of the fields that an object has.
+    /// A map's keys, or the names of the fields present in an object.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Value::Map(map) => map.keys().map(Key::value).collect(),
@@ -167,7 +167,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How the list compares and adds up; only lists of documents say.
+    /// How the list is compared and concatenated; only lists of documents declare it.
     pub fn list_kind(&self) -> &'a ListKind {
         match self {
             Value::Json(Json::Array(_), ty) => ty.declared().map_or(&ListKind::Atomic, |declared| &declared.list),
@@ -176,7 +176,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type of the value, without what is inside it.
+    /// The value's type without type parameters.
     pub fn type_of(&self) -> Type {
         match self {
             Value::Null => Type::Null,
@@ -189,7 +189,7 @@ impl<'a> Value<'a> {
             Value::Duration(_) => Type::Duration,
             Value::Timestamp(_) => Type::Timestamp,
             Value::List(_) | Value::Json(Json::Array(_), _) => Type::list(Type::Dyn),
-            // An object, too, is a map once it is there.
+            // At run time an object is a map.
             Value::Json(..) | Value::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::type_of(Type::Dyn),
@@ -233,7 +233,7 @@ impl<'a> Iterator for Items<'_, 'a> {
 }
 
 impl<'a> Key<'a> {
-    /// `None` when no map has such a key.
+    /// `None` if the value's type cannot be a key.
     pub fn of(value: &Value<'a>) -> Option<Key<'a>> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
@@ -245,7 +245,7 @@ impl<'a> Key<'a> {
         })
     }
 
-    /// A key of a map of literals, which may be null or have a fraction.
+    /// A key in a constant map, which may be null or have a fraction.
     pub fn of_constant(value: &Value<'a>) -> Result<Key<'a>, EvalError> {
         match value {
             Value::Null => Ok(Key::Null),
@@ -268,7 +268,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The same number of the other type.
+    /// The same number as the other integer type.
     fn alike(&self) -> Option<Option<Key<'a>>> {
         match self {
             Key::Int(value) => Some(u64::try_from(*value).ok().map(Key::Uint)),

@@ -1,13 +1,13 @@
-//! What an evaluation can cost, from the types alone, as cel-go estimates it: looking at something costs one, loops cost
-//! their body as often as their range can be long, calls what the tables of functions say.
+//! Estimates costs from types alone, as cel-go does: accessing a value costs one; a loop costs its body times the
+//! longest range; calls cost what the function tables say.
 
 use super::ast::*;
 use super::cost::{Argument, Arguments, CallEstimate, Range};
 use super::functions::Compiled;
 use super::types::Type;
 
-/// The estimate for a checked tree whose constants were not yet computed. `root` is what the environment says of values
-/// that are found in computed ones ([`super::Environment::computed_like`]).
+/// The estimate for a checked tree before constants are computed. `root` is the environment's type for values found
+/// inside computed ones ([`super::Environment::computed_like`]).
 pub fn estimate(node: &Node, variables: &[(String, Type)], root: Option<&Type>) -> Range {
     Estimator { variables, root, locals: Vec::new() }.node(node).cost
 }
@@ -24,26 +24,26 @@ struct Estimate {
     known: Known,
 }
 
-/// What is known of a value. Sizes that follow from the expression come first, then those of the place where the value
-/// is found, then those of its type, then that of the value that a variable of a macro was bound to.
+/// What is known about a value. Its size is taken from the expression first, then from its place, then from its type,
+/// then from the value that a macro variable is bound to.
 #[derive(Clone, Default)]
 struct Known {
     computed: Option<Range>,
     place: Place,
     bound: Option<Range>,
-    /// Of a list or map.
+    /// For a list or map.
     entries: Option<Entries>,
 }
 
-/// Where a value is found, as cel-go follows it.
+/// The place of a value, as cel-go tracks it.
 #[derive(Clone, Default)]
 enum Place {
-    /// Nowhere: it is computed.
+    /// No place: the value is computed.
     #[default]
     Computed,
-    /// By a path that leads to this type of the schema.
+    /// A path to this type of the schema.
     At(Type),
-    /// By a path that the schema does not know.
+    /// A path outside the schema.
     Unknown,
 }
 
@@ -69,7 +69,7 @@ impl Known {
 }
 
 impl Place {
-    /// Kubernetes says of everything in a schema how large it gets.
+    /// Kubernetes declares the size of every value in a schema.
     fn size(&self) -> Option<Range> {
         match self {
             Place::At(ty) => declared_size(ty),
@@ -112,7 +112,7 @@ fn key_of(ty: &Type) -> Option<&Type> {
     }
 }
 
-// The tree may be deep: what a sort of node needs on the stack, only nodes of that sort take.
+// Each kind of node has its own function, so that deep trees use little stack for common nodes.
 impl Estimator<'_> {
     fn node(&mut self, node: &Node) -> Estimate {
         match &node.kind {
@@ -165,14 +165,14 @@ impl Estimator<'_> {
         Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
     }
 
-    /// A variable of the environment, or one that it does not know.
+    /// A variable of the environment, or an unknown one.
     fn variable(&self, ty: Option<&Type>) -> Known {
         let place = self.root.or(ty).map_or(Place::Unknown, |ty| Place::At(ty.clone()));
         Known::found(place)
     }
 
-    /// The place one step further. One step from a computed value leads to where the environment says: cel-go forgets
-    /// which value a path began at.
+    /// The place one step further. From a computed value the step leads to the environment's `root`: cel-go forgets
+    /// where a path began.
     fn step(&self, from: &Place, of: impl Fn(&Type) -> Option<&Type>) -> Place {
         let to = match from {
             Place::Computed => self.root,
@@ -190,7 +190,7 @@ impl Estimator<'_> {
     fn select(&mut self, operand: &Node, field: &str, mode: Select) -> Estimate {
         let target = self.node(operand);
         match mode {
-            // Asking for presence is free, as Kubernetes sets it up.
+            // As configured by Kubernetes, testing presence is free.
             Select::Test => Estimate { cost: target.cost, known: Known::default() },
             Select::Optional => Estimate { cost: target.cost.add(Range::ONE), known: Known::default() },
             Select::Value => {
@@ -211,7 +211,7 @@ impl Estimator<'_> {
     fn index(&mut self, operand: &Node, index: &Node, optional: bool) -> Estimate {
         let (target, key) = (self.node(operand), self.node(index));
         let cost = target.cost.add(key.cost).add(Range::ONE);
-        // What an optional gives when it is indexed is an optional, which is no place.
+        // Indexing an optional gives an optional, which has no place.
         if optional || matches!(operand.ty.plain(), Type::Optional(_)) {
             return Estimate { cost, known: Known::default() };
         }
@@ -229,7 +229,7 @@ impl Estimator<'_> {
         if call.function == "dyn"
             && let [Estimate { known, .. }] = estimates.as_slice()
         {
-            // It only hides the type.
+            // `dyn` only hides the type.
             let computed = known.size(&call.arguments[0].ty);
             let known = Known { computed, entries: known.entries, ..Known::default() };
             return Estimate { cost: below.add(Range::ONE), known };
@@ -241,7 +241,7 @@ impl Estimator<'_> {
             .collect();
         let arguments = Arguments { arguments: &arguments };
         let estimate = |overload: &&'static Compiled| overload.cost.estimate(&arguments);
-        // Where the types leave several overloads possible, the range covers all of them.
+        // If several overloads are possible, the range covers all.
         let all = call.overloads.iter().map(estimate).reduce(|a, b| CallEstimate {
             cost: a.cost.union(b.cost),
             result: match (a.result, b.result) {
@@ -262,7 +262,7 @@ impl Estimator<'_> {
             Type::List(item) => Some(&**item),
             _ => None,
         };
-        // Kubernetes knows the items of what is found somewhere, and nothing of computed ones.
+        // Kubernetes knows item sizes of values in the schema, not of computed ones.
         let item_size = match &known.place {
             Place::Computed => None,
             place => self.step(place, value_of).size(),
@@ -307,7 +307,7 @@ impl Estimator<'_> {
         Estimate { cost, known }
     }
 
-    /// What is known of the keys, and of the items or values, of what a loop goes over.
+    /// What is known about the keys and values that a loop iterates over.
     fn variables_of(&self, range: &Known, ty: &Type) -> (Known, Known, bool) {
         let is_list = range.entries.map_or(matches!(ty.plain(), Type::List(_)), |entries| entries.is_list);
         let bound = |place, bound| Known { bound, ..Known::found(place) };
@@ -331,13 +331,13 @@ impl Estimator<'_> {
         let body = self.node(&fold.body);
         let body_size = self.size(&body, &fold.body);
         self.locals.truncate(outer);
-        // A filtered round costs the filter, then the step or a look at what was found so far.
+        // A filtered iteration costs the filter, then the step or an access to the accumulator.
         let filtered = |step: Range, filter: Option<Range>| match filter {
             Some(filter) => filter.add(step.union(Range::ONE)),
             None => step,
         };
         let decide = Range { min: 1, max: body.cost.max.saturating_add(1) };
-        // What the loop starts with, one round, and the look at what came out.
+        // The costs of the loop's initial value, one iteration, and the result.
         let (start, round, end) = match fold.kind {
             FoldKind::All => (0, decide.add(Range::exactly(2)), 1),
             FoldKind::Exists => (0, decide.add(Range::exactly(3)), 1),
@@ -348,7 +348,7 @@ impl Estimator<'_> {
             FoldKind::TransformMapEntry => (30, filtered(body.cost.add(Range::exactly(2)), filter), 1),
         };
         let cost = range.cost.add(Range::exactly(start + end)).add(count.mul(round));
-        // The list starts out empty, so its items may be as small as nothing.
+        // The list starts empty, so its items may have size zero.
         let list_of = |size: Range| {
             let entries = Entries { is_list: true, key: Range::ONE, value: size.union(Range::ZERO) };
             Known { entries: Some(entries), ..Known::sized(count) }
@@ -376,7 +376,7 @@ impl Estimator<'_> {
         self.locals.push(Known { bound, ..Known::default() });
         let body = self.node(&map.body);
         self.locals.pop();
-        // The range of the loop that binds the variable is an empty list, which is paid for.
+        // The variable is bound by a loop over an empty list, which has a cost.
         let bound = asked.add(body.cost).add(Range::exactly(10));
         let present = if map.flat { bound } else { bound.add(Range::ONE) };
         let size = type_size(ty).unwrap_or(Range::UNKNOWN);

@@ -1,7 +1,7 @@
-//! Evaluation of a checked tree, with costs as cel-go counts them.
+//! Evaluates a checked tree, counting costs as cel-go does.
 //!
-//! A path (`self.a[i].b`) costs one, and one for each step; literals cost nothing. Macros cost what the loops cost that
-//! cel-go turns them into, although no loop of that form runs here.
+//! A path (`self.a[i].b`) costs one, plus one for each step; literals are free. Macros cost what the loops cost into
+//! which cel-go expands them, although they are implemented differently here.
 
 use super::ast::*;
 use super::compare::{Fuel, equal};
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 const MESSAGE_COST: u64 = 40;
-/// Comparisons inside lists and maps that are free, and how many more a unit of cost buys.
+/// Free comparisons inside lists and maps, and further ones per unit of cost.
 const FREE_STEPS: u64 = 1_000;
 const STEPS_PER_UNIT: u64 = 100;
 
 pub struct Machine<'m, 'a> {
     pub variables: &'m [Value<'a>],
-    /// The variables of the macros around, outermost first.
+    /// The variables of enclosing macros, outermost first.
     pub locals: Vec<Value<'a>>,
     pub budget: &'m mut Budget,
 }
@@ -47,7 +47,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// A whole path. One that starts with `?:` costs only its steps.
+    /// Evaluates a whole path. A path that starts with `?:` costs only its steps.
     fn path(&mut self, node: &'a Node) -> Outcome<'a> {
         if let Kind::Select { operand, field, mode: Select::Test } = &node.kind {
             let value = self.follow_operand(operand)?;
@@ -72,7 +72,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// A path without the unit for the whole.
+    /// Evaluates a path without the unit for the whole.
     fn follow(&mut self, node: &'a Node) -> Outcome<'a> {
         match &node.kind {
             Kind::Name { place: Place::Variable(number), .. } => Ok(self.variables[*number].clone()),
@@ -116,7 +116,7 @@ impl<'a> Machine<'_, 'a> {
             }
             [first, second] => {
                 let first = self.eval(first)?;
-                // The alternative of a value that is there is left alone; cel-go counts nothing for it either.
+                // The alternative of a present optional is not evaluated, and as in cel-go costs nothing.
                 if let Value::Optional(value) = &first
                     && let "or" | "orValue" = call.function.as_str()
                 {
@@ -153,7 +153,7 @@ impl<'a> Machine<'_, 'a> {
             "_==_" => Value::Bool(self.equal(&arguments[0], &arguments[1])?),
             "_!=_" => Value::Bool(match self.equal(&arguments[0], &arguments[1]) {
                 Err(EvalError::Cost) => return Err(EvalError::Cost),
-                // What cannot be compared is not equal.
+                // Values that cannot be compared are not equal.
                 other => !other.unwrap_or(false),
             }),
             "@in" if arguments[1].list_len().is_some() => self.is_in(&arguments[0], &arguments[1])?,
@@ -172,7 +172,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// Equality. The cost counts only the outermost size, so what lies deeper is bounded on its own.
+    /// Equality. The cost counts only the outermost size, so deeper comparisons have their own limit.
     fn equal(&mut self, a: &Value<'a>, b: &Value<'a>) -> Result<bool, EvalError> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }
@@ -196,7 +196,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// The side that decides absorbs an error of the other.
+    /// A deciding side absorbs an error of the other.
     fn logic(&mut self, and: bool, operands: &'a [Node; 2]) -> Outcome<'a> {
         let [left, right] = operands;
         let left = self.eval(left);
@@ -254,7 +254,7 @@ impl<'a> Machine<'_, 'a> {
         let result = self.fold_over(fold, &range);
         self.locals.truncate(outer);
         let result = result?;
-        // The accumulator is looked at; `exists_one` compares it as well.
+        // The accumulator is accessed; `exists_one` also compares it.
         self.budget.spend(if fold.kind == FoldKind::ExistsOne { 2 } else { 1 })?;
         Ok(result)
     }
@@ -300,7 +300,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// One round of a loop. False when the loop ends early.
+    /// One iteration of a loop. Returns false if the loop ends early.
     fn step(&mut self, fold: &'a Fold, state: &mut State<'a>) -> Result<bool, EvalError> {
         match state {
             State::Decided(so_far) => {
@@ -385,7 +385,7 @@ impl<'a> Machine<'_, 'a> {
         message::value_of(name, written)
     }
 
-    /// Of entries with the same key the last one stays.
+    /// Of entries with the same key the last counts.
     #[inline(never)]
     fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
         match constant {
@@ -414,7 +414,8 @@ impl<'a> Machine<'_, 'a> {
         body
     }
 
-    /// cel-go evaluates the target twice, for whether it is there and for what it is. Here it is counted twice.
+    /// cel-go evaluates the target twice, for presence and for the value. Here it is evaluated once and its cost
+    /// counted twice.
     fn optional_map(&mut self, map: &'a OptionalMap) -> Outcome<'a> {
         let before = self.budget.left;
         let target = self.eval(&map.target)?;
@@ -438,7 +439,7 @@ impl<'a> Machine<'_, 'a> {
     }
 }
 
-/// Extensions say for what there is no overload.
+/// Extensions name the types that have no overload.
 fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
     if !call.overloads.iter().any(|overload| overload.is_extension) {
         return EvalError::no_such_overload();
@@ -447,7 +448,7 @@ fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
     EvalError::new(format!("no such overload: {}({})", call.function, types.join(", ")))
 }
 
-/// What a loop has found so far.
+/// The result of a loop so far.
 enum State<'a> {
     Decided(Result<bool, EvalError>),
     Count(u64),

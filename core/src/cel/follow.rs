@@ -14,7 +14,7 @@ fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalErr
     if value.is_map() || matches!(value, Value::Made(_)) { value.field(field) } else { Ok(None) }
 }
 
-/// Once a path went through an optional it stays one.
+/// After passing through an optional, a path stays optional.
 pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a> {
     let value = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),
@@ -33,7 +33,7 @@ pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a>
 
 fn as_optional(value: Option<Value<'_>>) -> Value<'_> {
     match value {
-        // What is an optional already is not wrapped again.
+        // An optional is not wrapped again.
         Some(value @ Value::Optional(_)) => value,
         Some(value) => Value::some(value),
         None => Value::Optional(None),

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// The smaller of two sizes: as far as two texts are compared.
+/// The smaller of two sizes: two texts are compared only that far.
 const SMALLER: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: estimate_smaller,
@@ -23,7 +23,7 @@ fn estimate_smaller(arguments: &Arguments<'_>) -> CallEstimate {
     CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
 }
 
-/// Values that only functions know are compared at once, or nearly.
+/// Opaque values are compared in about constant time.
 const EQUAL: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: |arguments| {
@@ -42,7 +42,7 @@ const EQUAL: Cost = Cost::Custom(CustomCost {
 
 const NAMED_FORMAT_SIZE: u64 = 64;
 
-/// As large as Kubernetes takes a URL for: it looks at the one on the right.
+/// The size that Kubernetes assumes for a URL: that of the right argument.
 fn right_size(arguments: &Arguments<'_>) -> u64 {
     arguments.arguments[1].size.map_or(1, |size| size.max)
 }
@@ -106,7 +106,7 @@ pub static TABLE: &[Overload] = &[
     overload("_[_](optional(map(A, B)), A) -> optional(B)", index, Cost::One),
 ];
 
-/// Comparisons by order: the same pairs of types for each of the four operators.
+/// Ordering operators: the same type pairs for each of the four.
 macro_rules! ordered {
     ($($operator:literal $run:ident;)*) => {
         pub static ORDER: &[Overload] = &[$(
@@ -209,7 +209,7 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// Joining costs next to nothing, whatever is joined; this is more than any document has items.
+/// Concatenation is nearly free whatever its size, so the result is limited; no document has this many items.
 const MAX_LIST: u64 = 1 << 22;
 
 fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -229,11 +229,11 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// The items of the left list, then those of the right one that are new. In a list that is a map in disguise an item
-/// of the right one takes the place of the left one's with the same keys.
+/// The items of the left list, then new ones of the right list. In a keyed list a right item replaces the left item
+/// with the same keys.
 fn unite<'a>(left: &Value<'a>, right: &Value<'a>, kind: &'a ListKind) -> Outcome<'a> {
     let mut items: Vec<Value<'a>> = left.items().collect::<Result<_, _>>()?;
-    // Identities are compared as text: equal items of a set have the same, and so do items with equal keys.
+    // Identities are compared as text: equal items of a set have equal texts, and so have equal keys.
     let identity = |item: &Value<'a>| -> Result<String, EvalError> {
         match kind {
             ListKind::Map(keys) => {
@@ -351,7 +351,7 @@ fn in_map<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// `list[index]` or `map[key]`. The evaluator counts indexing as part of a path; this is what one step does.
+/// `list[index]` or `map[key]`. The evaluator counts indexing as part of a path; this function performs one step.
 pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let [container, key] = arguments else { return Err(EvalError::no_such_overload()) };
     if container.list_len().is_some() {
@@ -367,7 +367,7 @@ pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         let item = u64::try_from(at).ok().and_then(|at| container.item(at));
         return item.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}"))));
     }
-    // Nothing else has parts.
+    // No other value has parts.
     let found = if container.is_map() { container.get(key)? } else { None };
     found.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
 }

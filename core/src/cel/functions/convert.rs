@@ -92,7 +92,7 @@ fn uint<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Int(value) => u64::try_from(*value).map_err(|_| overflow())?,
         Value::Double(value) if *value >= 0.0 && *value < 2f64.powi(64) => *value as u64,
         Value::Double(_) => return Err(overflow()),
-        // Go takes no sign here.
+        // Go accepts no sign here.
         Value::String(text) => match text.parse().ok().filter(|_| !text.starts_with('+')) {
             Some(value) => value,
             None => return failed(&arguments[0], "uint"),
@@ -106,7 +106,7 @@ fn double<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::String(text) => match text.parse::<f64>() {
-            // What is too large is an error in Go, not infinity, unless infinity is spelled out.
+            // In Go overflow is an error, not infinity, unless infinity is written out.
             Ok(value) if value.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => value,
             _ => return failed(&arguments[0], "double"),
         },
@@ -140,7 +140,7 @@ pub fn as_text(value: &Value<'_>) -> String {
     }
 }
 
-/// The shortest text, with an exponent as Go's `%g` has it.
+/// The shortest text, with an exponent as in Go's `%g`.
 fn double_text(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() {

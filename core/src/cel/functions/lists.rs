@@ -1,4 +1,4 @@
-//! The extension of lists in the version that Kubernetes has.
+//! The list extension, in Kubernetes' version.
 
 use super::{Beforehand, Cost, Overload, overload, unguarded};
 use crate::cel::compare::{Fuel, equal, order};
@@ -23,7 +23,7 @@ pub static TABLE: &[Overload] = &[
     unguarded("<list(timestamp)>.sort() -> list(timestamp)", sort, SORT),
     unguarded("<list(string)>.sort() -> list(string)", sort, SORT_TEXTS),
     unguarded("<list(bytes)>.sort() -> list(bytes)", sort, SORT_TEXTS),
-    // What the macro `sortBy` calls with the keys of all items.
+    // Called by the macro `sortBy` with the keys of all items.
     unguarded("<list(A)>.@sortByAssociatedKeys(list(int)) -> list(A)", sort_by, SORT_BY),
     unguarded("<list(A)>.@sortByAssociatedKeys(list(uint)) -> list(A)", sort_by, SORT_BY),
     unguarded("<list(A)>.@sortByAssociatedKeys(list(double)) -> list(A)", sort_by, SORT_BY),
@@ -34,11 +34,11 @@ pub static TABLE: &[Overload] = &[
     unguarded("<list(A)>.@sortByAssociatedKeys(list(bytes)) -> list(A)", sort_by, SORT_BY_TEXTS),
 ];
 
-/// No evaluation has the budget for a longer list, nor is one worth the memory.
+/// No evaluation has the budget for a longer list.
 const ITEMS_MAX: usize = 2_000_000;
-/// A call, and a list that is made.
+/// The cost of a call that creates a list.
 const MAKING: u64 = 11;
-/// Each item is compared with each, twice, and texts are looked through besides.
+/// Each item is compared with each other, twice; texts also cost their length.
 const COMPARED: f64 = 2.0;
 const TEXTS_COMPARED: f64 = 2.1;
 
@@ -109,7 +109,7 @@ const SORT_BY_TEXTS: Cost = Cost::Beforehand(Beforehand {
     estimate: |arguments| estimate(TEXTS_COMPARED, squared(arguments.size(1))),
 });
 
-/// Rounded down, and unlike other sizes.
+/// Rounded down, unlike other sizes.
 fn made(factor: f64, size: u64) -> u64 {
     ((size as f64 * factor) as u64).saturating_add(MAKING)
 }
@@ -129,7 +129,7 @@ fn estimate(factor: f64, size: Range) -> CallEstimate {
     CallEstimate { cost: cost.add(Range::exactly(MAKING)), result: Some(size) }
 }
 
-/// A number that is written, or else what it is taken for.
+/// A number literal, otherwise the assumed value.
 fn number(argument: Option<&Argument<'_>>, otherwise: u64) -> u64 {
     match argument.and_then(|argument| argument.number) {
         Some(number) => u64::try_from(number).unwrap_or(0),
@@ -232,7 +232,7 @@ fn sort_by<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     sorted(items(list)?, &items(keys)?)
 }
 
-/// The items in the order of their keys.
+/// The items sorted by their keys.
 fn sorted<'a>(items: Vec<Value<'a>>, keys: &[Value<'a>]) -> Outcome<'a> {
     if items.len() != keys.len() {
         return Err(EvalError::new(format!(
@@ -269,7 +269,7 @@ fn is_comparable(value: &Value<'_>) -> bool {
     )
 }
 
-/// What is no number comes last, so that there is an order at all.
+/// NaN sorts last, so that the order is total.
 fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     let is_nan = |value: &Value<'_>| matches!(value, Value::Double(number) if number.is_nan());
     is_nan(a).cmp(&is_nan(b)).then_with(|| order(a, b).flatten().unwrap_or(Ordering::Equal))

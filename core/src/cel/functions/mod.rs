@@ -37,15 +37,15 @@ pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
-    /// Whether values must have the types of the signature when those were not known before.
+    /// Whether values of types unknown to the checker must be checked against the signature.
     pub guarded: bool,
 }
 
-/// The arguments have the types of the signature when those are known before evaluation; where the checker saw `dyn`
-/// the first overload is called whose parameters fit the values.
+/// The arguments have the signature's types if these are known before evaluation. Where the checker saw `dyn`, the
+/// first overload that fits the values is called.
 pub type Run = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
-/// What a call costs, beside its arguments.
+/// The cost of a call in addition to its arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
     /// One unit, whatever the arguments.
@@ -54,7 +54,7 @@ pub enum Cost {
     /// A tenth of the sum of the sizes of these arguments, rounded up.
     Traverse(&'static [usize]),
     Custom(CustomCost),
-    /// One that the arguments alone tell, so that it is spent before the call runs.
+    /// A cost that depends only on the arguments, so it is spent before the call runs.
     Beforehand(Beforehand),
 }
 
@@ -76,9 +76,9 @@ impl Cost {
 
 #[derive(Debug, Clone, Copy)]
 pub struct CustomCost {
-    /// At run time, with what the call gave.
+    /// The cost at run time, given the result.
     pub actual: for<'a> fn(&[Value<'a>], &Value<'a>) -> u64,
-    /// Before evaluation, from the sizes that the arguments can have.
+    /// The estimate before evaluation, from the possible sizes of arguments.
     pub estimate: fn(&Arguments<'_>) -> CallEstimate,
 }
 
@@ -92,12 +92,12 @@ pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload
     Overload { signature, run, cost, guarded: true }
 }
 
-/// One that itself says what is wrong with values of other types.
+/// An overload that itself reports values of wrong types.
 pub const fn unguarded(signature: &'static str, run: Run, cost: Cost) -> Overload {
     Overload { signature, run, cost, guarded: false }
 }
 
-/// An overload with its signature read.
+/// An overload with a parsed signature.
 #[derive(Debug)]
 pub struct Compiled {
     pub signature: &'static str,
@@ -105,12 +105,12 @@ pub struct Compiled {
     pub member: bool,
     pub parameters: Vec<Type>,
     pub result: Type,
-    /// Placeholders in the signature: as many as the last letter says.
+    /// The number of placeholders in the signature.
     pub placeholders: u32,
     pub run: Run,
     pub cost: Cost,
     pub guarded: bool,
-    /// Whether the language itself lacks it.
+    /// Whether it is from an extension rather than the language.
     pub is_extension: bool,
 }
 
@@ -132,7 +132,7 @@ pub static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     library
 });
 
-/// Panics when a table has a signature that cannot be read.
+/// Panics if a table has a malformed signature.
 fn compile(overload: &Overload) -> Compiled {
     let signature = overload.signature;
     let mut reader = Reader { signature, rest: signature, placeholders: 0 };
@@ -222,7 +222,7 @@ impl Reader {
 }
 
 impl Compiled {
-    /// Whether the values can be arguments, as far as that shows without looking into them.
+    /// Whether the values may be arguments, as far as their outermost types show.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
             && (!self.guarded

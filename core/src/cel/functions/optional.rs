@@ -1,4 +1,4 @@
-//! Values that may be absent.
+//! Optional values.
 
 use super::{Cost, Overload, overload};
 use crate::cel::value::{EvalError, Value};
@@ -38,9 +38,9 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Uint(value) => *value == 0,
         Value::Double(value) => *value == 0.0,
         Value::Duration(duration) => duration.0 == 0,
-        // The zero of a time is the year one.
+        // Go's zero time is in year 1.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
-        // What documents have is never taken for nothing, unless it is a scalar.
+        // Objects and lists of documents never count as zero values; scalars may.
         Value::Made(made) => made.fields.is_empty(),
         Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
@@ -48,7 +48,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(if is_zero { Value::Optional(None) } else { Value::some(arguments[0].clone()) })
 }
 
-/// The values that are there.
+/// The values that are present.
 fn unwrap<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let mut values = Vec::new();
     for item in arguments[0].items() {
@@ -83,7 +83,7 @@ fn has_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-// The evaluator leaves the argument of `or` and `orValue` alone when there is a value.
+// The evaluator does not evaluate the argument of `or` and `orValue` if there is a value.
 fn or<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),

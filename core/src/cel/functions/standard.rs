@@ -1,4 +1,4 @@
-//! The standard functions that are no operators, conversions or times.
+//! Standard functions other than operators, conversions and times.
 
 use super::{Cost, CustomCost, Overload, overload};
 use crate::cel::cost::{Arguments, CallEstimate, REGEX_FACTOR, Range, scaled, traversal};
@@ -7,7 +7,7 @@ use crate::schema::structural::pattern;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// cel-go counts the text when it runs, and what is looked for when it estimates.
+/// cel-go counts the text at run time, but the searched part when estimating.
 const EDGE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| CallEstimate { cost: arguments.size(1).traversal(), result: None },
@@ -23,7 +23,7 @@ const SEARCH: Cost = Cost::Custom(CustomCost {
 
 const MATCH: Cost = Cost::Custom(CustomCost { actual: pattern_cost, estimate: pattern_estimate });
 
-/// Of running a pattern, the second argument, over a text, the first.
+/// The cost of matching a pattern (second argument) against a text (first).
 pub fn pattern_cost(arguments: &[Value<'_>], _result: &Value<'_>) -> u64 {
     traversal(arguments[0].size() + 1).saturating_mul(scaled(arguments[1].size(), REGEX_FACTOR))
 }
@@ -46,7 +46,7 @@ pub static TABLE: &[Overload] = &[
     overload("<string>.startsWith(string) -> bool", starts_with, EDGE),
     overload("<string>.endsWith(string) -> bool", ends_with, EDGE),
     overload("<string>.matches(string) -> bool", matches, MATCH),
-    // Kubernetes counts the function as little as any other.
+    // Kubernetes counts this function as one unit.
     overload("matches(string, string) -> bool", matches, Cost::One),
 ];
 
@@ -74,7 +74,7 @@ fn matches<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(pattern_of(pattern)?.is_match(text)))
 }
 
-/// A pattern as Go reads it. Patterns that are literals of an expression were read when it was compiled.
+/// A pattern in Go's dialect. Literal patterns were compiled with the expression.
 pub fn pattern_of(source: &str) -> Result<regex::Regex, EvalError> {
     pattern::compile(source).map_err(EvalError::Message)
 }

@@ -1,7 +1,7 @@
-//! `'%s has %d'.format([name, number])`: reading the template, and what its clauses make of values.
+//! `'%s has %d'.format([name, number])`: parses the template and formats values.
 //!
-//! The checker reads templates that are literals with the same reader, so that a clause that no value of the argument's
-//! type can satisfy is an error of the expression.
+//! The checker parses literal templates with the same code, so that a clause that cannot format its argument's type is
+//! an error in the expression.
 
 use super::{Cost, CustomCost, Overload, as_text, overload};
 use crate::cel::cost::{CallEstimate, traversal};
@@ -16,11 +16,11 @@ const FORMAT: Cost = Cost::Custom(CustomCost {
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
 });
 
-/// How long a text may become; larger ones are not worth the memory.
+/// The longest text, to limit memory.
 const TEXT_MAX: usize = 64 << 20;
 /// More digits than any number has.
 const PRECISION_MAX: usize = 1_000;
-/// As many digits as a number inside a list shows, and one for which nothing else is asked.
+/// The digits shown for numbers inside lists, and by default.
 const PRECISION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Clause {
     Hex { upper: bool },
 }
 
-/// A clause, how many digits it asks for, and the number of its argument.
+/// A clause, its precision, and the index of its argument.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub clause: Clause,
@@ -47,7 +47,7 @@ pub enum Piece<'t> {
     Asked(Asked),
 }
 
-/// Reads a template for so many arguments, and tells how many were asked for, as far as it can be read.
+/// Parses a template for this many arguments; returns the number of arguments used, as far as it can be parsed.
 pub fn read<'t, E>(
     template: &'t str,
     arguments: usize,
@@ -110,7 +110,7 @@ fn precision(text: &str) -> Result<(Option<usize>, &str), String> {
 }
 
 impl Clause {
-    /// What is said to a value of a type that the clause cannot show.
+    /// The error for a value of a type that the clause cannot format.
     pub fn refusal(self, ty: &str) -> String {
         match self {
             Clause::Text => {
@@ -128,7 +128,7 @@ impl Clause {
         }
     }
 
-    /// Whether the clause can show some value of the type.
+    /// Whether the clause can format some value of the type.
     pub fn accepts(self, ty: &Type) -> bool {
         let ty = ty.plain();
         let is_whole = matches!(ty, Type::Int | Type::Uint);
@@ -136,7 +136,7 @@ impl Clause {
             || match self {
                 Clause::Text => !matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Param(_)),
                 Clause::Decimal | Clause::Octal => is_whole,
-                // Some numbers are spelled as texts.
+                // Some numbers are given as texts.
                 Clause::Fixed | Clause::Scientific => matches!(ty, Type::Double | Type::String),
                 Clause::Binary => is_whole || *ty == Type::Bool,
                 Clause::Hex { .. } => is_whole || matches!(ty, Type::String | Type::Bytes),
@@ -229,7 +229,7 @@ fn unlimited(number: f64) -> Option<String> {
     )
 }
 
-/// With commas between thousands, as English has them.
+/// With commas between thousands, as in English.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(text) = unlimited(number) {
         return text;
@@ -247,7 +247,7 @@ fn fixed(number: f64, precision: usize) -> String {
     grouped + fraction
 }
 
-/// `1.5×10⁰³`, always with as many digits.
+/// `1.5×10⁰³`, always with the same number of digits.
 fn scientific(number: f64) -> String {
     if let Some(text) = unlimited(number) {
         return text;
@@ -260,7 +260,7 @@ fn scientific(number: f64) -> String {
     format!("{digits}×10{sign}{}", raised.collect::<String>())
 }
 
-/// A value by itself.
+/// A value at the top level.
 fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     match value {
         Value::Optional(_) | Value::Opaque(_) | Value::Made(_) => {
@@ -278,7 +278,7 @@ fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     }
 }
 
-/// A value inside a list or map: it reads like a literal.
+/// A value inside a list or map is formatted like a literal.
 fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     if out.len() > TEXT_MAX {
         return Err("the text becomes too long".to_owned());
@@ -309,7 +309,7 @@ fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// In the order of the keys as they read.
+/// Sorted by the keys' texts.
 fn entries(out: &mut String, map: &Value<'_>) -> Result<(), String> {
     let mut keys = Vec::new();
     for key in map.keys() {

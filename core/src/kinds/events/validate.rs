@@ -93,7 +93,7 @@ fn of_any_version(new: &Value, reporting: &str) -> Causes {
     let object = root.get("involvedObject");
     let about = object.get("namespace");
     let newer = !root.get("eventTime").is_empty();
-    // What has no namespace is told of in the default one, by newer clients also in that of the system.
+    // Events about cluster-scoped objects must be in `default`; with `eventTime` set, `kube-system` is accepted too.
     let placed = match about.text() {
         "" => matches!(namespace, "" | "default") || (newer && namespace == "kube-system"),
         about => newer || about == namespace,

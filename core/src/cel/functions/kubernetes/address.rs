@@ -1,4 +1,4 @@
-//! Addresses and networks: one spelling only, no zones, and no IPv4 inside IPv6.
+//! IP addresses and networks: canonical form only, no zones, no IPv4-mapped IPv6.
 
 use super::{Cost, CustomCost, Overload, READS_TEXT, no_overload, own, quoted, text};
 use crate::cel::cost::{Arguments, CallEstimate, Range, STRING_FACTOR, scaled, traversal};
@@ -67,13 +67,13 @@ pub static TABLE: &[Overload] = &[
     overload("<net.CIDR>.containsCIDR(string) -> bool", contains_cidr, CONTAINS_CIDR),
 ];
 
-/// Both addresses are looked at as far as the prefix reaches; a text is read first.
+/// Both addresses are read up to the prefix length; a text is parsed first.
 const CONTAINS_IP: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(2 * prefix_bytes(&arguments[0])).saturating_add(reading(&arguments[1])),
     estimate: |arguments| CallEstimate { cost: BOTH_ADDRESSES.add(reading_estimate(arguments)), result: None },
 });
 
-/// One address is masked besides.
+/// Also masks one address.
 const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| {
         let bytes = prefix_bytes(&arguments[0]);
@@ -87,7 +87,7 @@ const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
 });
 
 const ADDRESS_BYTES: Range = Range { min: 4, max: 16 };
-/// Of eight bytes or thirty-two.
+/// For eight bytes or thirty-two.
 const BOTH_ADDRESSES: Range = Range { min: 1, max: 4 };
 
 fn prefix_bytes(cidr: &Value) -> u64 {
@@ -190,7 +190,7 @@ fn parse_ip(text: &str) -> Result<Ip, EvalError> {
 
 fn parse_cidr(text: &str) -> Result<Cidr, EvalError> {
     let fail = |error: String| {
-        // Kubernetes says it twice.
+        // Kubernetes has this prefix twice.
         const HEAD: &str = "network address parse error during conversion from string: ";
         EvalError::new(format!("{HEAD}{HEAD}netip.ParsePrefix({}): {error}", quoted(text)))
     };
@@ -226,7 +226,7 @@ fn mapped(text: &str) -> EvalError {
     EvalError::new(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text)))
 }
 
-/// An address, and whether it has a zone; or what Go says to it.
+/// An address, and whether it has a zone; the error is Go's.
 pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     let read = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => read_v4(text).map(|address| (IpAddr::V4(address.into()), false)),
@@ -271,7 +271,7 @@ fn read_v6(text: &str) -> Result<([u8; 16], bool), String> {
         return Err("zone must be a non-empty string".into());
     }
     let mut bytes = Vec::with_capacity(16);
-    // After how many bytes `::` stands.
+    // The number of bytes before `::`.
     let mut gap = None;
     if let Some(after) = rest.strip_prefix("::") {
         (gap, rest) = (Some(0), after);

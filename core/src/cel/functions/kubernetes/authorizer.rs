@@ -1,5 +1,5 @@
-//! What is asked of an authorizer. Only expressions of admission have one; elsewhere these functions are known, and no
-//! value is there to call them with.
+//! The `authorizer` library. Only admission expressions have such a value; elsewhere the functions are declared but
+//! cannot be called.
 
 use super::{Cost, EvalError, Overload, Value, own, text};
 use crate::cel::functions::overload;
@@ -11,13 +11,13 @@ use std::rc::Rc;
 pub const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
 pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
-/// Who answers for an authorizer.
+/// Answers authorization checks.
 pub trait Authority {
-    /// What comes of it for a service account where one is named, else for who asks.
+    /// The decision for the given service account, or for the requesting user.
     fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> Decision;
 }
 
-/// What a check is about.
+/// The subject of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     Path(String),
@@ -31,17 +31,17 @@ pub struct Resource {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// Selectors, as they are written.
+    /// Selectors as text.
     pub fields: String,
     pub labels: String,
 }
 
-/// What an authority says.
+/// The decision of an authority.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     pub is_allowed: bool,
     pub reason: String,
-    /// What kept it from saying more.
+    /// An error of an authorizer.
     pub error: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Authorizer {
     }
 }
 
-/// A check that is not made yet: of a path, of a group, or of a resource.
+/// A check not yet made: of a path, group or resource.
 #[derive(Clone)]
 struct Check {
     of: Authorizer,
@@ -200,7 +200,7 @@ pub static TABLE: &[Overload] = &[
     ),
 ];
 
-/// Of two checks an expression can afford no more.
+/// So expensive that the budget of an expression allows two checks at most.
 const CHECK: Cost = Cost::Fixed(350_000);
 
 fn path<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {

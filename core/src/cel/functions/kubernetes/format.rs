@@ -37,9 +37,9 @@ pub static TABLE: &[Overload] = &[
 #[derive(Debug)]
 struct Format {
     name: &'static str,
-    /// What is wrong with a text.
+    /// The violations of a text.
     check: fn(&str) -> Vec<String>,
-    /// The length of the regular expression that Kubernetes counts with.
+    /// The length of the regular expression that Kubernetes assumes for the cost.
     expression: u64,
 }
 
@@ -59,7 +59,7 @@ static FORMATS: [Format; 13] = [
     Format { name: "datetime", check: |text| known("datetime", text, "invalid datetime"), expression: 71 },
 ];
 
-/// What is estimated for any of them.
+/// The assumption of the estimate for all formats.
 const EXPRESSION_MAX: f64 = 128.0;
 
 const VALIDATE: Cost = Cost::Custom(CustomCost {
@@ -73,7 +73,7 @@ const VALIDATE: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// A prefix may end with a dash, since more follows.
+/// A prefix may end in a dash, since more follows.
 fn as_name(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(start) if start.chars().count() > 0 => {

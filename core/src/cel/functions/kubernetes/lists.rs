@@ -1,4 +1,4 @@
-//! What is asked of whole lists.
+//! Functions on whole lists.
 
 use super::{Cost, CustomCost, Overload, no_overload};
 use crate::cel::Type;
@@ -41,7 +41,7 @@ pub static TABLE: &[Overload] = &[
     overload("<list(A)>.lastIndexOf(A) -> int", |arguments| index_of(arguments, true), WALK),
 ];
 
-/// One unit an item, and the length of those that are texts.
+/// One unit an item, plus the length of string items.
 const WALK: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| walk_cost(&arguments[0]),
     estimate: |arguments| {
@@ -54,7 +54,7 @@ const WALK: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// The cost of walking through a value; parts of a unit of a text are not counted.
+/// The cost of walking through a value; fractions of a unit for texts are dropped.
 fn walk_cost(value: &Value) -> u64 {
     let of_text = |bytes: usize| (bytes as f64 * STRING_FACTOR) as u64;
     match value {
@@ -85,7 +85,7 @@ fn is_sorted<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     Ok(Value::Bool(true))
 }
 
-/// What has no order beats nothing.
+/// Values without an order compare as equal.
 fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     order(a, b).flatten()
 }
@@ -115,7 +115,7 @@ fn max<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     best(arguments, "max", Ordering::Less)
 }
 
-/// The first item that no other beats.
+/// The first item that no other item beats.
 fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, EvalError> {
     let mut best: Option<Value<'a>> = None;
     for item in arguments[0].items() {

@@ -1,5 +1,4 @@
-//! The libraries that Kubernetes adds to the language, a file each: a plain part that knows no expressions, and the
-//! table that binds it.
+//! Kubernetes' CEL libraries, one file each: the implementation without CEL types, and the table that binds it.
 
 mod address;
 pub mod authorizer;
@@ -27,7 +26,7 @@ pub static TABLES: &[&[Overload]] = &[
     url::TABLE,
 ];
 
-/// Of functions that read a text.
+/// The cost of functions that read a text.
 const READS_TEXT: Cost = Cost::Traverse(&[0]);
 
 fn no_overload<T>() -> Result<T, EvalError> {
@@ -44,7 +43,7 @@ fn own<'v, T: 'static>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v T
     arguments.get(index).and_then(Value::downcast).ok_or_else(EvalError::no_such_overload)
 }
 
-/// As Go's `%q` writes a text.
+/// Quotes a text as Go's `%q` does.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -100,17 +100,17 @@ const FINEST: i32 = -9;
 
 #[derive(Debug, Clone, Copy)]
 struct Quantity {
-    /// What is beyond the largest number counts as the largest; it is far beyond what any resource has.
+    /// Larger amounts are cut to the largest number, far beyond any real resource.
     nanos: i128,
-    /// The power of ten that Kubernetes counts in, where it can count in 64 bits. One with a fraction is not an
-    /// integer to it even if the fraction is zero: `1000m` is none.
+    /// The power of ten in which Kubernetes counts, if 64 bits suffice. With a fraction the quantity is not an integer,
+    /// even if the fraction is zero: `1000m`.
     scale: Option<i32>,
 }
 
 impl Quantity {
     fn parse(text: &str) -> Result<Quantity, String> {
         quantity::check(text).map_err(|problem| problem.to_string())?;
-        // Elsewhere spaces around a quantity are passed over.
+        // Elsewhere spaces around a quantity are ignored.
         if text.trim() != text {
             return Err(quantity::Problem::Format.to_string());
         }
@@ -152,7 +152,7 @@ impl Quantity {
         }
     }
 
-    /// How many of a power of ten the quantity is.
+    /// The quantity divided by a power of ten.
     fn counted(&self, scale: i32) -> Option<i128> {
         Some(self.nanos / 10_i128.checked_pow(u32::try_from(scale.checked_sub(FINEST)?).ok()?)?)
     }

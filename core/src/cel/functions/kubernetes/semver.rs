@@ -59,7 +59,7 @@ struct Semver {
     before: Vec<Identifier>,
 }
 
-/// Numbers come before words.
+/// Numbers sort before words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
@@ -88,7 +88,7 @@ impl Semver {
         Ok(Semver { numbers, before })
     }
 
-    /// A version before a release is less than the release; build data does not count.
+    /// A pre-release is less than its release; build metadata is ignored.
     fn compare(&self, other: &Semver) -> Ordering {
         let is_release = |version: &Semver| version.before.is_empty();
         self.numbers
@@ -147,7 +147,7 @@ fn identifier(text: &str) -> Result<Identifier, String> {
     Ok(Identifier::Word(text.to_owned()))
 }
 
-/// Without a `v` and leading zeros, and with all three numbers.
+/// Without a leading `v` and leading zeros, with all three numbers.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();

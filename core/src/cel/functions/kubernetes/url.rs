@@ -1,4 +1,4 @@
-//! URLs, read and taken apart as Go's `net/url` does it.
+//! URLs, parsed as Go's `net/url` does.
 
 use super::address::parse_address;
 pub(crate) use super::quoted;
@@ -69,11 +69,11 @@ fn query<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     pub scheme: String,
-    /// With the port, and with brackets around an IPv6 address.
+    /// With the port, and brackets around an IPv6 address.
     pub host: String,
     user: String,
     opaque: String,
-    /// As it was written, escapes included.
+    /// As written, with escapes.
     raw_path: String,
     raw_query: String,
     fragment: String,
@@ -93,7 +93,7 @@ impl Opaque for Url {
     }
 }
 
-/// Whether the text is an absolute URL or an absolute path, as the format `uri` asks for; else what Go says to it.
+/// Checks for an absolute URL or path, as the format `uri` requires; the error is Go's.
 pub(crate) fn check_request_uri(text: &str) -> Result<Url, String> {
     parse(text, true).map_err(|error| format!("parse {}: {error}", quoted(text)))
 }
@@ -134,7 +134,7 @@ impl Url {
         escaped
     }
 
-    /// Names and values in their order; what cannot be read is left out.
+    /// Query names and values in order; unreadable ones are skipped.
     fn query(&self) -> impl Iterator<Item = (String, String)> {
         self.raw_query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -190,7 +190,7 @@ fn parse(text: &str, is_request: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The scheme, if there is one, and what follows it.
+/// The scheme, if any, and the rest.
 fn scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -215,7 +215,7 @@ fn read_authority(authority: &str) -> Result<(String, String), String> {
     Ok((user.to_owned(), host))
 }
 
-/// The host, with the port behind it. What is in brackets is an IPv6 address, maybe with a zone.
+/// The host with its port. In brackets is an IPv6 address, possibly with a zone.
 fn read_host(host: &str) -> Result<String, String> {
     let Some(inner) = host.strip_prefix('[') else {
         if host.contains('[') {
@@ -275,7 +275,7 @@ fn unescape_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
                     let shown = String::from_utf8_lossy(&bytes[at - 1..bytes.len().min(at + 2)]);
                     return Err(format!("invalid URL escape {}", quoted(&shown)));
                 };
-                // In a host only what ASCII cannot say is escaped, and the percent sign before a zone.
+                // In a host only non-ASCII characters may be escaped, and the percent sign before a zone.
                 let forbidden = match part {
                     Part::Host => value.is_ascii() && value != b'%',
                     Part::Zone => !matches!(value, b'%' | b' ') && !is_host_byte(value),

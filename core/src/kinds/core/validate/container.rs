@@ -69,8 +69,8 @@ fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &
         common(spec, container, around, causes);
         restart_policy(container, causes);
         unique_name(container, names, causes);
-        // Those that end before the next one starts may use the same ports, so that Kubernetes looks at each alone,
-        // and then takes it for the first.
+        // Init containers run one after another, so two may use the same host port. As in Kubernetes each is checked
+        // alone, and reported under `initContainers[0]`.
         unique_host_ports(first.holding(container.value).get("ports"), &mut Seen::default(), causes);
         if container.get("restartPolicy").text() == "Always" {
             probes_and_hooks(container, grace, causes);
