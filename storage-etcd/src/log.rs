@@ -9,7 +9,7 @@ use crate::shared::{Shared, Storing, fault, other_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Decision, Identity, Receipt, Wake};
+use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -449,7 +449,7 @@ impl Log for EtcdLog {
         self.shared.local.compact(always)
     }
 
-    fn lacks_room(&self, bytes: u64) -> Option<String> {
+    fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         self.shared.local.lacks_room(bytes)
     }
 
