@@ -119,11 +119,18 @@ impl Key {
     }
 }
 
+/// The volumes that the containers of a pod may write to, empty.
+fn of_all(pod: &Value) -> Volumes {
+    let all: Vec<&Value> = inside::containers(pod).map(|(_, container)| container).collect();
+    inside::volumes(pod, &all)
+}
+
 /// The containers that run and share volumes with this one.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
-    let others = inside::containers(pod).map(|(_, other)| other).filter(|other| {
-        let runs = status(pod, text(&other["name"]))["state"]["running"].is_object();
-        runs && other["name"] != spec["name"] && inside::shared_paths(pod, spec, other).next().is_some()
+    let own = inside::volumes(pod, &[spec]);
+    let others = inside::containers(pod).map(|(_, other)| other).filter(move |other| {
+        let shares = other["name"] != spec["name"] && !inside::shared_paths(&own, spec, other).is_empty();
+        shares && status(pod, text(&other["name"]))["state"]["running"].is_object()
     });
     others.take(SHARING_MAX)
 }
@@ -132,10 +139,10 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
     let first = inside::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
-    let ended = before.filter_map(|first| {
+    let ended = before.filter(|first| first["volumeMounts"].is_array()).filter_map(|first| {
         let ended = &status(pod, text(&first["name"]))["state"]["terminated"];
         let times = (time_ms(&ended["startedAt"])?, time_ms(&ended["finishedAt"])?);
-        (!inside::volumes(pod).is_empty()).then_some((first, times.0, times.1))
+        Some((first, times.0, times.1))
     });
     ended.take(SHARING_MAX)
 }
@@ -224,7 +231,7 @@ impl Containers {
         let volumes = match end_ms {
             None => self.volumes(pod),
             // What has ended finds what it found when it began.
-            Some(_) => Err(Arc::new(inside::volumes(pod))),
+            Some(_) => Err(Arc::new(of_all(pod))),
         };
         let mut earlier = Vec::new();
         if volumes.is_err() {
@@ -251,7 +258,7 @@ impl Containers {
             return Ok(volumes);
         }
         known.retain(|_, volumes| volumes.strong_count() > 0);
-        let volumes = Arc::new(inside::volumes(pod));
+        let volumes = Arc::new(of_all(pod));
         known.insert(uid.to_owned(), Arc::downgrade(&volumes));
         Err(volumes)
     }

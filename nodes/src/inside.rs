@@ -24,10 +24,20 @@ pub struct Sources {
 /// The volumes of a pod that its containers may write to, by their names: each is there once for all of them.
 pub type Volumes = BTreeMap<String, Volume>;
 
-/// The volumes of a pod as they begin: empty.
-pub fn volumes(pod: &Value) -> Volumes {
+/// The volumes that these containers of a pod may write to, as they begin: empty.
+pub fn volumes(pod: &Value, containers: &[&Value]) -> Volumes {
+    let mounted: BTreeSet<&str> = containers.iter().flat_map(|container| mounted(container)).collect();
+    if mounted.is_empty() {
+        return Volumes::new();
+    }
     let shared = items(&pod["spec"]["volumes"]).filter(|volume| !is_written(volume));
-    shared.map(|volume| (text(&volume["name"]).to_owned(), Volume::default())).collect()
+    let names = shared.map(|volume| text(&volume["name"])).filter(|name| mounted.contains(name));
+    names.map(|name| (name.to_owned(), Volume::default())).collect()
+}
+
+/// The names of the volumes that a container mounts.
+fn mounted(container: &Value) -> impl Iterator<Item = &str> {
+    items(&container["volumeMounts"]).map(|mount| text(&mount["name"]))
 }
 
 /// Whether the node writes a volume, and nobody else.
@@ -35,12 +45,11 @@ fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
 
-/// Where a container sees volumes that another one may write to.
-pub fn shared_paths<'p>(pod: &'p Value, container: &'p Value, other: &'p Value) -> impl Iterator<Item = &'p str> {
-    mounts(pod, container).filter(|(_, volume)| !is_written(volume)).filter_map(move |(mount, volume)| {
-        let mut others = mounts(pod, other);
-        others.any(|(_, of_other)| of_other["name"] == volume["name"]).then(|| text(&mount["mountPath"]))
-    })
+/// Where a container sees which of these volumes that another one may write to, too.
+pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) -> Vec<&'p str> {
+    let theirs: BTreeSet<&str> = mounted(other).filter(|name| volumes.contains_key(*name)).collect();
+    let mounts = items(&container["volumeMounts"]).filter(|mount| theirs.contains(text(&mount["name"])));
+    mounts.map(|mount| text(&mount["mountPath"])).collect()
 }
 
 /// The containers of a pod with the list that they stand in.
@@ -486,7 +495,7 @@ mod tests {
             ),
         ];
         let sources = Sources { objects: objects.into(), tokens: [(String::new(), "t0ken".to_owned())].into() };
-        let setup = setup(&pod, container, &sources, &volumes(&pod), &json!({"memory": "1Gi"}), 0);
+        let setup = setup(&pod, container, &sources, &volumes(&pod, &[container]), &json!({"memory": "1Gi"}), 0);
         for (name, value) in [
             ("GREETING", "hello $(NAME)"),
             ("AGAIN", "web!"),

@@ -386,6 +386,24 @@ fn what_becomes_of_containers_is_told_while_there_are_few_nodes() {
 }
 
 #[test]
+fn failed_probes_are_told_when_they_fail_and_only_then() {
+    let mut trial = cluster(1);
+    let unhealthy = |trial: &mut Trial| trial.take_notes().iter().filter(|told| told.contains("Unhealthy")).count();
+    let mut ails = pod("a", json!({}));
+    ails["spec"]["containers"][0] = json!({"name": "c", "image": "i", "command": ["sleep", "600"],
+        "readinessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 5}});
+    trial.create(ails);
+    trial.run_for(12);
+    assert_eq!(unhealthy(&mut trial), 3, "at once, after 5 and after 10 seconds");
+    trial.patch("pods", "a", json!({"metadata": {"labels": {"x": "y"}}}));
+    trial.run();
+    assert_eq!(unhealthy(&mut trial), 0, "a change of the pod tells nothing anew");
+    trial.restart(Pods::new(Arc::new(Template::default())));
+    trial.run_for(5);
+    assert_eq!(unhealthy(&mut trial), 1, "a process that begins anew tells what comes, and not what was");
+}
+
+#[test]
 fn a_node_says_that_it_begins_once() {
     let mut trial = cluster(1);
     let told = trial.take_told();

@@ -151,7 +151,7 @@ impl Courses {
         if let Some(known) = self.0.borrow().get(&key) {
             return known.clone();
         }
-        let volumes = inside::volumes(pod);
+        let volumes = shares.volumes(pod, container);
         let is_filled = shares.fill(pod, &volumes, allocatable, begin_ms);
         let setup = inside::setup(pod, container, &none, &volumes, allocatable, begin_ms);
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
@@ -161,7 +161,7 @@ impl Courses {
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
         let mut missing = shares.beside.clone();
         if !is_filled {
-            missing.extend(shares.paths_before(pod, container));
+            missing.extend(&shares.before);
         }
         let hangs = missing.iter().any(|path| words.iter().any(|word| word.contains(path)));
         if is_known && fails && (hangs || inside::mentions_sources(pod, container, &words)) {

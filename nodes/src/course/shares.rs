@@ -8,19 +8,29 @@ use holdfast_value::Value;
 
 /// How many containers are gone through for one that comes after them.
 const EARLIER_MAX: usize = 16;
+/// Of how many containers of a pod it is looked what they share. Others have their volumes for themselves.
+const CONTAINERS_MAX: usize = 64;
 
 /// What a container finds that others of its pod have left.
 pub struct Shares<'p> {
     /// The init containers that end before it begins, and write where it reads.
     earlier: Vec<&'p Value>,
+    /// Where it sees what these write.
+    pub before: Vec<&'p str>,
     /// Paths at which it sees what containers beside it write.
     pub beside: Vec<&'p str>,
 }
 
 impl<'p> Shares<'p> {
     pub fn of(pod: &'p Value, container: &'p Value) -> Shares<'p> {
-        let (mut earlier, mut beside, mut is_before) = (Vec::new(), Vec::new(), true);
-        for (list, other) in inside::containers(pod) {
+        let mut shares = Shares { earlier: Vec::new(), before: Vec::new(), beside: Vec::new() };
+        let own = inside::volumes(pod, &[container]);
+        let is_it = |(_, other): (&str, &Value)| other["name"] == container["name"];
+        if own.is_empty() || !inside::containers(pod).take(CONTAINERS_MAX).any(is_it) {
+            return shares;
+        }
+        let mut is_before = true;
+        for (list, other) in inside::containers(pod).take(CONTAINERS_MAX) {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
@@ -29,18 +39,25 @@ impl<'p> Shares<'p> {
                 }
                 continue;
             }
-            let mut shared = inside::shared_paths(pod, container, other).peekable();
-            if shared.peek().is_none() {
+            let shared = inside::shared_paths(&own, container, other);
+            if shared.is_empty() {
                 continue;
             }
             let ends = list == "initContainers" && other["restartPolicy"] != "Always";
-            if ends && is_before && earlier.len() < EARLIER_MAX {
-                earlier.push(other);
+            if ends && is_before && shares.earlier.len() < EARLIER_MAX {
+                shares.earlier.push(other);
+                shares.before.extend(shared);
             } else if !ends || is_before {
-                beside.extend(shared);
+                shares.beside.extend(shared);
             }
         }
-        Shares { earlier, beside }
+        shares
+    }
+
+    /// The volumes of the container and of those before it, empty.
+    pub fn volumes(&self, pod: &Value, container: &Value) -> Volumes {
+        let all: Vec<&Value> = self.earlier.iter().copied().chain([container]).collect();
+        inside::volumes(pod, &all)
     }
 
     /// What its course hangs on besides its own.
@@ -52,22 +69,20 @@ impl<'p> Shares<'p> {
     /// Goes through the containers before it; says whether all were known to the end.
     pub fn fill(&self, pod: &Value, volumes: &Volumes, allocatable: &Value, begin_ms: i64) -> bool {
         let none = Sources::default();
-        let run = |container: &Value| {
+        // They share the steps that one container has.
+        let mut left = STEPS_MAX;
+        let mut run = |container: &Value| {
             let setup = inside::setup(pod, container, &none, volumes, allocatable, begin_ms);
             let words = runnable(container, inside::words(container, &setup.environment))?;
             let mut machine = Machine::new(setup, begin_ms);
             machine.start(&words, false, false)?;
-            advance(&mut machine, begin_ms, i64::MAX, |machine| machine.exit_code(MAIN).is_some());
-            let is_known = machine.steps() < STEPS_MAX && machine.unknown().is_none();
+            advance(&mut machine, begin_ms, i64::MAX, left, |machine| machine.exit_code(MAIN).is_some());
+            left = left.saturating_sub(machine.steps());
+            let is_known = left > 0 && machine.unknown().is_none();
             let is_whole = is_known && !inside::mentions_sources(pod, container, &words);
             machine.exit_code(MAIN).filter(|code| *code == 0 && is_whole)
         };
         // All are, whatever became of one of them.
         self.earlier.iter().filter(|container| run(container).is_some()).count() == self.earlier.len()
-    }
-
-    /// The paths at which it sees what the containers before it write.
-    pub fn paths_before(&self, pod: &'p Value, container: &'p Value) -> Vec<&'p str> {
-        self.earlier.iter().flat_map(|earlier| inside::shared_paths(pod, container, earlier)).collect()
     }
 }

@@ -26,12 +26,14 @@ pub fn stops(
     if !has_hook(container) && !words.as_deref().is_some_and(traps) {
         return None;
     }
-    let mut machine =
-        Machine::new(inside::setup(pod, container, &none, &inside::volumes(pod), allocatable, begin_ms), begin_ms);
+    let mut machine = Machine::new(
+        inside::setup(pod, container, &none, &inside::volumes(pod, &[container]), allocatable, begin_ms),
+        begin_ms,
+    );
     let resting = || vec!["sleep".to_owned(), "infinity".to_owned()];
     let words = words.unwrap_or_else(resting);
     machine.start(&words, container["stdin"] == true, false)?;
-    advance(&mut machine, begin_ms, told_ms, |_| false);
+    advance(&mut machine, begin_ms, told_ms, STEPS_MAX, |_| false);
     Some(stop(&mut machine, container, &words, told_ms, grace_ms))
 }
 
@@ -60,14 +62,14 @@ pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms:
     let (mut now_ms, mut hook_failed) = (told_ms, false);
     if let Some(seconds) = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64() {
         now_ms = told_ms.saturating_add(seconds.saturating_mul(1000)).min(deadline_ms);
-        now_ms = advance(machine, told_ms, now_ms, |machine| machine.exit_code(MAIN).is_some());
+        now_ms = advance(machine, told_ms, now_ms, STEPS_MAX, |machine| machine.exit_code(MAIN).is_some());
     } else if let Some(pid) = hook(container).and_then(|command| machine.start(&command, false, false)) {
-        now_ms = advance(machine, now_ms, deadline_ms, |machine| machine.exit_code(pid).is_some());
+        now_ms = advance(machine, now_ms, deadline_ms, STEPS_MAX, |machine| machine.exit_code(pid).is_some());
         // One whose program the shell does not know is taken to do its work.
         hook_failed = machine.exit_code(pid).is_some_and(|code| !matches!(code, 0 | 127));
     }
     machine.signal(MAIN, Signal::Term);
-    let stopped_ms = advance(machine, now_ms, deadline_ms, |machine| machine.exit_code(MAIN).is_some());
+    let stopped_ms = advance(machine, now_ms, deadline_ms, STEPS_MAX, |machine| machine.exit_code(MAIN).is_some());
     let ending = match machine.exit_code(MAIN) {
         Some(code) => {
             let code = i64::from(code);
@@ -79,11 +81,17 @@ pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms:
     Stop { ending, hook_failed }
 }
 
-/// Lets a machine go on to a time, or until something is so; gives the time.
-pub fn advance(machine: &mut Machine, from_ms: i64, to_ms: i64, is_enough: impl Fn(&Machine) -> bool) -> i64 {
+/// Lets a machine go on to a time, at most so many steps, or until something is so; gives the time.
+pub fn advance(
+    machine: &mut Machine,
+    from_ms: i64,
+    to_ms: i64,
+    steps_max: u64,
+    is_enough: impl Fn(&Machine) -> bool,
+) -> i64 {
     let (mut now_ms, steps) = (from_ms, machine.steps());
-    while machine.steps() - steps < STEPS_MAX {
-        let turn = machine.run(now_ms, STEPS_MAX);
+    while machine.steps() - steps < steps_max {
+        let turn = machine.run(now_ms, steps_max);
         let pids = [Stream::Output, Stream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
         if is_enough(machine) {
             return now_ms;

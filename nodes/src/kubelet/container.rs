@@ -89,6 +89,8 @@ impl Clock {
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
+            // Times are looked at in whole seconds: what is due within one is seen at its end.
+            let time = Time::from_second(time.plus_millis(999).seconds());
             self.again = Some(self.again.map_or(time, |again| again.min(time)));
         }
         reached
