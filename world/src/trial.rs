@@ -29,6 +29,9 @@ const START_SECOND: i64 = 1_795_255_200;
 /// After so many plans controllers count as never finished.
 const PLANS_MAX: usize = 4_000;
 
+/// What answers the calls to a cloud.
+pub type Cloud = Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>;
+
 /// A cluster with its controllers.
 pub struct Trial {
     pub state: State,
@@ -46,7 +49,7 @@ pub struct Trial {
     /// Whether a review's request is allowed.
     pub allows: fn(&Value) -> bool,
     /// The cloud that controllers ask; without one they are told that there is none.
-    pub cloud: Option<Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>>,
+    pub cloud: Option<Cloud>,
     /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
     /// follows changes alone, and not how things are, has.
     pub is_level: bool,
