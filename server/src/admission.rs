@@ -34,7 +34,7 @@ pub struct AdmissionArgs {
     pub default_unreachable_toleration_seconds: i64,
 }
 
-/// Plug-ins that Kubernetes had once: to turn one off asks for nothing.
+/// Plug-ins that Kubernetes no longer has; turning one of them off has no effect.
 const GONE: [&str; 8] = [
     "DenyEscalatingExec",
     "DenyExecOnPrivileged",
@@ -46,8 +46,9 @@ const GONE: [&str; 8] = [
     "InitialResources",
 ];
 
-/// The chain that the options ask for, or all that is wrong with them and the files that they name. `left_out` are on by
-/// default elsewhere, and not in such a server.
+/// Builds the chain of plug-ins from the options, or returns all faults of the options and of the files that they name.
+///
+/// `left_out` are plug-ins that are on by default and off in this server.
 pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<Admission, Vec<String>> {
     let named = |names: &[String]| {
         let names = names.iter().map(|name| name.trim().to_owned());
@@ -80,7 +81,7 @@ pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<
     if faults.is_empty() { Ok(admission) } else { Err(faults) }
 }
 
-/// What is wrong with the files that the configuration of plug-ins names.
+/// The faults of the files that the plug-in configuration names.
 pub fn faults(admission: &Admission) -> Vec<String> {
     let mut faults = speakers(admission).err().unwrap_or_default();
     let policy = admission.configuration.image_policy.clone();
@@ -88,7 +89,8 @@ pub fn faults(admission: &Admission) -> Vec<String> {
     faults
 }
 
-/// Who speaks to webhooks, as the files say that the chain was told of; or all that is wrong with them.
+/// Builds the clients for admission webhooks from the kubeconfig files of the chain's configuration, or returns all
+/// their faults.
 pub fn speakers(admission: &Admission) -> Result<Speakers, Vec<String>> {
     let mut faults = Vec::new();
     let mut users = |plugin: &str, file: &Option<String>| {
@@ -104,14 +106,14 @@ pub fn speakers(admission: &Admission) -> Result<Speakers, Vec<String>> {
     if faults.is_empty() { Ok(speakers) } else { Err(faults) }
 }
 
-/// Takes what a file says of plug-ins, and tells all that is wrong with it.
+/// Applies an admission configuration file, and returns all its faults.
 fn configure(admission: &mut Admission, file: &Path) -> Vec<String> {
     let document = match document(file) {
         Ok(document) => document,
         Err(faults) => return faults,
     };
     let words = |faults: Vec<ConfigurationFault>| faults.into_iter().map(|fault| fault.to_string());
-    // Files of old had the configuration of one plug-in and no kind.
+    // Old files hold the configuration of one plug-in, without a kind.
     for (field, plugin) in [("imagePolicy", "ImagePolicyWebhook"), ("podNodeSelectorPluginConfig", "PodNodeSelector")] {
         if document.get("kind").is_none() && document.get(field).is_some() {
             return words(admission.configure(plugin, &document)).collect();

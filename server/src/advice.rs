@@ -1,10 +1,10 @@
-//! What to do about a log that failed, in words of the command line. Faults tell only what happened.
+//! Advice on a log that failed, in terms of the command line. The faults themselves only say what happened.
 
 use holdfast_encryption::Locked;
 use holdfast_engine::Fault;
 use holdfast_storage_rocks::{FolderDamage, FolderFault, Making};
 
-/// What is advised, where an error comes of a fault that one can do something about.
+/// The advice for the first error in the chain that the operator can do something about.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(fault) => of_folder(fault),
@@ -90,7 +90,7 @@ mod tests {
             let told = fault.to_string();
             check(&told, fault.into(), expected);
         }
-        // A log that is open says it by itself.
+        // An open log gives the advice in its own fault.
         let store = FolderDamage::Store { folder: "/data".into(), after: Offset(7), what: "x".into() };
         check("of a log", Fault::from(store).into(), Some("backup"));
     }

@@ -1,4 +1,5 @@
-//! From options to aggregation: how other servers are reached, and what they are told about this one.
+//! Builds the settings of the aggregation layer from the options: how other API servers are reached, and the
+//! credentials that this server shows to them.
 
 use crate::apiserver::read;
 use crate::flags::Args;
@@ -12,7 +13,7 @@ use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
 use std::sync::{Arc, Weak};
 
-/// How servers are reached that answer for parts of the API; those of this process are `inside`.
+/// How to reach the servers behind APIServices; `inside` are the servers within this process.
 pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
     let options = &args.front_proxy;
     let identity = match identity(args) {
@@ -28,7 +29,7 @@ pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
     Ok(Settings { routing, reject_redirects, identity, inside, egress })
 }
 
-/// By way of which proxies other servers are reached.
+/// The proxies through which other servers are reached, from `--egress-selector-config-file`.
 pub fn egress(args: &Args) -> Result<Egress> {
     let Some(file) = &args.egress_selector_config_file else { return Ok(Egress::default()) };
     let text = match std::fs::read_to_string(file) {
@@ -44,7 +45,7 @@ pub fn egress(args: &Args) -> Result<Egress> {
     Egress::read(&text).map_err(invalid)
 }
 
-/// The certificate that other servers are shown, where options name one.
+/// The client certificate that this server shows to other servers, if options name one.
 pub fn identity(args: &Args) -> Option<Result<Identity>> {
     let options = &args.front_proxy;
     let (certificate, key) = (options.proxy_client_cert_file.as_ref()?, options.proxy_client_key_file.as_ref()?);
@@ -52,12 +53,12 @@ pub fn identity(args: &Args) -> Option<Result<Identity>> {
     Some(Identity::of_files(certificate, key).map_err(told))
 }
 
-/// Has the certificate that other servers are shown follow its files.
+/// Reloads the client certificate when its files change, until the identity is dropped.
 async fn follow(identity: Weak<Identity>) {
     loop {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(identity) = identity.upgrade() else { return };
-        // Files may lie on a disk that does not answer.
+        // The files may lie on a disk that does not answer, so they are read on a blocking thread.
         _ = tokio::task::spawn_blocking(move || identity.look()).await;
     }
 }
@@ -72,7 +73,7 @@ pub fn request_headers(args: &Args) -> RequestHeaders {
     }
 }
 
-/// Whom other servers may trust.
+/// The authorities that other servers may trust, as published in `extension-apiserver-authentication`.
 pub fn trust(args: &Args) -> Result<Trust> {
     let options = &args.front_proxy;
     let front_proxy = match &options.requestheader_client_ca_file {

@@ -1,4 +1,4 @@
-//! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
+//! `holdfast apiserver`: opens the log, starts the engine, and serves until a signal stops it.
 
 use crate::authorization::Authorization;
 use crate::components::Components;
@@ -51,14 +51,15 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
-/// What a log in memory may take, history and all, when no option says so.
+/// The default limit of a log in memory, in bytes, including its history.
 const MEMORY_MAX: u64 = 64 << 20;
-/// How long suites that finish a deletion themselves have for it.
-/// How long the end of the server waits for audit events that are not written yet.
+/// How long a stopping server waits for audit events that are not written yet.
 const AUDIT_CLOSE_MAX: Duration = Duration::from_secs(5);
+/// The default grace period of deleted namespaces under envtest, for suites that finish the deletion themselves.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
-/// Refuses options and files of theirs that are wrong in themselves or contradict each other, all at once, and tells of those that have no effect.
+/// Refuses options, and files that they name, which are invalid or contradict each other: one error lists all faults.
+/// Warns of options that have no effect.
 pub fn check(args: &Args) -> Result<()> {
     let faults = args.faults();
     ensure!(faults.is_empty(), joined(&faults));
@@ -122,7 +123,8 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     served
 }
 
-/// Where the events are, and for how long: in the data folder or on etcd, unless envtest's etcd says otherwise.
+/// Where the events are kept and for how long: in the data folder or on etcd, unless the server joins `holdfast etcd`,
+/// which stands for envtest's etcd.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     let membership = match args.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
@@ -139,38 +141,39 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     Ok((Some(membership), lasting))
 }
 
-/// A server that is about to start.
+/// A server before it starts.
 pub struct Server {
     pub args: Args,
     pub bind: IpAddr,
     pub tls: Arc<LiveTls>,
-    /// Who may do what, when no option says so.
+    /// The authorization mode without `--authorization-mode`.
     pub default_mode: Mode,
-    /// How many forks there may be in memory, when no option says so.
+    /// The limit of forks in memory without `--forks-max`.
     pub default_forks_max: u32,
     pub lasting: Lasting,
-    /// What runs beside it, and beside each fork of it.
+    /// The components that run beside the server, and beside each of its forks.
     pub components: Components,
-    /// Admission plug-ins that are off here, though they are on by default elsewhere.
+    /// Admission plug-ins that are on by default and off in this server.
     pub plugins_left_out: &'static [&'static str],
     /// The options with their values.
     pub flags: Vec<(String, String)>,
-    /// Whether a lease says which server this is, when no option says so.
+    /// Whether the server publishes an identity Lease when no option asks for one.
     pub has_identity: bool,
 }
 
-/// What is to become of the data folder.
+/// What happens to the data folder when the server ends, and how durable writes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lasting {
-    /// It outlives the server, and what was acknowledged outlives the machine's power.
+    /// The folder outlives the server; acknowledged writes survive a power failure.
     Kept,
-    /// It goes away with the server: nothing waits for the disk, and nobody is waited for at the end.
+    /// The folder is deleted when the server ends: writes need no fsync, and the server ends without a grace period for
+    /// clients.
     Fleeting,
-    /// The same, and there is no log on the disk at all.
+    /// As `Fleeting`, and the log is in memory only.
     InMemory,
 }
 
-/// What asks the process to end.
+/// The signals that ask the process to end.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -181,7 +184,7 @@ impl Signals {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> SignalKind {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
@@ -191,7 +194,7 @@ impl Signals {
 }
 
 impl Server {
-    /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
+    /// Starts the server, runs `work` once `/readyz` is ok, and ends the server when `work` is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
@@ -218,7 +221,7 @@ impl Server {
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
-            // On etcd they go with leases.
+            // On etcd, leases expire Events.
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
@@ -320,7 +323,7 @@ impl Server {
             let done = work(address, &mut signals).await?;
             presence.withdraw().await;
             if lasting == Lasting::Kept {
-                // Who asks twice does not want to wait.
+                // A second signal ends the process at once.
                 tokio::spawn(async move {
                     signals.next().await;
                     std::process::exit(1);
@@ -336,7 +339,7 @@ impl Server {
             Ok(done)
         };
         let outcome = runtime.block_on(while_it_writes(&engine, served));
-        // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
+        // Tasks that still run are dropped before the log is closed. Only a blocking call can use up these waits.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         background.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
@@ -344,16 +347,16 @@ impl Server {
     }
 }
 
-/// A log, and what belongs to it.
+/// A log with the parts that depend on where it is kept.
 struct Opened {
     log: Arc<dyn Log>,
-    /// The log that is on a disk.
+    /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
-    /// Where other servers share the log.
+    /// Set when other servers share the log.
     etcd: Option<Upkeep>,
-    /// Keeps other servers out of the folder where the log itself does not.
+    /// Locks the data folder if the log itself does not.
     _lock: Option<FolderInUse>,
 }
 
@@ -370,9 +373,9 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
         }
     };
     let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
-    // What goes away with the server makes room by going away.
+    // The log of a server whose folder is deleted needs no disk reserve.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
-    // What etcd has it tells again.
+    // etcd has the events: after a crash the local copy gets them again, so it needs no fsync.
     let durability = if connected.is_none() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
     if let Some(warning) = folder::warning(folder) {
@@ -388,7 +391,8 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
     Ok(Opened { log, disk, forker, retention, etcd: Some(etcd), _lock: None })
 }
 
-/// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
+/// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should
+/// end.
 async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         done = work => done,
@@ -396,13 +400,13 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
-/// What a server has beside its transport.
+/// The parts of a server besides its transport.
 struct Beside<'e> {
     forker: Option<Arc<dyn Forker>>,
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
-    /// Where they run.
+    /// The runtime on which `components` run.
     background: Handle,
     pages: Pages,
     releases: Releases,
@@ -503,7 +507,7 @@ async fn transport(
     Ok(transport)
 }
 
-/// The text of metrics without one of them.
+/// Removes one metric from a text of metrics.
 fn without_metric(text: &str, name: &str) -> String {
     let is_of = |line: &str| {
         let line = ["# HELP ", "# TYPE ", "# UNIT "].iter().find_map(|head| line.strip_prefix(head)).unwrap_or(line);
@@ -512,12 +516,13 @@ fn without_metric(text: &str, name: &str) -> String {
     text.lines().filter(|line| !is_of(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// How long a request waits for its turn at most, where requests wait: a quarter of its time.
+/// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. `None`: requests
+/// do not queue.
 fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
     args.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
-/// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
+/// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
     let allowed = engine.settings().authorization.now().has(Mode::AlwaysAllow);
     if allowed {
@@ -543,7 +548,7 @@ fn features(gates: &ApiGates) -> Features {
     }
 }
 
-/// What becomes of the text of `/metrics` before it is shown.
+/// Filters the text of `/metrics`.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
     let counts = args.etcd.counts_objects();
@@ -553,15 +558,15 @@ fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     })))
 }
 
-/// How the cluster reaches a server that listens there.
+/// The settings with which the server publishes its address in the Service `kubernetes`.
 fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
     let advertised = advertised(args, bound.ip());
-    // Endpoints never are in the loopback range. Without a network there are none to tell of.
+    // Endpoints must not be in the loopback range. A machine without a network has no other address to publish.
     let reached = if advertised.is_loopback() { own_address() } else { Some(advertised) };
     args.cluster.settings(args.service_cluster_ip_range, reached, bound)
 }
 
-/// A server starts on a full disk, too: for those who read, and for those who delete.
+/// Lets the server start on a full disk, so that clients can read and delete.
 fn despite_a_full_disk(made: Result<(), Refusal>) -> Result<(), Refusal> {
     match made {
         Err(Refusal::InsufficientStorage(why)) => {
@@ -576,13 +581,13 @@ async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<(),
     let mut objects = bootstrap_objects();
     let shown = presence.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let own = kubernetes_service(&presence.ranges, shown, presence.port);
-    // What leads to the server is kept for as long as it runs.
+    // The Service `kubernetes` and its endpoints are kept up to date while the server runs, so they are not made here.
     let kept = [known::SERVICE, known::ENDPOINTS, known::ENDPOINT_SLICE];
     objects.extend(own.into_iter().filter(|object| !kept.iter().any(|known| known.is_kind_of(object))));
     bootstrap::ensure(service, objects, bootstrap_policy()).await
 }
 
-/// The address under which the cluster reaches the server.
+/// The address at which the cluster reaches the server.
 fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
     match args.advertise_address {
         Some(address) => address,
@@ -591,14 +596,14 @@ fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
     }
 }
 
-/// The address that this machine would use towards others. Nothing is sent.
+/// The address from which this machine would send to other hosts. Sends nothing.
 fn own_address() -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
 }
 
-/// Names that clients know the server by.
+/// The names for which the server's certificate is valid.
 pub fn server_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
@@ -617,12 +622,12 @@ pub fn server_names() -> Vec<String> {
     names
 }
 
-/// The name of this machine; empty where it has none.
+/// This machine's host name, or an empty text if it has none.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// How metrics name this server.
+/// The server's id in metrics.
 pub fn server_id_hash() -> String {
     identity::server_id_hash(&host_name())
 }

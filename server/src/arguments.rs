@@ -1,7 +1,9 @@
-//! Reads the arguments of a command, and finds all that is wrong with them, where the parser stops at the first fault:
-//! what it complains about is left out, and the rest is parsed again.
+//! Reads the arguments of a command and finds all faults in them.
 //!
-//! Those of Kubernetes' components are read as Go's flags are ([`go`]), and complained about in their [`words`].
+//! The parser stops at the first fault; so the argument that it rejects is removed, and the rest is parsed again.
+//!
+//! The arguments of Kubernetes' components are read as Go's flags are ([`go`]), and errors are worded as the components
+//! do ([`words`]).
 
 mod go;
 mod words;
@@ -13,22 +15,22 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 use std::ffi::OsString;
 
-/// How many faults are told: each costs a look at all arguments.
+/// The most faults that are reported: each costs one parse of all arguments.
 const FAULTS_MAX: usize = 100;
 
-/// What arguments come to.
+/// The result of reading arguments.
 pub struct Read {
-    /// What they say but for those that are wrong; none if that cannot be told.
+    /// The matches without the faulty arguments; `None` if the faulty ones could not be singled out.
     pub matches: Option<ArgMatches>,
     pub faults: Vec<String>,
     /// Whether the command is one of Kubernetes' components.
     pub is_component: bool,
-    /// The first of them that the parser complains of: no argument of the command, or one with a value that its form does
-    /// not allow.
+    /// The parser's first error: an argument that the command does not have, or a value that the option does not
+    /// accept.
     pub misuse: Option<clap::Error>,
 }
 
-/// The commands that are components of Kubernetes, and how these are called in messages.
+/// The commands that are components of Kubernetes, with the component's name in messages.
 const COMPONENTS: [(&str, &str); 5] = [
     ("apiserver", "kube-apiserver"),
     ("cloud-controller-manager", "cloud-controller-manager"),
@@ -37,7 +39,8 @@ const COMPONENTS: [(&str, &str); 5] = [
     ("up", "holdfast up"),
 ];
 
-/// Reads `arguments`, of which those are refused that are `unbuilt`. Ends the process where they ask for help.
+/// Reads `arguments`; options in `unbuilt` are refused. Prints the help or the version and ends the process if the
+/// arguments ask for it.
 pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_built::Unbuilt]) -> Read {
     let refused = not_built::refused(arguments.get(2..).unwrap_or_default(), unbuilt);
     let (names, mut faults): (Vec<String>, Vec<String>) =
@@ -72,7 +75,7 @@ pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_
     Read { matches: None, faults, is_component, misuse: first }
 }
 
-/// The option that an error is about, and the value that it has there, if that is what is wrong.
+/// The option that an error is about, and its value if the value is what is wrong.
 fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -89,8 +92,8 @@ fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
     name.starts_with('-').then(|| (name.to_owned(), value))
 }
 
-/// Takes an option away with the value that belongs to it: everywhere, or where it has this value. Tells whether it was
-/// there.
+/// Removes an option together with its value: every occurrence, or only those with the given value. Returns whether
+/// there was one.
 fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> bool {
     let before = arguments.len();
     let mut kept = Vec::with_capacity(before);

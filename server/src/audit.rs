@@ -1,4 +1,4 @@
-//! The options of the audit trail, and the webhook that events may go to.
+//! The options of the audit log, and its webhook backend.
 
 use crate::apiserver::read;
 use crate::authentication::posting;
@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The only version that events are written in.
+/// The only version in which events are written.
 const VERSION: &str = "audit.k8s.io/v1";
-/// How long a webhook may take for one list of events.
+/// The timeout of one request to the webhook; a request carries a list of events.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(30);
 const WEBHOOK_TRIES: u32 = 5;
 const WEBHOOK_FACTOR: f64 = 1.5;
@@ -123,7 +123,7 @@ pub struct AuditArgs {
     pub audit_webhook_truncate_max_event_size: i64,
 }
 
-/// The options that both backends have.
+/// The options that the log and the webhook backend have in common.
 struct Feeding<'a> {
     backend: &'static str,
     mode: &'a str,
@@ -136,7 +136,7 @@ struct Feeding<'a> {
 }
 
 impl AuditArgs {
-    /// Who tells of requests, if anybody does. Everything that is wrong with the options is told at once.
+    /// Builds the auditor, or `None` if the options ask for none. One error lists all faults of the options.
     pub fn auditor(&self, dialer: &Dialer) -> Result<Option<Arc<Auditor>>> {
         let mut faults = Vec::new();
         let log = self.log(&mut faults);
@@ -163,7 +163,7 @@ impl AuditArgs {
         }
     }
 
-    /// What the policy file says, with what is strange in it, or all that is wrong with it.
+    /// Reads the policy file. Returns the policy with warnings about it, or all its faults.
     fn policy(&self) -> Result<Option<(Policy, Vec<String>)>, Vec<String>> {
         let Some(file) = &self.audit_policy_file else { return Ok(None) };
         let fault = |why: String| format!("--audit-policy-file: loading {}: {why}", file.display());
@@ -171,7 +171,7 @@ impl AuditArgs {
         read.map(Some).map_err(|found| found.into_iter().map(fault).collect())
     }
 
-    /// The policy that counts; what is strange in it is told.
+    /// Reads the policy and logs its warnings.
     fn policy_told(&self, faults: &mut Vec<String>) -> Option<Policy> {
         match self.policy() {
             Ok(read) => {
@@ -188,7 +188,7 @@ impl AuditArgs {
         }
     }
 
-    /// What is wrong with the options and the policy, as far as no backend has to be tried.
+    /// The faults of the options and the policy that show without connecting to a backend.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         self.log_settings(&mut faults);
@@ -299,7 +299,7 @@ impl AuditArgs {
     }
 }
 
-/// How a backend gets its events.
+/// A backend's mode, and its limits if events are truncated.
 type Fed = (Mode, Option<Truncation>);
 
 impl Feeding<'_> {
@@ -363,7 +363,7 @@ impl Feeding<'_> {
     }
 }
 
-/// A server that lists of events are posted to.
+/// A server that receives lists of events by POST.
 struct Webhook {
     posting: Posting,
     first_wait: Duration,

@@ -1,4 +1,4 @@
-//! The options of authentication beyond certificates and static tokens, and who knows tokens by them.
+//! The options of authentication besides certificates and static tokens, and the authenticator that they configure.
 
 use crate::aggregation;
 use crate::apiserver::read;
@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The issuer of tokens when none is named.
+/// The default issuer of service account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// For how long tokens may be asked for, and at least must be.
+/// The bounds of `--service-account-max-token-expiration`.
 const TOKEN_SECONDS_MIN: u64 = 3600;
 const TOKEN_SECONDS_MAX: u64 = 1 << 32;
 
@@ -109,7 +109,7 @@ pub struct AuthenticationArgs {
 }
 
 impl AuthenticationArgs {
-    /// For how many seconds tokens are given at most, where it is limited.
+    /// The longest lifetime of a token in seconds, if it is limited.
     pub fn token_seconds_max(&self) -> Result<Option<i64>> {
         match self.service_account_max_token_expiration.as_secs() {
             0 => Ok(None),
@@ -118,7 +118,7 @@ impl AuthenticationArgs {
         }
     }
 
-    /// Where the keys of tokens are asked for, of a server at an address.
+    /// The URL of the keys that verify this server's tokens; `address` is the server's own.
     pub fn keys_url(&self, address: &str) -> Result<String> {
         if let Some(url) = &self.service_account_jwks_uri {
             let https = url.parse::<http::Uri>().is_ok_and(|url| url.scheme_str() == Some("https"));
@@ -143,7 +143,7 @@ impl AuthenticationArgs {
             || !self.oidc_required_claim.is_empty()
     }
 
-    /// The issuer that options describe.
+    /// The issuer that the `--oidc-*` options describe.
     fn issuer(&self) -> Result<Option<Settings>, Vec<String>> {
         if !self.uses_oidc() {
             return Ok(None);
@@ -203,7 +203,7 @@ impl AuthenticationArgs {
     }
 }
 
-/// All that is wrong with the options and the files that they name, before anything is begun.
+/// All faults of the options and of the files that they name, found before the server starts.
 pub fn faults(args: &Args) -> Vec<String> {
     let mut faults = Vec::new();
     let own = &args.authentication;
@@ -231,7 +231,7 @@ pub fn faults(args: &Args) -> Vec<String> {
     faults
 }
 
-/// Issuers of service account tokens have names, and each its own.
+/// Checks that each issuer of service account tokens has a name, and that no two are equal.
 fn named_issuers(args: &Args) -> Result<()> {
     let all = &args.service_account_issuer;
     let mut faults = Vec::new();
@@ -249,16 +249,16 @@ fn named_issuers(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file is a kubeconfig that says where to post to.
+/// Checks that a file is a kubeconfig with a server that requests can be posted to.
 pub fn posting(file: &Path) -> Result<()> {
     kubeconfig(file)?;
     Posting::from_file(file, "", &Dialer::Direct).map(drop).map_err(|why| anyhow!(why))
 }
 
-/// Whether a file is a kubeconfig.
+/// Checks that a file is a kubeconfig.
 fn kubeconfig(file: &Path) -> Result<()> {
     let told = |why: &dyn std::fmt::Display| {
-        // The rest draws the place.
+        // The other lines only show the place in the file.
         let why = why.to_string();
         anyhow!("{}: {}", file.display(), why.lines().next().unwrap_or_default())
     };
@@ -280,7 +280,7 @@ fn passwords(args: &Args) -> Result<Arc<Passwords>> {
     Passwords::read(&read(file)?).map(Arc::new).map_err(|why| anyhow!("{}: {why}", file.display()))
 }
 
-/// Who finds out who asks, and what is counted of it. `anonymous` is what options say.
+/// Builds the authenticator and its metrics. `anonymous` is the value of `--anonymous-auth`.
 pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticator, Metrics)> {
     let (own, metrics) = (service_accounts(args)?, Metrics::default());
     let audiences = own.as_ref().map_or_else(Vec::new, |own| own.audiences.clone());
@@ -320,7 +320,8 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
     Ok((authenticator, metrics))
 }
 
-/// Asks the API server of `--authentication-kubeconfig` whom to trust, for what options do not say.
+/// Reads the client and front-proxy authorities that no option names from the API server of
+/// `--authentication-kubeconfig`.
 pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authenticator) -> Result<()> {
     let options = &args.authentication;
     let wanted = Wanted {
@@ -340,7 +341,7 @@ pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authentica
         .map_err(|why| anyhow!("--authentication-kubeconfig={}: {why}", file.display()))
 }
 
-/// What options and the file of `--authentication-config` tell of issuers and of who is anonymous.
+/// The issuers and the anonymous users, from the options and from the file of `--authentication-config`.
 struct Told {
     issuers: Vec<Settings>,
     anonymous: Option<AnonymousUsers>,
@@ -376,7 +377,7 @@ fn told(args: &Args) -> Result<Told, Vec<String>> {
     Ok(Told { issuers, anonymous, file: Some((file.clone(), text)) })
 }
 
-/// Begins to ask issuers about themselves, and to follow the file that names them.
+/// Starts fetching the issuers' keys, and following the configuration file.
 fn followed(
     issuers: Vec<Settings>,
     file: &Option<(PathBuf, String)>,
@@ -395,7 +396,7 @@ fn followed(
     Some(issuers)
 }
 
-/// Whom tokens are for that name nobody.
+/// The audiences of tokens that name none.
 pub fn api_audiences(args: &Args) -> Vec<String> {
     match args.api_audiences.as_slice() {
         [] => own_issuers(args),
@@ -403,7 +404,7 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
     }
 }
 
-/// What the files about other issuers may not say, and may.
+/// What this server allows in the configuration of other issuers.
 fn this_server(args: &Args) -> Server {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From options to the chain of authorizers.
+//! Builds the chain of authorizers from the options.
 
 use crate::apiserver::{read, server_id_hash};
 use anyhow::{Context, Result, anyhow};
@@ -16,16 +16,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a webhook that options name may take.
+/// The timeout of a webhook that options name.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The same of a server that decides for this one, and how long its answers are good.
+/// The timeout of a delegated authorization request, and how long its answers are cached.
 const DELEGATED_TIMEOUT: Duration = Duration::from_secs(10);
 const DELEGATED_TIME: Duration = Duration::from_secs(10);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const OTHER_TIME: Duration = Duration::from_secs(30);
-/// What is asked of a server that decides for this one.
+/// The path of delegated authorization requests.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Open where another server decides.
+/// Paths that need no authorization by default when another server authorizes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
 /// Who may do what.
@@ -62,8 +62,8 @@ pub struct AuthorizationArgs {
     pub authorization_always_allow_paths: Option<Vec<OpenPath>>,
 }
 
-/// What stands for a mode. Whether it is the name of one is judged when all are there, because the option may be given
-/// several times.
+/// The name of an authorization mode, not checked yet: the option may be given several times, and all names are checked
+/// together.
 #[derive(Debug, Clone)]
 pub struct ModeName(String);
 
@@ -75,17 +75,17 @@ impl FromStr for ModeName {
     }
 }
 
-/// The chain, and what belongs to it.
+/// The chain of authorizers with its webhooks and the files that are followed.
 pub struct Authorization {
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
     pub followed: Option<Followed>,
-    /// Whether there are lines in the policy file that say no version.
+    /// Whether the policy file has lines without a version.
     pub has_unversioned: bool,
 }
 
 impl AuthorizationArgs {
-    /// What options and files say; all that is wrong with them at once.
+    /// Builds the chain from options and files; the error lists all their faults.
     pub fn authorization(&self, default: Mode, dialer: &Dialer) -> Result<Authorization, Vec<String>> {
         let mut faults = self.contradictions();
         let configured = match &self.authorization_config {
@@ -93,7 +93,7 @@ impl AuthorizationArgs {
             None => Ok((self.by_options(default), None)),
         };
         let policies = self.authorization_policy_file.as_deref().map(policies).transpose();
-        // A file that cannot be read is no reason to tell less of the others.
+        // A file that cannot be read must not hide the faults of the other files.
         let (none, mut wrong) = (Arc::default(), Vec::new());
         let (authorizers, text) = configured.map_err(|found| wrong.extend(found)).unwrap_or_default();
         let is_read = wrong.is_empty();
@@ -133,16 +133,16 @@ impl AuthorizationArgs {
         Ok(Authorization { chain, webhooks, followed, has_unversioned })
     }
 
-    /// The modes that the option names, if it is given.
+    /// The modes of `--authorization-mode`, if it is given.
     fn modes(&self) -> Result<Option<Vec<Mode>>, String> {
         let Some(names) = &self.authorization_mode else { return Ok(None) };
         let names: Vec<&str> = names.iter().map(|ModeName(name)| name.as_str()).collect();
         Mode::parse_list(&names).map(Some)
     }
 
-    /// All that is wrong with the options and the files that they name.
+    /// All faults of the options and of the files that they name.
     pub fn faults(&self, dialer: &Dialer) -> Vec<String> {
-        // Whether all is well does not hang on the mode that options do not name.
+        // The default mode does not change which faults there are.
         self.authorization(Mode::AlwaysAllow, dialer).err().unwrap_or_default()
     }
 
@@ -178,7 +178,7 @@ impl AuthorizationArgs {
             return faults;
         }
         if !faults.is_empty() {
-            // Which modes are meant is not known.
+            // The modes are unknown, so the options cannot be checked against them.
             return faults;
         }
         if has(Mode::Abac) && self.authorization_policy_file.is_none() {
@@ -199,13 +199,13 @@ impl AuthorizationArgs {
     fn by_options(&self, default: Mode) -> Vec<Authorizer> {
         let modes = match (self.modes(), &self.authorization_kubeconfig) {
             (Ok(Some(modes)), _) => modes,
-            // Another server decides; or what is wrong is told elsewhere.
+            // Either another server authorizes, or `contradictions` has reported the fault.
             (Ok(None), Some(_)) | (Err(_), _) => Vec::new(),
             (Ok(None), None) => vec![default],
         };
         let of_mode = |mode| match (mode, &self.authorization_webhook_config_file) {
             (Mode::Webhook, Some(file)) => Some(self.webhook(file)),
-            // That it is missing is told with the other contradictions.
+            // `contradictions` reports the missing file.
             (Mode::Webhook, None) => None,
             (mode, _) => Some(Authorizer::Of(mode)),
         };
@@ -255,7 +255,7 @@ fn named(name: &str, connection: Connection) -> Authorizer {
     Authorizer::Webhook { webhook, connection }
 }
 
-/// What an AuthorizationConfiguration says, and its text.
+/// Reads an AuthorizationConfiguration; returns its authorizers and its text.
 fn configuration(file: &Path) -> Result<(Vec<Authorizer>, String), Vec<String>> {
     let text = read(file).map_err(|why| vec![format!("--authorization-config={}: {why:#}", file.display())])?;
     match Configuration::read(&text) {

@@ -1,4 +1,5 @@
-//! Health checks of files that are followed: one that does not count as it is would keep the next start from succeeding.
+//! Health checks of followed files. A check fails while a file on disk is not valid: the server goes on with the
+//! content it read before, but could not start with the file.
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use holdfast_tls::trouble::Trouble;
@@ -21,7 +22,7 @@ impl HealthCheck for Followed {
     }
 }
 
-/// A check of what an option names, under the option's name.
+/// A health check of a file that an option names; the check has the option's name.
 pub fn of_files(name: &'static str, trouble: Trouble) -> Arc<dyn HealthCheck> {
     Arc::new(Followed { name, trouble })
 }

@@ -1,4 +1,4 @@
-//! `holdfast cloud-controller-manager`: what a cloud does for a cluster, Holdfast's or any other.
+//! `holdfast cloud-controller-manager`: the cloud controllers for any API server.
 
 use crate::clouds::{self, Named};
 use crate::controller_manager::{Place, Registering};
@@ -36,9 +36,9 @@ const KIND: Kind = Kind {
     tolerates_lookup_failure: false,
 };
 const INSECURE_PORT: u16 = 10253;
-/// What one controller asks for, when no option says so.
+/// The default rate of one controller's requests to the API server.
 const RATE: Rate = Rate { qps: 20.0, burst: 30 };
-/// How many nodes at once are asked about whose kubelets do not answer.
+/// How many nodes with silent kubelets are looked up in the cloud at once.
 const LIFECYCLE_WORKERS: usize = 10;
 
 #[derive(clap::Args, Debug)]
@@ -105,7 +105,7 @@ pub struct Args {
     component: ComponentArgs,
     #[command(flatten)]
     settled: Settled<settled::CloudControllerManager>,
-    // Its values say nothing that is not so anyhow.
+    // Values are accepted only where nothing depends on them.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// All that is wrong with the options that their own forms do not show.
+    /// All faults of the options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.component.faults();
         faults.extend(self.election().faults("leaderElection"));
@@ -154,7 +154,7 @@ impl Args {
         parsed.map_err(|why| format!("--controllers: {why}"))
     }
 
-    /// What moves, where anything does.
+    /// The configuration of a leader migration, if it is enabled.
     fn migration(&self) -> Result<Option<Migration>, String> {
         let file = self.leader_migration_config.as_ref();
         if !self.enable_leader_migration {
@@ -203,7 +203,7 @@ impl Args {
         }
     }
 
-    /// As `/configz` shows it.
+    /// The configuration for `/configz`.
     fn document(&self) -> Value {
         let text = |duration: Duration| format!("{duration:?}");
         json!({
@@ -285,14 +285,14 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     tokio::try_join!(lead(settings, stays), lead(second, moves)).map(drop)
 }
 
-/// What all that is led by this process shares.
+/// What the controllers of the main lease and of the migration lease share in this process.
 struct Beside {
     args: Args,
     metrics: Arc<Metrics>,
     cloud: OnceCell<Arc<Counted>>,
 }
 
-/// Runs the controllers that are chosen.
+/// Runs the chosen controllers.
 async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
     let Beside { args, metrics, cloud } = beside;
     let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
@@ -300,7 +300,7 @@ async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
     let news = component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
     let root = place.client_of("cloud-controller-manager").await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root, args.use_service_account_credentials));
-    // With the credentials of the process.
+    // The process's own credentials.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
     let open = async || {
         let cloud = Arc::new(Counted::new(named.open(act.clone(), own.clone()).await?));
@@ -312,9 +312,9 @@ async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
     let controllers = clouds::crew(&**cloud, args.settings(), &choice, may_be_untagged, &*act, &own).await?;
     let names: Vec<&'static str> = controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, provider = args.cloud_provider, "controllers start");
-    // Each can be asked for by its name, as long as it runs.
+    // Each controller has a health check of its own while it runs.
     names.iter().for_each(|name| health.add(name, &["healthz"], || Ok(())));
-    // Each for itself, where one is to start after the other.
+    // With a start interval each controller is a group of its own, so that the groups can start one after another.
     let groups: Vec<Vec<Box<dyn Controller>>> = match args.controller_start_interval.is_zero() {
         true => vec![controllers],
         false => controllers.into_iter().map(|controller| vec![controller]).collect(),

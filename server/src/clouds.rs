@@ -1,4 +1,4 @@
-//! Which cloud is asked, and by which controllers: what `--cloud-provider` and `--cloud-config` come to.
+//! Opens the cloud that `--cloud-provider` and `--cloud-config` name, and chooses its controllers.
 
 use anyhow::{Context, Result, anyhow, bail};
 use async_trait::async_trait;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 const SIMULATED: &str = "simulated";
 const EXTERNAL: &str = "external";
-/// Clouds that components of Kubernetes had built in once.
+/// Cloud providers that were once built into Kubernetes' components.
 const OTHERS: [&str; 11] =
     ["aws", "azure", "alicloud", "cloudstack", "fake", "gce", "mesos", "openstack", "ovirt", "photon", "vsphere"];
-/// Where a ConfigMap is named instead of a file, and its key.
+/// The prefix that names a ConfigMap instead of a file, and the key within the ConfigMap.
 const CONFIG_MAP: &str = "configmap:";
 const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
-/// A cloud as options name it.
+/// A cloud as the options name it, not opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     provider: Provider,
@@ -41,7 +41,7 @@ enum Config {
 }
 
 impl Named {
-    /// Reads both options.
+    /// Parses both options.
     pub fn parse(provider: &str, config: &str) -> Result<Named> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),
@@ -72,7 +72,7 @@ impl Named {
         Ok(Named { provider, config })
     }
 
-    /// The cloud itself: a provider is said hello to, a description is read.
+    /// Opens the cloud: connects to an external provider, or reads the description of a simulated cloud.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<dyn Cloud>> {
         let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
             Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,
@@ -130,7 +130,7 @@ impl Source for ConfigMap {
     }
 }
 
-/// Who is to run with a cloud. One that cannot tell clusters apart is refused, unless that is allowed.
+/// The controllers that run with a cloud. A cloud that cannot tell clusters apart is refused unless `may_be_untagged`.
 pub async fn crew(
     cloud: &dyn Cloud,
     mut settings: Settings,
@@ -160,13 +160,13 @@ pub async fn crew(
     Ok(controllers)
 }
 
-/// Whether the name of this cluster is another's in this cloud.
+/// Fails if another cluster in this cloud has this cluster's name.
 async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor) -> Result<()> {
     let system = act.ask(actor, "/api/v1/namespaces/kube-system").await;
     let uid = system.ok().and_then(|system| system["metadata"]["uid"].as_str().map(str::to_owned));
     let clusters = cloud.ask(&Call::Clusters).await;
     let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
-        // Whoever makes something there is told the same again.
+        // Calls that make something in the cloud check the name again.
         tracing::warn!("cannot tell yet whether another cluster of this cloud is called {name}");
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! The options about what tells the cluster of this server, and about other servers of the same API.
+//! The options about publishing this server's address in the cluster, and about other servers of the same API.
 
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -59,7 +59,8 @@ pub struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// All that is wrong. `node_ports` are those that services get, `advertised` is what an option says.
+    /// All faults of the options. `node_ports` is the range of node ports, `advertised` the value of
+    /// `--advertise-address`.
     pub fn faults(&self, ranges: ServiceRanges, node_ports: (u16, u16), advertised: Option<IpAddr>) -> Vec<String> {
         let mut faults = Vec::new();
         let mut fault = |is_wrong: bool, why: String| faults.extend(is_wrong.then_some(why));
@@ -162,7 +163,7 @@ impl ClusterArgs {
         (self.identity_lease_duration_seconds.unwrap_or(3600), self.identity_lease_renew_interval_seconds.unwrap_or(10))
     }
 
-    /// How clients within the cluster reach the server.
+    /// How clients in the cluster reach the server.
     pub fn settings(&self, ranges: ServiceRanges, reached: Option<IpAddr>, bound: SocketAddr) -> Settings {
         Settings {
             ranges,
@@ -174,7 +175,7 @@ impl ClusterArgs {
         }
     }
 
-    /// The term of a server that coordinates elections, and how often it is renewed.
+    /// The lease terms of coordinated leader election, and the retry period.
     pub fn term(&self, host: &str, stamp: Stamp) -> (Term, Duration) {
         let term = Term {
             holder: format!("{host}_{}", stamp.uid(u64::MAX)),
@@ -184,7 +185,8 @@ impl ClusterArgs {
         (term, self.coordinated_leadership_retry_period)
     }
 
-    /// Which server this is, and how often it says so; a cluster on one machine says it where it is told to.
+    /// The server's identity Lease and how often it is renewed; `None` if no option asks for one and `usually` is
+    /// false.
     pub fn identity(&self, usually: bool, host: String, stamp: Stamp) -> Option<(Identity, Duration)> {
         let asked =
             self.identity_lease_duration_seconds.is_some() || self.identity_lease_renew_interval_seconds.is_some();

@@ -1,5 +1,5 @@
-//! What runs beside the API server in its process: controllers, and whatever else a cluster needs. A line in
-//! [`Components::start`] each.
+//! The components in the API server's process, such as controllers and the scheduler: one line each in
+//! [`Components::start`].
 
 use crate::apiserver::read;
 use crate::clouds::{self, Named};
@@ -31,10 +31,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The gate by which pods go whose devices are tainted with `NoExecute`.
+/// The feature gate of evicting pods whose devices have `NoExecute` taints.
 pub(crate) const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
-/// How many keys of one controller and one namespace are worked on at once: in one process nobody waits for a network.
+/// How many keys of one controller and one namespace are worked on at once. It is high because requests within the
+/// process do not wait for a network.
 const WORKERS: usize = 64;
 
 /// Which components run.
@@ -66,21 +67,21 @@ pub struct Components {
     nodes: u32,
     node_template: holdfast_nodes::Template,
     scheduling: Configuration,
-    /// Where the nodes answer; taken by the server that starts first, and not by its forks.
+    /// The listener of the simulated nodes. The server that starts first takes it; its forks have none.
     listening: Arc<Mutex<Option<Listening>>>,
-    /// The cloud of this cluster; taken by the server that starts first, and not by its forks, which are clusters of their
-    /// own and would delete what is not theirs.
+    /// The cluster's cloud. The server that starts first takes it; its forks are clusters of their own, and would
+    /// delete resources in the cloud that they do not know.
     cloud: Arc<Mutex<Option<Named>>>,
-    /// How fast they write for one namespace.
+    /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,
 }
 
-/// How long to wait before a cloud that is not there is looked for again.
+/// How long to wait before connecting again to a cloud that does not answer.
 const CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
 impl Components {
-    /// What the options say; `default` where they say nothing. The authority is that of the machine; `token_key` is what
-    /// tokens of accounts are signed with.
+    /// Reads the options; `default` are the controllers if no option names any. `pki` is the authority of this machine,
+    /// `token_key` the key that signs service account tokens.
     pub fn new(
         args: &Args,
         gates: &Gates,
@@ -125,7 +126,7 @@ impl Components {
         Ok(Components { controllers, settings, nodes, node_template, scheduling, listening, cloud, bytes_a_second })
     }
 
-    /// None at all.
+    /// No components at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());
@@ -134,12 +135,12 @@ impl Components {
         Components { controllers, settings, nodes: 0, node_template, scheduling, listening, cloud, bytes_a_second }
     }
 
-    /// Whether each namespace gets the account that its pods run under.
+    /// Whether each namespace gets its default ServiceAccount, under which pods run.
     pub fn make_accounts(&self) -> bool {
         self.controllers.runs("serviceaccount-controller")
     }
 
-    /// The servers of this process that answer for parts of the API.
+    /// The servers in this process that answer for parts of the API.
     pub fn inside(&self) -> Insiders {
         match self.nodes {
             0 => Insiders::new(),
@@ -147,7 +148,7 @@ impl Components {
         }
     }
 
-    /// Starts them beside a server; they end with the tasks.
+    /// Starts the components beside a server; they end with `tasks`.
     pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         let rates = Arc::new(Rates::new(self.bytes_a_second));
         if !self.controllers.is_nobody() {
@@ -182,7 +183,8 @@ impl Components {
 }
 
 impl Components {
-    /// Which of a cloud's controllers run: those that are not left out, under the names that all controllers have here.
+    /// The cloud controllers to run. Controllers that the controller manager knows, too, follow `--controllers`; the
+    /// others run if any controller does.
     fn cloud_choice(&self) -> Choice {
         let is_known = |name: &str| holdfast_controllers::names::ALL.iter().any(|known| known.name == name);
         let runs = |name: &&str| match is_known(name) {
@@ -193,7 +195,7 @@ impl Components {
         Choice::parse_of(&cloud_names::ALL, names).unwrap_or_else(|why| unreachable!("{why}"))
     }
 
-    /// Has the nodes answer those who ask for logs and the like.
+    /// Starts the listener through which the nodes serve logs and exec.
     fn answer(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(listening) = listening.filter(|_| self.nodes > 0) else { return };
@@ -209,7 +211,7 @@ impl Components {
     }
 }
 
-/// Reads a number of bytes: `32Mi`.
+/// Parses a number of bytes, such as `32Mi`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bytes = quantity::whole(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| format!("{text:?} is no number of bytes, as 1000000 or 64Mi are"))
@@ -221,8 +223,8 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
 }
 
-/// Makes what a cluster and its simulated nodes need, unless it is there, or takes away what they needed. All at once,
-/// so that it shares a few fsyncs, but for what is done to one object.
+/// Carries out actions: creates what a cluster and its simulated nodes need unless it is there, or deletes it. Actions
+/// on different objects run at the same time, so that they share a few fsyncs; actions on one object run in order.
 async fn act_all(act: InsideAct, actions: Vec<Action>) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };
@@ -239,8 +241,8 @@ async fn act_all(act: InsideAct, actions: Vec<Action>) {
     join_all(each).await;
 }
 
-/// Starts controllers that share a world, when all is there that they need: what nodes have no right to yet would be
-/// refused, and tried again later.
+/// Starts controllers that share a world, once `needed` is done: requests of nodes that have no rights yet would be
+/// refused, and retried only later.
 fn start(
     transport: &Arc<Transport>,
     tasks: &mut JoinSet<()>,
@@ -267,7 +269,7 @@ fn start(
     });
 }
 
-/// Asks the cluster's cloud, as soon as it is there.
+/// Runs the cloud controllers once the cloud answers.
 async fn run_cloud(named: Named, choice: Choice, transport: Arc<Transport>, metrics: Arc<Metrics>) {
     let act = Arc::new(InsideAct::new(&transport));
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));

@@ -1,4 +1,4 @@
-//! `holdfast controller-manager`: controllers for an API server elsewhere, Holdfast's or any other.
+//! `holdfast controller-manager`: the controllers for any API server.
 
 use crate::controllers::{self, Chosen};
 use crate::settled::{self, Settled};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 const KIND: Kind =
     Kind { name: "kube-controller-manager", version: API_VERSION, secure_port: 10257, tolerates_lookup_failure: false };
-/// What one controller asks for, when no option says so.
+/// The default rate of one controller's requests to the API server.
 const RATE: Rate = Rate { qps: 20.0, burst: 30 };
 
 #[derive(clap::Args, Debug)]
@@ -32,13 +32,13 @@ pub struct Args {
     controllers: controllers::Args,
     #[command(flatten)]
     component: ComponentArgs,
-    // Its values say nothing that is not so anyhow.
+    // Values are accepted only where nothing depends on them.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
 }
 
 impl Args {
-    /// All that is wrong with the options that their own forms do not show.
+    /// All faults of the options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.component.faults();
         faults.extend(self.election().faults("leaderElection"));
@@ -95,14 +95,14 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     metrics.register(&mut Registering(place.component.metrics()));
     let end = place.component.told_to_end();
     let health = place.component.health().clone();
-    // Watches and tokens are the process's own business, and wait for no controller.
+    // Watches and tokens have clients of their own, so they do not share a controller's rate limit.
     let news = place.component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
     let root = place.client_of("tokens-controller").await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root, own_credentials));
     let mut runtime = Runtime::new(act, Arc::new(System), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
-    // Each can be asked for by its name, as long as it runs.
+    // Each controller has a health check of its own while it runs.
     names.iter().for_each(|name| health.add(name, &["healthz"], || Ok(())));
     let workers: Vec<usize> = names.iter().map(|name| chosen.workers(name)).collect();
     for (controller, workers) in chosen.controllers.into_iter().zip(workers) {
@@ -115,7 +115,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     Ok(())
 }
 
-/// Where the API server is, and how fast each controller may ask it.
+/// The address of the API server, and the rate of each controller's requests.
 pub struct Place {
     pub component: Arc<Component>,
     pub kubeconfig: Option<PathBuf>,
@@ -123,7 +123,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A client with the credentials of the process, which names itself so.
+    /// A client with the process's credentials and a user agent of this name.
     pub async fn client_of(&self, name: &str) -> Result<kube::Client, String> {
         self.client(name, None).await
     }
@@ -137,7 +137,7 @@ impl Connect for Place {
     }
 }
 
-/// Shows metrics where the component shows its own.
+/// Registers metrics on the component's `/metrics` page.
 pub struct Registering<'a>(pub &'a Shown);
 
 impl Register for Registering<'_> {

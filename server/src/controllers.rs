@@ -1,4 +1,4 @@
-//! The options of controllers, and what they come to.
+//! The options of controllers, and the controllers that they choose.
 
 mod node_ranges;
 
@@ -168,7 +168,7 @@ impl ServiceArgs {
     }
 }
 
-/// In whole seconds, of which a part counts as one.
+/// Whole seconds, rounded up.
 fn seconds(duration: Duration) -> i64 {
     let part = u64::from(duration.subsec_nanos() > 0);
     i64::try_from(duration.as_secs().saturating_add(part)).unwrap_or(i64::MAX)
@@ -178,7 +178,7 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Which controllers run, and how.
+/// The controllers that run, with their numbers of workers.
 pub struct Chosen {
     pub controllers: Vec<Box<dyn Controller>>,
     workers: BTreeMap<&'static str, usize>,
@@ -220,7 +220,7 @@ impl Args {
         Ok(settings)
     }
 
-    /// The controllers that are to run.
+    /// Makes the chosen controllers.
     pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
         let settings = Settings { device_taints: gates.enabled(DEVICE_TAINTS), ..self.settings()? };
         let choice = choose(self.controllers.iter().map(String::as_str))?;
@@ -234,7 +234,7 @@ impl Args {
         Ok(Chosen { controllers, workers: self.workers.0.clone() })
     }
 
-    /// As `/configz` shows it.
+    /// The configuration for `/configz`.
     pub fn document(&self) -> Value {
         json!({
             "apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1",
@@ -253,19 +253,19 @@ impl Chosen {
     }
 }
 
-/// Reads `--controllers`. Every name that Kubernetes has is taken, whether or not there is such a controller here.
+/// Parses `--controllers`. Accepts every controller name of Kubernetes, even if there is no such controller here.
 pub fn choose<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Choice> {
     Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))
 }
 
-/// Says which controllers do not start that are asked for by name.
+/// Warns of controllers that were named and do not start.
 pub fn warn_of_absent(choice: &Choice, is_there: impl Fn(&str) -> bool) {
     for name in choice.named().filter(|name| !is_there(name)) {
         tracing::warn!("{name} does not start: {}", why_not(name));
     }
 }
 
-/// Why a controller that is asked for by name does not start.
+/// Why a named controller does not start.
 fn why_not(name: &str) -> &'static str {
     if OF_THE_SERVER.contains(&name) {
         return "an API server of Holdfast does its work itself";

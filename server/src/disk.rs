@@ -1,4 +1,4 @@
-//! What people are told of the disk under the log: its room in metrics, and in readiness before writes are refused.
+//! Reports the disk's free room under the log: in metrics, and in readiness before writes are refused.
 
 use futures_util::future::{BoxFuture, FutureExt};
 use holdfast_service::Meter;
@@ -6,7 +6,7 @@ use holdfast_storage_rocks::{RocksLog, Standing};
 use holdfast_transport_http::HealthCheck;
 use std::sync::Arc;
 
-/// The server is no longer ready when less than so many times the room is left at which most writes are refused.
+/// The server is not ready if the free room is less than this many times the room at which most writes are refused.
 const MARKS: u64 = 2;
 
 struct Room(Arc<RocksLog>);
@@ -19,7 +19,7 @@ impl HealthCheck for Room {
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
         let log = self.0.clone();
         async move {
-            // A disk may take its time.
+            // The disk may be slow to answer, so it is asked on a blocking thread.
             tokio::task::spawn_blocking(move || judge(log.standing())).await.unwrap_or(Ok(()))
         }
         .boxed()

@@ -14,7 +14,7 @@ use holdfast_transport_http::HealthCheck;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a log is opened again whose keys cannot be had.
+/// The pause between attempts to open a log whose keys are unreachable.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Debug, Clone)]
@@ -29,12 +29,12 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
-    /// Whether values are to be encrypted.
+    /// Whether the options ask for encryption at rest.
     pub fn is_asked_for(&self) -> bool {
         self.config.encryption_provider_config.is_some()
     }
 
-    /// What encrypts, and the file that is to be followed.
+    /// The transformers of values, and the configuration file to follow, if it is to be followed.
     pub fn live(&self, gates: &ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.config.encryption_provider_config else {
@@ -51,7 +51,8 @@ impl EncryptionArgs {
     }
 }
 
-/// Opens an engine. Where the keys of its log cannot be had yet it waits: a KMS plug-in may well start later.
+/// Opens an engine; retries while the keys of its log are unreachable, because a KMS plug-in may start later than the
+/// server.
 pub fn open_patiently(open: impl Fn() -> Result<Arc<Engine>, Fault>) -> Result<Arc<Engine>, Fault> {
     loop {
         match open() {
@@ -64,7 +65,7 @@ pub fn open_patiently(open: impl Fn() -> Result<Arc<Engine>, Fault>) -> Result<A
     }
 }
 
-/// One health check of a KMS plug-in, or of all of them.
+/// The health check of one KMS plug-in, or of all.
 struct Check {
     live: Arc<Live>,
     name: String,

@@ -1,6 +1,7 @@
-//! `holdfast envtest`: a folder with what controller-runtime's envtest starts, for `KUBEBUILDER_ASSETS`.
+//! `holdfast envtest`: makes a folder with the programs that controller-runtime's envtest starts, for
+//! `KUBEBUILDER_ASSETS`.
 //!
-//! `kube-apiserver` and `etcd` are links to this program, which knows by the name it is called what to be;
+//! `kube-apiserver` and `etcd` are links to this program. It chooses the command by the name under which it is called;
 //! see [`called`].
 
 use anyhow::{Context, Result, bail};
@@ -18,11 +19,11 @@ pub struct Args {
     assets_dir: Option<PathBuf>,
 }
 
-/// Names by which this program is called, and the commands that they stand for.
+/// The names of the links, and the commands that they stand for.
 const NAMES: &[(&str, &str)] = &[("kube-apiserver", "apiserver"), ("etcd", "etcd")];
 const KUBECTL: &str = "kubectl";
 
-/// The arguments as if the program had been called by its own name.
+/// Replaces a link's name by the program and its command.
 pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let name = arguments.first().and_then(|path| Path::new(path).file_name());
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match kubectl(&folder) {
         Some(kubectl) => link(&folder, KUBECTL, &kubectl)?,
-        // A link that leads nowhere tells less than none.
+        // A dangling link would make envtest fail with a worse error than a missing one.
         None if !folder.join(KUBECTL).exists() => drop(std::fs::remove_file(folder.join(KUBECTL))),
         None => {}
     }
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// In the user's cache, one for each place that this program is at, so that two releases have one each.
+/// A folder in the user's cache, one for each path of this program, so that two releases do not share one.
 fn own_folder(program: &Path) -> Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(cache) = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache"))) else {
@@ -65,7 +66,8 @@ fn own_folder(program: &Path) -> Result<PathBuf> {
     Ok(cache.join("holdfast/envtest").join(own))
 }
 
-/// Makes a link, in one step: suites that start meanwhile find the old one or the new one. A file is never replaced.
+/// Makes a link in one atomic step, so that suites starting at the same time find the old link or the new one. Never
+/// replaces a file.
 fn link(folder: &Path, name: &str, target: &Path) -> Result<()> {
     let path = folder.join(name);
     match std::fs::symlink_metadata(&path) {
@@ -83,7 +85,7 @@ fn link(folder: &Path, name: &str, target: &Path) -> Result<()> {
     made.with_context(|| format!("link {}", path.display()))
 }
 
-/// The kubectl in PATH, other than a link in this very folder.
+/// The kubectl in `PATH`, unless it is a link in `folder` itself.
 fn kubectl(folder: &Path) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

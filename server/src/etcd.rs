@@ -1,9 +1,9 @@
-//! `holdfast etcd`: stands where envtest starts etcd.
+//! `holdfast etcd`: stands for the etcd that envtest starts.
 //!
-//! envtest starts two programs and waits until each is well. The events are in the log of the API server, so that this
-//! one keeps nothing: it answers as a healthy etcd does, and tells the API server that is started with its address
-//! ([`join`]) whether events may go away with the process. One server at a time may have joined, as two on one etcd
-//! would share their objects.
+//! envtest starts two programs and waits until both are healthy. The events are in the API server's log, so this
+//! program stores nothing. It answers health checks as etcd does, and the API server that is started with its address
+//! joins it ([`join`]) and learns whether events must survive the process. Only one server may join at a time: two
+//! servers on one etcd would have to share their objects.
 
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail, ensure};
@@ -74,7 +74,7 @@ impl std::fmt::Display for ClientUrl {
     }
 }
 
-/// Where a server joins, and the header that tells it whether events must survive the process.
+/// The path at which a server joins, and the header that says whether events must survive the process.
 const JOIN: &str = "/holdfast/v1/join";
 const FSYNC: &str = "holdfast-fsync";
 
@@ -108,7 +108,7 @@ async fn accept(listener: TcpListener, etcd: Arc<Etcd>, room: Arc<Semaphore>) {
     loop {
         let Ok(place) = room.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // No file may be left for a connection: some will end.
+            // Accepting failed, for example at the limit of open files. Connections will end, so try again.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -156,7 +156,7 @@ fn word(truth: bool) -> &'static str {
     if truth { "true" } else { "false" }
 }
 
-/// An answer that goes on as long as the server that joined lives.
+/// The body of the answer to a join: it stays open while the server that joined lives.
 struct Joined(Arc<Etcd>);
 
 impl futures_util::Stream for Joined {
@@ -173,20 +173,20 @@ impl Drop for Joined {
     }
 }
 
-/// What a server learns by joining. It has joined as long as this lives.
+/// What a server learns by joining. Dropping it leaves.
 pub struct Membership {
     /// Whether events must survive the process.
     pub fsync: bool,
     _connection: TcpStream,
 }
 
-/// How long a server waits for the other program to be there, or for a server that has ended to be noticed.
+/// How long a server waits for this program to start, or for the end of the previous server to be noticed.
 const JOIN_MAX: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(20);
-/// The head of an answer is shorter.
+/// The longest head of an answer that is accepted.
 const HEAD_MAX: usize = 8192;
 
-/// Joins the program that stands for etcd; nothing where there is another one, which may be etcd itself.
+/// Joins the program at `url`. `None` if another program answers there, such as a real etcd.
 pub fn join(url: &str) -> Result<Option<Membership>> {
     let shown = url;
     let Ok(url) = url.parse::<ClientUrl>() else { return Ok(None) };
@@ -233,7 +233,7 @@ fn try_join(url: &ClientUrl) -> Result<Answer> {
     }
 }
 
-/// The head of an HTTP answer.
+/// Reads the head of an HTTP response.
 fn head(connection: &mut TcpStream) -> Result<String> {
     let mut read = Vec::new();
     let mut piece = [0; 512];

@@ -1,4 +1,4 @@
-//! Options of the etcd that servers share.
+//! Options of the etcd that several servers share.
 
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kubernetes' own.
+/// Kubernetes' default.
 const PREFIX: &str = "/registry";
 
 #[derive(clap::Args, Debug, Clone)]
@@ -59,7 +59,7 @@ pub struct EtcdArgs {
 }
 
 impl EtcdArgs {
-    /// All that is wrong with them. Without servers there is nothing that they could be about.
+    /// All faults of the options. Without `--etcd-servers` the other options are refused.
     pub fn faults(&self, servers: &[String]) -> Vec<String> {
         let mut faults = Vec::new();
         if servers.is_empty() {
@@ -88,7 +88,7 @@ impl EtcdArgs {
         faults
     }
 
-    /// The names of the options that are given, but for what Kubernetes' components are given by habit.
+    /// The names of the given options, except those that are commonly given to Kubernetes' components in any case.
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("etcd-prefix", self.etcd_prefix.is_some()),
@@ -105,7 +105,7 @@ impl EtcdArgs {
         all.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
     }
 
-    /// `/registry`, without a slash at its end.
+    /// The prefix of all keys, without a trailing slash; `/registry` by default.
     pub fn prefix(&self) -> Result<String, String> {
         let text = self.etcd_prefix.as_deref().unwrap_or(PREFIX);
         let wrong = |why: &str| Err(format!("--etcd-prefix={text:?}: {why}"));
@@ -128,7 +128,7 @@ impl EtcdArgs {
         }
     }
 
-    /// What is spoken to members at addresses with `https`.
+    /// The TLS configuration of the client for `https` members.
     pub fn tls(&self) -> Result<Arc<rustls::ClientConfig>> {
         let mut trust = TlsTrust { identified: true, ..TlsTrust::default() };
         if let Some(file) = &self.etcd_cafile {
@@ -145,28 +145,28 @@ impl EtcdArgs {
             let identity = Identity::of_files(certificate, key).map_err(told)?;
             config.client_auth_cert_resolver = Arc::new(identity).looking();
         }
-        // Members that speak gRPC alone refuse who does not say that it does.
+        // Members that serve only gRPC refuse clients that do not offer HTTP/2.
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// Nothing where others compact.
+    /// How often this server compacts; `None` if others compact.
     pub fn compaction_interval(&self) -> Option<Duration> {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
     }
 
-    /// Nothing where sizes are not asked for.
+    /// How often the database size is asked for; `None`: never.
     pub fn size_interval(&self) -> Option<Duration> {
         Some(self.etcd_db_metric_poll_interval.unwrap_or(Duration::from_secs(30)))
             .filter(|interval| !interval.is_zero())
     }
 
-    /// Whether metrics say how many objects there are.
+    /// Whether metrics count the stored objects.
     pub fn counts_objects(&self) -> bool {
         self.etcd_count_metric_poll_period.is_none_or(|period| !period.is_zero())
     }
 
-    /// Of the checks `etcd` and `etcd-readiness`.
+    /// The timeouts of the health checks `etcd` and `etcd-readiness`.
     pub fn check_timeouts(&self) -> [Duration; 2] {
         [self.etcd_healthcheck_timeout, self.etcd_readycheck_timeout]
             .map(|timeout| timeout.unwrap_or(Duration::from_secs(2)))
@@ -177,7 +177,7 @@ impl EtcdArgs {
     }
 }
 
-/// The members, or what is wrong with the option that names them.
+/// The addresses of the members, or the faults of `--etcd-servers`.
 pub fn addresses(servers: &[String]) -> Result<Vec<Address>, Vec<String>> {
     let read: Vec<Result<Address, String>> =
         servers.iter().map(|server| Address::parse(server).map_err(|why| format!("--etcd-servers: {why}"))).collect();

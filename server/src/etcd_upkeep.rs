@@ -1,5 +1,5 @@
-//! What a server on etcd does beside reading and writing: it has etcd let go of what was replaced, tells other servers
-//! that it is there, and says in health checks and metrics how etcd is.
+//! The work of a server on etcd besides reading and writing: compacting old revisions, telling other servers that it is
+//! there, and showing etcd's health in checks and metrics.
 
 use crate::etcd_options::EtcdArgs;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The etcd of one server.
+/// This server's etcd client and its options.
 pub struct Upkeep {
     etcd: Arc<Measured>,
     keys: Keys,
@@ -26,7 +26,7 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Everything that the server asks of etcd goes through [`Self::etcd`].
+    /// All requests of the server to etcd must go through [`Self::etcd`], which measures them.
     pub fn new(etcd: Arc<dyn Etcd>, keys: Keys, options: EtcdArgs) -> Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
@@ -52,13 +52,13 @@ impl Upkeep {
         Arc::new(move || etcd.text())
     }
 
-    /// Where the servers tell each other that they are there.
+    /// The registry in which servers announce themselves to each other.
     pub fn servers(&self) -> Arc<dyn presence::Servers> {
         let servers = Servers::new(self.etcd(), self.keys.clone(), self.options.lease_reuse());
         Arc::new(Announced { servers, began: self.began })
     }
 
-    /// Starts what is done again and again.
+    /// Starts the periodic tasks.
     pub fn start(&self, tasks: &mut JoinSet<()>) {
         if let Some(interval) = self.options.compaction_interval() {
             let (etcd, compactor) = (self.etcd(), Mutex::new(Compactor::default()));
@@ -78,22 +78,22 @@ impl Upkeep {
     }
 }
 
-/// Does work that blocks once in each interval, first after one.
+/// Runs blocking work once per interval, first after one interval.
 async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
     let work = Arc::new(work);
     loop {
         tokio::time::sleep(interval).await;
         let work = work.clone();
-        // What panics does so again in the next round, and is logged each time.
+        // A panic is logged; the work runs again in the next round.
         let _ = tokio::task::spawn_blocking(move || work()).await;
     }
 }
 
-/// Group and plural name of what is kept under a key, or below it, as labels.
+/// The group and resource of what is stored at or below a key, as metric labels.
 fn label(keys: &Keys, key: &[u8]) -> (String, String) {
     let path = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(keys.root())).unwrap_or_default();
     let slashes = path.match_indices('/').map(|(at, _)| at);
-    // A place in storage is one part of the path, or two.
+    // A kind's place in storage has one path segment or two.
     let place = slashes.take(2).filter_map(|end| registry().by_storage(&path[..end])).last();
     if let Some(kind) = place {
         let kind = registry().get(kind);
@@ -123,7 +123,7 @@ impl HealthCheck for Check {
             Turn::Ask(asked) => asked,
         };
         let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
-        // Whoever asked may go; the answer is for those who ask next.
+        // The check goes on even if its caller leaves: later callers get its outcome.
         let answered = tokio::spawn(async move {
             let timeout = probe.timeout();
             let asking = tokio::task::spawn_blocking(move || health::ask(etcd.as_ref(), &keys));

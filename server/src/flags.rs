@@ -1,4 +1,4 @@
-//! The API server's options. Each one works; one that is not built is refused by name.
+//! The API server's options. Every option works; an option that is not built is refused by name.
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
@@ -208,7 +208,7 @@ impl Args {
         self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
     }
 
-    /// The text that `--version` asks for, if it asks for any.
+    /// The output of `--version`, if it is given as a switch.
     pub fn version_text(&self) -> Option<String> {
         match self.version.as_deref()? {
             "true" => Some(format!("Kubernetes {API_VERSION}")),
@@ -217,7 +217,7 @@ impl Args {
         }
     }
 
-    /// The version that the server says it is, where an option says so.
+    /// The version that the server reports, if `--version` sets one.
     pub fn shown_version(&self) -> Option<String> {
         self.version.clone().filter(|version| version.starts_with('v'))
     }
@@ -226,23 +226,23 @@ impl Args {
         self.secure_port.unwrap_or(6443)
     }
 
-    /// Every gate with its value, by the release for which the server stands.
+    /// Every feature gate with its value for the emulated release.
     pub fn gates(&self) -> Result<Gates> {
         let release = self.offered.offer().map_or(NEWEST, |(offer, _)| offer.release);
         self.gates.gates_of(release).map_err(|why| anyhow!("--feature-gates: {why}"))
     }
 
-    /// What the gates turn.
+    /// The gates that the API server reads.
     pub fn api_gates(&self) -> Result<ApiGates> {
         Ok(ApiGates::from(&self.gates()?))
     }
 
-    /// Whether requests wait for their turn.
+    /// Whether priority and fairness is on.
     pub fn is_fair(&self, gates: &ApiGates) -> bool {
         gates.priority_and_fairness && self.enable_priority_and_fairness
     }
 
-    /// What keeps requests from waiting for their turn, where they are to.
+    /// Options that contradict priority and fairness while it is on.
     fn fairness_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
@@ -255,14 +255,14 @@ impl Args {
         }
         let asked = self.offered.offer().map(|(offer, _)| offer.asked).unwrap_or_default();
         let names = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"];
-        // What says more counts more.
+        // The more specific name wins.
         if let Some((name, false)) = names.iter().find_map(|name| Some((*name, *asked.get(*name)?))) {
             faults.push(format!("--runtime-config={name}=false conflicts with --enable-priority-and-fairness=true"));
         }
         faults
     }
 
-    /// All that is wrong with the options that their own forms do not show.
+    /// All faults of the options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
         faults.extend(self.etcd.faults(&self.etcd_servers));
@@ -346,7 +346,7 @@ pub struct FrontProxyArgs {
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// A form, or a version that is this one but for what follows its numbers.
+/// `true`, `false`, `raw`, or a version with the same numbers as this server's.
 fn parse_version(text: &str) -> Result<String, String> {
     if ["true", "false", "raw"].contains(&text) {
         return Ok(text.into());
@@ -381,7 +381,7 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
     Ok((first, last))
 }
 
-/// Arguments as clap knows them: underscores in names stand for dashes, `-v=4` for `-v 4`.
+/// Rewrites arguments to what clap expects: dashes for underscores in names, and `-v 4` for `-v=4`.
 pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut rest = false;
     let normalize = |argument: OsString| {
@@ -400,7 +400,7 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments.map(normalize).collect()
 }
 
-/// Arguments without those options of files and texts whose value is empty: scripts give them so, and mean the default.
+/// Removes path and text options with an empty value: scripts pass them so to mean the default.
 pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsString> {
     let is_optional = |name: &str| {
         let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
@@ -424,7 +424,7 @@ pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsStrin
     kept
 }
 
-/// Names that stand where others cannot print Kubernetes' own.
+/// Replaces placeholders in names. They stand for names of Kubernetes' that other files must not print.
 fn real(name: &str) -> String {
     PLACEHOLDERS.iter().fold(name.replace('_', "-"), |name, (placeholder, real)| name.replace(placeholder, real))
 }

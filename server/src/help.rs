@@ -1,9 +1,8 @@
-//! How help is arranged: an example comes first, `-h` shows the options that most people need, and `--help` shows all of
-//! them in groups.
+//! Arranges the help: an example comes first, `-h` shows common options only, and `--help` shows all of them in groups.
 
 use clap::{Arg, Command};
 
-/// Each command, and how it is called.
+/// Each command with an example call.
 const EXAMPLES: &[(&str, &str)] = &[
     ("up", "holdfast up --data-dir ./holdfast-data --nodes 3"),
     (
@@ -49,7 +48,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("version", "holdfast version"),
 ];
 
-/// The options that `-h` shows, of the commands that have hundreds.
+/// The options that `-h` shows, for commands that have hundreds.
 const COMMON: &[(&str, &[&str])] = &[
     (
         "up",
@@ -145,7 +144,7 @@ const COMMON: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Groups of options, by what their names begin with. The first that fits counts.
+/// Groups of options by the prefixes of their names. The first match wins.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Log and history", &["history-", "disk-reserve", "etcd-", "forks-max"]),
     ("Audit", &["audit-"]),
@@ -168,10 +167,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Services and Events", &["service-cluster-ip-range", "service-node-port-range", "event-ttl"]),
 ];
 
-/// Servers, whose options stand in [`GROUPS`].
+/// The server commands, whose options are grouped by [`GROUPS`].
 const SERVERS: [&str; 3] = ["up", "run", "apiserver"];
 
-/// The commands, each with its example and with its options in their places.
+/// Adds examples to the commands, and sorts their options into groups.
 pub fn arranged(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|called| called.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {

@@ -1,4 +1,4 @@
-//! ImagePolicyWebhook's server: asked about images, and what it says kept for as long as the operator allows.
+//! The webhook of ImagePolicyWebhook: asks it about images, and caches its answers as long as its configuration allows.
 
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take.
+/// The timeout of a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 pub struct Webhook {
@@ -22,7 +22,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The server that the current context of the kubeconfig names.
+    /// The webhook at the current context of the policy's kubeconfig.
     pub fn open(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
         let posting = Posting::from_file(Path::new(&policy.kubeconfig), "", &Dialer::Direct)
             .map_err(|why| anyhow!("couldn't init admission plugin \"ImagePolicyWebhook\": {why}"))?;

@@ -1,4 +1,5 @@
-//! What components in the server's own process see and do: news from the log's commits, actions through the door.
+//! The feed and the actor of components in the server's own process: news come from the log's commits, actions go to
+//! the service.
 
 use async_trait::async_trait;
 use holdfast_core::kinds::{Kind, KindId, Registry};
@@ -16,31 +17,31 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// The largest answer that is read.
+/// The largest response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Everything that is committed, from a snapshot on. Objects are shared with the state and parsed once.
+/// All commits from a snapshot on. Objects are shared with the state, and each is parsed once.
 pub struct InsideFeed {
     engine: Arc<Engine>,
-    /// What is looked at by name.
+    /// Resources that are watched by name, in the version named.
     named: Vec<Resource>,
-    /// What is looked at beside these, and whether what is shown goes by it.
+    /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
     sight: Sight,
     is_shown: bool,
     tap: Option<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
-    /// Of the registry that these were made of.
+    /// The revision of the registry from which `shown` was made.
     revision: u64,
 }
 
-/// How objects of a resource are shown.
+/// How the objects of a resource are shown.
 #[derive(Clone, Copy)]
 struct Shown {
     kind: KindId,
-    /// `None`: as they are stored, because no more than their metadata is looked at.
+    /// `None`: as stored, because only their metadata is read.
     version: Option<usize>,
-    /// Changes up to this version are in what was told.
+    /// Changes up to this version were part of the news already given.
     since: u64,
 }
 
@@ -50,7 +51,7 @@ impl InsideFeed {
         InsideFeed { engine, named, sight, is_shown: true, tap: None, shown, by_kind, revision: 0 }
     }
 
-    /// All that there is.
+    /// Starts at a new snapshot: news of all objects.
     fn begin(&mut self) -> Vec<News> {
         let tap = Tap::new(&self.engine);
         let begin = tap.begin().clone();
@@ -63,7 +64,7 @@ impl InsideFeed {
         news
     }
 
-    /// Which resources came and went with the definitions of custom kinds.
+    /// News of resources that appeared or disappeared with custom resource definitions.
     fn compare(&mut self, state: &State) -> Vec<News> {
         let registry = &state.registry;
         (self.revision, self.is_shown) = (registry.revision(), true);
@@ -89,7 +90,8 @@ impl InsideFeed {
     /// All objects of a resource.
     fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
         let shown = self.shown.get_mut(resource)?;
-        // Something has been committed before anybody looks, if only by the bootstrap; and one too many does no harm.
+        // At least 1, because 0 means not shown yet. The bootstrap has committed by then; and if it had not, one event
+        // too many would be skipped harmlessly.
         shown.since = state.offset.0.max(1);
         let (kind, shown) = (state.kind(shown.kind), *shown);
         let object = |(key, entry): (&Arc<str>, &Arc<holdfast_core::state::Entry>)| {
@@ -103,7 +105,7 @@ impl InsideFeed {
         let kind = registry.get(change.kind);
         let resource = match self.by_kind.get(&change.kind) {
             Some(resource) => resource,
-            // A shape of the kind that is no more: its objects are those of the shape that followed.
+            // The change belongs to an old shape of the kind; its objects now belong to the shape that followed.
             None if !registry.serves(change.kind) => self.shown.keys().find(|resource| is_of(resource, kind))?,
             None => return None,
         };
@@ -127,8 +129,8 @@ impl Feed for InsideFeed {
             Drawn::Changes { changes, through, registry } => {
                 let mut news = Vec::with_capacity(changes.len() + 1);
                 if registry.revision() != self.revision {
-                    // The objects of what came are read from a newer state, and what is older comes once more: it is
-                    // left out by its version.
+                    // `compare` reads the objects of new resources from a newer state. Their older changes come again
+                    // from the tap, and `changed` skips them by version.
                     news.extend(self.compare(&self.engine.snapshot()));
                 }
                 news.extend(changes.iter().filter_map(|change| self.changed(&registry, change)));
@@ -145,7 +147,7 @@ impl Feed for InsideFeed {
     }
 }
 
-/// What is to be shown of the kinds that there are.
+/// The resources to show, of those that the registry serves.
 fn wanted(registry: &Registry, named: &[Resource], sight: &Sight) -> BTreeMap<Resource, Shown> {
     let mut wanted = BTreeMap::new();
     let mut taken = Vec::new();
@@ -155,7 +157,7 @@ fn wanted(registry: &Registry, named: &[Resource], sight: &Sight) -> BTreeMap<Re
             taken.push(kind);
         }
     }
-    // Objects that go by themselves own nothing and are owned by nobody for long.
+    // Objects that expire, such as Events, are left out: they own nothing, and nothing owns them for long.
     let is_seen = |kind: &Kind| kind.stored && !kind.expires && sight.covers(&kind.hub().group, &kind.kind);
     let others = registry.iter().filter(|(id, kind)| is_seen(kind) && !taken.contains(id));
     wanted.extend(others.map(|(kind, of)| (request::resource_of(of), Shown { kind, version: None, since: 0 })));
@@ -178,7 +180,7 @@ fn body_of(entry: &holdfast_core::state::Entry, kind: &Kind, version: Option<usi
     }
 }
 
-/// Carries out actions through the door, which judges the actor as it judges everybody.
+/// Carries out actions through the service, which authorizes the actor as it does any user.
 pub struct InsideAct {
     transport: Weak<Transport>,
 }
@@ -232,7 +234,7 @@ impl Act for InsideAct {
     }
 
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
-        // Whatever the API has: parts of it that other servers answer for, too.
+        // The whole API can be read, including the parts that other servers answer for.
         let answer = memory::get(self.transport()?, actor.user.clone(), path, ANSWER_BYTES_MAX).await.map_err(fault)?;
         match answer.status().is_success() {
             true => serde_json::from_slice(answer.body()).map_err(fault),
@@ -254,11 +256,11 @@ impl Act for InsideAct {
     }
 }
 
-/// Reviews of what somebody may do.
+/// SubjectAccessReviews.
 static REVIEWS: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false));
 
-/// How an object is named.
+/// An object's name and UID.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Named {

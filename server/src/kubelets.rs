@@ -1,4 +1,5 @@
-//! Options of the ways to nodes: whom this server trusts there, what it shows, and where a kubelet is.
+//! Options of connections to nodes: the authorities that this server trusts, the certificate that it shows, and the
+//! addresses of kubelets.
 
 use crate::aggregation;
 use crate::flags::Args;
@@ -47,7 +48,7 @@ pub struct KubeletArgs {
 }
 
 impl KubeletArgs {
-    /// All that is wrong with them.
+    /// All faults of the options.
     pub fn faults(&self) -> Vec<String> {
         let authorities = self.kubelet_certificate_authority.as_deref().and_then(|file| trust(file).err());
         let identity = self.identity().and_then(Result::err);
@@ -72,7 +73,7 @@ fn trust(file: &Path) -> Result<()> {
     ServerVerifier::new(&trust).map(|_| ()).map_err(told)
 }
 
-/// The ways to nodes and to what runs in the cluster. `own_port` is where this server listens itself.
+/// The connections to kubelets and to Services in the cluster. `own_port` is the port on which this server listens.
 pub fn connections(args: &Args, own_port: u16) -> Result<Connections> {
     let options = &args.kubelets;
     let settings = Settings {
@@ -86,7 +87,7 @@ pub fn connections(args: &Args, own_port: u16) -> Result<Connections> {
     let kubelets = Kubelets::new(settings, aggregation::egress(args)?.cluster, Arc::default());
     kubelets.note_own_port(own_port);
     let bytes_a_second = Some(options.max_connection_bytes_per_sec).filter(|bytes| *bytes > 0);
-    // What clients' connections leave of the open files is for these, for the most part.
+    // The limit on clients' connections leaves some open files; connections to nodes may use most of these.
     let most = (limits::files() / 10).clamp(64, 16_384);
     Ok(Connections::new(Arc::new(kubelets), bytes_a_second, most))
 }

@@ -1,7 +1,8 @@
-//! Which controllers run under which lease, while a cluster moves them from one manager to another: the file of
-//! `--leader-migration-config`.
+//! Leader migration, the file of `--leader-migration-config`: under which lease each controller runs while a cluster
+//! moves controllers from one manager to another.
 //!
-//! Both managers take a second lease for what moves; which of them runs a controller is said by the file of whoever leads.
+//! Both managers compete for a second lease, of the controllers that move; the leader's file says which component runs
+//! each of them.
 
 use holdfast_cloud::names;
 use holdfast_component::election::Form;
@@ -11,18 +12,18 @@ use holdfast_value::Value;
 
 const GROUP: &str = "controllermanager.config.k8s.io/";
 const KIND: &str = "LeaderMigrationConfiguration";
-/// The lease of what moves, where no file says otherwise.
+/// The default name of the second lease.
 const LEADER: &str = "cloud-provider-extraction-migration";
 const ANY: &str = "*";
 
-/// A configuration, as it concerns this manager.
+/// A configuration, as far as it concerns this manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migration {
     /// The name of the second lease.
     pub leader: String,
-    /// Of which kind it is.
+    /// The resource type of the second lease's lock.
     pub lock: String,
-    /// Each controller that moves, by its name of today, and the component that runs it.
+    /// Each controller that moves, by its current name, and the component that runs it.
     moving: Vec<(String, String)>,
 }
 
@@ -35,7 +36,7 @@ impl Default for Migration {
 }
 
 impl Migration {
-    /// Reads a configuration in YAML or JSON, or tells all that is wrong with it.
+    /// Reads a configuration in YAML or JSON, or returns all its faults.
     pub fn parse(document: &Value) -> Result<Migration, Vec<String>> {
         read(document, |reader| {
             let version = reader.text("apiVersion").unwrap_or_default();
@@ -59,12 +60,12 @@ impl Migration {
         })
     }
 
-    /// Whether this manager runs a controller under its own lease.
+    /// Whether this manager runs the controller under its own lease.
     pub fn stays(&self, name: &str) -> bool {
         !self.moving.iter().any(|(moving, _)| moving == name)
     }
 
-    /// Whether it runs one under the second lease.
+    /// Whether this manager, which is `component`, runs the controller under the second lease.
     pub fn moves(&self, name: &str, component: &str) -> bool {
         self.moving.iter().any(|(moving, runs)| moving == name && (runs == ANY || runs == component))
     }

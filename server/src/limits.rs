@@ -1,9 +1,9 @@
-//! What the system lets this process have.
+//! The system's limits of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Takes as many open files as the system allows: each connection is one. What runs commands for others leaves the limit
-/// alone, because they would inherit it.
+/// Raises the limit of open files to the maximum: each connection needs one. Commands that run other programs must not
+/// call this, because those programs would inherit the limit.
 pub fn take_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -13,12 +13,12 @@ pub fn take_files() {
     }
 }
 
-/// How many files may be open.
+/// The limit of open files.
 pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Bytes of memory: the machine's, or what its control group allows.
+/// The memory in bytes: the machine's, or the limit of the control group.
 pub fn memory() -> u64 {
     let machine = rustix::system::sysinfo();
     let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));

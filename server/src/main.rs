@@ -1,5 +1,5 @@
-//! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
-//! `holdfast-chronicle`, those that measure and simulate are crates, too.
+//! The binary `holdfast`: options and wiring only. The servers are wired here; the tools that read a log are in the
+//! crate `holdfast-chronicle`, and those that measure and simulate are crates of their own.
 
 mod admission;
 mod advice;
@@ -54,11 +54,11 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 use holdfast_core::visible;
 
-// It is the process's `malloc`, that of RocksDB as well. Rust's own allocator asks `malloc` for all but large alignments,
-// which takes half the instructions of asking mimalloc with an alignment each time.
+// mimalloc is linked as the process's `malloc`, so RocksDB uses it as well. Rust's default allocator calls `malloc`
+// except for large alignments; that takes half the instructions of calling mimalloc with an alignment each time.
 use mimalloc as _;
 
-/// The release, and that of the API it serves.
+/// The release of Holdfast, and the release of Kubernetes whose API it serves.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");
 
 /// A Kubernetes control plane on an event log.
@@ -124,7 +124,7 @@ enum Command {
 }
 
 impl Command {
-    /// What is wrong with options that servers take, beside what their own forms show.
+    /// The faults of a server's options that parsing them does not show.
     fn faults(&self) -> Vec<String> {
         match self {
             Command::Up(args) => args.faults(),
@@ -136,7 +136,7 @@ impl Command {
         }
     }
 
-    /// Whether it runs for long, so that others could come to own or write the files that it is given.
+    /// Whether the command runs for long, so that the owner and permissions of the files that it is given matter.
     fn is_component(&self) -> bool {
         use Command::{Apiserver, CloudControllerManager, ControllerManager, Nodes, Run, Scheduler, Up};
         let serves = matches!(self, Up(_) | Apiserver(_) | Run(_) | Nodes(_));
@@ -144,7 +144,7 @@ impl Command {
     }
 }
 
-/// What `.cargo/config.toml` has RocksDB built for, and this processor does not have.
+/// An instruction set that RocksDB is built for, by `.cargo/config.toml`, and that this processor lacks.
 fn missing_instructions() -> Option<&'static str> {
     #[cfg(target_arch = "x86_64")]
     for (name, is_there) in [
@@ -193,7 +193,7 @@ fn main() -> std::process::ExitCode {
                 faults.iter().for_each(|fault| eprintln!("Error: {}", visible::line(fault)));
                 return std::process::ExitCode::FAILURE;
             }
-            // The parser explains it at length.
+            // A single misuse is printed as the parser words it, with its advice.
             Some(misuse) if faults.len() == 1 && misuse.use_stderr() => {
                 eprint!("{}", visible::lines(&misuse.to_string()));
                 return u8::try_from(misuse.exit_code()).unwrap_or(1).into();
@@ -220,7 +220,7 @@ fn main() -> std::process::ExitCode {
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
-        // What the command ended with is what this ends with.
+        // The exit status is that of the command that was run.
         Command::Run(args) => return run::run(*args, options(&command, &matches)),
         Command::Log(command) => log::run(command),
         Command::History(args) => history::versions::run(&args),
@@ -260,22 +260,23 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Huge pages hold a third more memory than a server that has just started needs, and save it no measurable time. What
-/// runs commands for others leaves the setting alone, because they would inherit it.
+/// Turns off transparent huge pages: a server that has just started would hold a third more memory than it needs,
+/// without measurable gain in speed. Commands that run other programs must not call this, because those programs would
+/// inherit the setting.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        // Memory is all that it costs.
+        // The only cost is memory.
         tracing::debug!(%error, "huge pages stay");
     }
 }
 
-/// What is wrong with the files that the options of the subcommand name.
+/// Files named by the subcommand's options that other users could change.
 fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let called = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     called.map(|(command, matches)| holdfast_component::options::untrusted(command, matches)).unwrap_or_default()
 }
 
-/// The options of the subcommand that was called, with their values.
+/// The options of the subcommand with their values.
 fn options(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
     let called = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     called.map(|(command, matches)| holdfast_component::options::values(command, matches)).unwrap_or_default()

@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<()> {
         for controller in controllers {
             let actor = Actor::of(controller.as_ref());
             for action in std::mem::take(&mut needed) {
-                // Whoever may run nodes need not have the right to make what somebody else has made.
+                // The user may lack the right to create these objects; that does not matter if they exist.
                 if act.is_there(&actor, &action.resource, &action.key).await.is_ok_and(|is_there| is_there) {
                     continue;
                 }
@@ -94,10 +94,10 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-/// Where the API server is.
+/// The address of the API server.
 struct Place {
     client: Client,
-    /// For what lasts.
+    /// The client for watches.
     news: Client,
     url: String,
 }

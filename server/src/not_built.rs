@@ -1,11 +1,11 @@
 //! Options of Kubernetes' components that this release does not have.
 //!
-//! They are refused by name, because to take an option and not to heed it would be a lie, and "unexpected argument"
-//! would leave open whether the option is misspelt.
+//! They are refused by name: ignoring them silently would mislead, and "unexpected argument" would suggest a
+//! misspelling.
 
 use std::ffi::OsString;
 
-/// Every argument that names such an option, and why the server cannot start with it.
+/// The arguments that name such an option, each with the reason why the server cannot start with it.
 pub fn refused<'a>(args: &'a [OsString], unbuilt: &[Unbuilt]) -> Vec<(&'a str, String)> {
     let options = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
     let named = options.filter_map(|option| {
@@ -16,7 +16,7 @@ pub fn refused<'a>(args: &'a [OsString], unbuilt: &[Unbuilt]) -> Vec<(&'a str, S
     named.collect()
 }
 
-/// The name as Kubernetes has it: with dashes, and with the product's names where a placeholder stands for them.
+/// The name as Kubernetes spells it: with dashes, and with the names that placeholders stand for.
 fn canonical(name: &str) -> String {
     let mut name = name.replace('_', "-");
     for (placeholder, real) in PLACEHOLDERS {
@@ -33,14 +33,14 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("core-api-", "kube-api-"),
 ];
 
-/// An option, and why nobody can have it yet.
+/// An option and the reason why it is refused.
 pub type Unbuilt = (&'static str, &'static str);
 
 const OVERRIDES: &str = "all kinds are in the etcd of --etcd-servers";
 const SSH: &str =
     "Kubernetes gave up SSH tunnels to nodes in 1.22; proxies of --egress-selector-config-file take their place";
 
-/// Of the API server. Sorted. Who builds one takes it out.
+/// The API server's, sorted. Remove an option here when it is built.
 pub const API_SERVER: &[Unbuilt] = &[("etcd-servers-overrides", OVERRIDES), ("ssh-keyfile", SSH), ("ssh-user", SSH)];
 
 #[cfg(test)]

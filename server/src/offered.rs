@@ -1,4 +1,4 @@
-//! The options about which APIs clients are offered, and for which release the server stands.
+//! The options about which APIs are served, and which release the server emulates.
 
 use clap::ArgAction;
 use holdfast_component::values::parse_bool;
@@ -29,7 +29,7 @@ pub struct OfferArgs {
     pub runtime_config_emulation_forward_compatible: bool,
 }
 
-/// For which minor release a server stands, and the oldest whose servers it gets on with.
+/// The minor release that a server emulates, and the oldest one whose servers it is compatible with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Releases {
     pub emulated: u32,
@@ -37,7 +37,7 @@ pub struct Releases {
 }
 
 impl OfferArgs {
-    /// What clients are offered by these options, or all that is wrong with them.
+    /// The APIs that these options serve, or all faults of the options.
     pub fn offer(&self) -> Result<(Offer, Releases), Vec<String>> {
         let mut faults = Vec::new();
         let mut minor = |texts: &[String], option: &str| match read_minor(texts) {
@@ -100,12 +100,12 @@ pub fn read_minor(texts: &[String]) -> Result<Option<u32>, String> {
     Ok(found)
 }
 
-/// `NAME` and `NAME=BOOL`; one without a value is on.
+/// Parses `NAME` and `NAME=BOOL`; a name without a value is on.
 fn read_switches(texts: &[String], faults: &mut Vec<String>) -> BTreeMap<String, bool> {
     let mut switches = BTreeMap::new();
     for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
-        // The group without a name may be given by the path that leads to it.
+        // The core group may be given by its path, as in `api/v1`.
         let name = name.strip_prefix("api/").filter(|version| version.starts_with('v')).unwrap_or(name);
         match parse_bool(if value.is_empty() { "true" } else { value }) {
             Ok(on) => _ = switches.insert(name.to_owned(), on),

@@ -13,13 +13,13 @@ use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
 use std::sync::Arc;
 
-/// Members that answered, before anything is opened on this machine.
+/// An etcd whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
 }
 
-/// Asks the members at `--etcd-servers` what they are.
+/// Connects to the members of `--etcd-servers`, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
     ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
@@ -30,13 +30,13 @@ pub fn connect(args: &Args) -> Result<Connected> {
     Ok(Connected { upkeep, tells_progress })
 }
 
-/// The log there, which keeps its events in the local one, and what the server does beside it.
+/// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
 pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
     let Connected { upkeep, tells_progress } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
-        // Of what the release before stores every server beside this one can read all.
+        // Every server of this cluster can read what the release after the oldest compatible one stores.
         release: releases.min_compatible + 1,
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
         lease_reuse: args.etcd.lease_reuse(),
@@ -51,8 +51,8 @@ fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
-/// Whether all members may be believed how far a watch is. Those with a bug that no care helps against are refused; of
-/// one that does not answer nothing is known.
+/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
+/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
 fn judged(etcd: &dyn Etcd) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {

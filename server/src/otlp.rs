@@ -1,6 +1,6 @@
 //! Sends spans to a collector: OTLP over gRPC, without TLS, as Kubernetes' API server does.
 //!
-//! Spans wait in a bounded queue; what does not fit in is counted and lost, and no request ever waits for a collector.
+//! Spans wait in a bounded queue. Spans that do not fit are dropped and counted; no request waits for a collector.
 
 use crate::tracing_config::TracingConfig;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -19,11 +19,11 @@ const QUEUE_MAX: usize = 2048;
 const BATCH_MAX: usize = 512;
 /// How long spans are gathered before they are sent.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a collector may take.
+/// The timeout of one request to the collector.
 const SEND_MAX: Duration = Duration::from_secs(10);
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Follows requests as the configuration says. The sender ends when nobody follows any more.
+/// Traces requests by the configuration. The sending task ends when the tracer is dropped.
 pub fn tracer(config: &TracingConfig) -> Tracer {
     let (sender, receiver) = channel(QUEUE_MAX);
     let lost = Arc::new(AtomicU64::new(0));
@@ -85,7 +85,7 @@ async fn export(connection: &mut Option<SendRequest<Full<Bytes>>>, endpoint: &st
     Ok(())
 }
 
-/// An ExportTraceServiceRequest.
+/// Encodes an ExportTraceServiceRequest.
 fn request(batch: &[Span]) -> Vec<u8> {
     let mut resource = Message::default();
     resource.message(1, attribute("service.name", "apiserver"));
@@ -155,7 +155,7 @@ fn nanos(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or_default()
 }
 
-/// A message of Protobuf, field by field.
+/// A Protobuf message, written field by field.
 #[derive(Default)]
 struct Message(Vec<u8>);
 

@@ -1,5 +1,4 @@
-//! What the API server tells of itself to people: `/flagz`, `/statusz`, `/configz`, `/debug`; the pages are those that
-//! every component has.
+//! The API server's pages for operators, `/flagz`, `/statusz`, `/configz` and `/debug`, which every component has.
 
 use crate::offered::Releases;
 use anyhow::{Context, Result, anyhow};
@@ -20,10 +19,10 @@ use std::path::Path;
 use std::sync::{Arc, RwLock};
 use tokio::net::UnixListener;
 
-/// The largest body that is read; the only one that anybody sends is a number.
+/// The largest request body that is read: clients send a log level, a single number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// The pages of a server with these options; those below `/debug` are there where it lets people look for faults.
+/// The pages of a server with these options; `profiling` turns on those below `/debug`.
 pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, shown: Zpages) -> Pages {
     let paths = Paths {
         name: "kube-apiserver",
@@ -45,7 +44,7 @@ pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, 
     })
 }
 
-/// Counts what every process counts beside what the API server does.
+/// Registers the metrics that every process has.
 pub fn describe_process(service: &Service, gates: &Gates, version: Option<String>) {
     let tasks = Tasks(tokio::runtime::Handle::current().metrics());
     service.counters().with_registry(|registry| {
@@ -54,7 +53,7 @@ pub fn describe_process(service: &Service, gates: &Gates, version: Option<String
     });
 }
 
-/// How many tasks there are.
+/// Counts the runtime's tasks.
 #[derive(Debug)]
 struct Tasks(tokio::runtime::RuntimeMetrics);
 
@@ -68,7 +67,7 @@ impl prometheus_client::collector::Collector for Tasks {
     }
 }
 
-/// Serves the pages below `/debug` on a Unix socket, which its owner alone may open.
+/// Serves the pages below `/debug` on a Unix socket that only its owner can open.
 pub fn serve_socket(path: &Path, pages: Pages) -> Result<()> {
     let listener = private_socket(path).and_then(|listener| {
         listener.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! The certificates of a cluster on one machine: made once, kept in the data folder, renewed before they expire.
+//! The certificates of a cluster on one machine: created once, kept in the data folder, renewed before they expire.
 
 use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
@@ -17,7 +17,7 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, Pem, X509Certificate};
 
 const AUTHORITY_DAYS: i64 = 3650;
-/// Certificates that end within this time are made anew at a start.
+/// At start, certificates that expire within this time are renewed.
 const RENEWAL_DAYS: i64 = 30;
 
 /// The files of one cluster.
@@ -29,21 +29,22 @@ pub struct Pki {
     pub admin_certificate: PathBuf,
     pub admin_key: PathBuf,
     pub service_account_key: PathBuf,
-    /// Who vouches for proxies that speak for users; another than the one for users, who must not.
+    /// The authority of front proxies. It differs from the authority of users, whose certificates must not allow acting
+    /// as others.
     pub front_proxy_authority: PathBuf,
     pub front_proxy_certificate: PathBuf,
     pub front_proxy_key: PathBuf,
-    /// What the API server shows to kubelets.
+    /// The client certificate that the API server shows to kubelets.
     pub kubelet_client_certificate: PathBuf,
     pub kubelet_client_key: PathBuf,
 }
 
-/// The common name of the one proxy there is.
+/// The common name of the front proxy's certificate.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
 const ACCOUNT_KEY: &str = "sa.key";
 
-/// Makes what is missing or about to expire.
+/// Creates files that are missing, and renews certificates that are about to expire.
 pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
     let folder = keys_folder(data)?;
     let file = |name: &str| folder.join(name);
@@ -101,7 +102,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
     Ok(pki)
 }
 
-/// The key that signs the tokens of service accounts, in the folder of a server's data, made when there is none.
+/// The key that signs service account tokens, in the server's data folder; created if missing.
 pub fn account_key(data: &Path) -> Result<PathBuf> {
     let folder = keys_folder(data)?;
     let key = folder.join(ACCOUNT_KEY);
@@ -110,8 +111,8 @@ pub fn account_key(data: &Path) -> Result<PathBuf> {
     Ok(key)
 }
 
-/// The folder of keys and certificates, in which nothing is another user's: whoever put an authority there would be
-/// administrator.
+/// The folder of keys and certificates. No other user may own anything in it: a user who could replace the authority
+/// would be administrator.
 fn keys_folder(data: &Path) -> Result<PathBuf> {
     let folder = certificates(data);
     make_private(data)?;
@@ -125,7 +126,7 @@ fn keep_account_key(key: &Path, write: Writing) -> Result<()> {
     if key.exists() { Ok(()) } else { Ok(write.file(key, &KeyPair::generate()?.serialize_pem(), Readers::Owner)?) }
 }
 
-/// An authority, made when it is missing: what an older one signed is worth nothing then.
+/// An authority, created if missing. Certificates that an earlier authority signed are then no longer trusted.
 fn authority(
     name: &str,
     certificate: &Path,
@@ -150,7 +151,7 @@ fn authority(
         .with_context(|| format!("read {}", certificate.display()))
 }
 
-/// A kubeconfig that needs no other file.
+/// A kubeconfig that refers to no other file.
 pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
     Ok(format!(
@@ -176,7 +177,7 @@ fn issue(
     Ok(write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)?)
 }
 
-/// Whether a certificate is there, lasts a while, and is good for all these names and addresses.
+/// Whether a certificate exists, does not expire soon, and is valid for all these names and addresses.
 fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
     let check = || -> Option<bool> {
         key_pair(key).ok()?;
@@ -201,7 +202,7 @@ fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr
     check().unwrap_or(false)
 }
 
-/// A key in any of the forms that people have.
+/// Reads a private key in any of the common formats.
 pub fn key_pair(path: &Path) -> Result<KeyPair> {
     let key = keys::private_key_in_pkcs8(read(path)?.as_bytes()).map_err(|why| anyhow!("{}: {why}", path.display()))?;
     KeyPair::try_from(&key).with_context(|| format!("read {}", path.display()))

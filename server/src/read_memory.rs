@@ -1,24 +1,24 @@
-//! How much memory reads may make the server hold.
+//! The limit on the memory that reads may hold.
 
 use holdfast_engine::read_memory::{BYTES_DEFAULT, BYTES_MIN};
 
-/// Reads have this part of the machine's memory, where no option says how much.
+/// By default reads may hold one part of this many of the machine's memory.
 const PART: u64 = 8;
 
-/// What is wrong with what the option says.
+/// Why a value of `--read-memory` is refused.
 pub fn fault(bytes: u64) -> Option<String> {
     (bytes < BYTES_MIN).then(|| {
         format!("--read-memory: {bytes} bytes are too few to read large objects: give {}Mi or more", BYTES_MIN >> 20)
     })
 }
 
-/// What suits this machine.
+/// The default for this machine.
 pub fn of_machine() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     part_of(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"))
 }
 
-/// Of what the machine has, or the group of processes that the server is in.
+/// A part of the machine's memory, or of the limit of the server's control group if that is less.
 fn part_of(machine: &str, group: &str) -> u64 {
     let total = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let total = total.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib.saturating_mul(1024));

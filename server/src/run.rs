@@ -1,4 +1,4 @@
-//! `holdfast run`: hands a server of this process to [`holdfast_chronicle::run`], which runs a command against it.
+//! `holdfast run`: passes a server in this process to [`holdfast_chronicle::run`], which runs a command against it.
 
 use crate::apiserver::{Lasting, Signals};
 use crate::up;
@@ -41,7 +41,7 @@ impl Cluster for OnThisMachine {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
         let OnThisMachine { mut up, cluster, flags } = self;
         up.server.data_dir = Some(data.to_owned());
-        // Many run side by side.
+        // A free port, so that several can run at the same time.
         up.server.secure_port.get_or_insert(0);
         let lasting = if keep { Lasting::Kept } else { Lasting::Fleeting };
         let (server, admin) = up::prepare(up, flags, lasting, if cluster { "*" } else { "-*" })?;
@@ -52,7 +52,7 @@ impl Cluster for OnThisMachine {
     }
 }
 
-/// Lines go to files or to where the options say; without any, nowhere: what is to be seen is what the command writes.
+/// Logs to files, or where the options say. Without any such option nothing is logged: the output is the command's own.
 fn log_to_files(options: &mut logging::LoggingArgs) -> Result<Option<logging::LogGuard>> {
     let to_files = options.log_file.is_some() || options.log_dir.is_some();
     let wanted = options.v > 0 || options.vmodule != logging::Modules::default() || options.alsologtostderr;

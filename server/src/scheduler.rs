@@ -1,4 +1,4 @@
-//! `holdfast scheduler`: its options, the configuration that they and a file come to, and its work while it leads.
+//! `holdfast scheduler`: its options, its configuration from options and a file, and its work while it leads.
 
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
@@ -30,12 +30,13 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
-/// What its client is called beside that of its elections.
+/// The suffix of the user agent for requests other than those of the leader election.
 const AGENT: &str = "/scheduler";
 /// The key of a ConfigMap that holds a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
-/// Others than the candidates would say who leads.
+/// The gate of coordinated leader election, in which the API server, not the candidates, chooses the leader. It must
+/// stay off.
 const COORDINATED: &str = "CoordinatedLeaderElection";
 
 const KIND: Kind =
@@ -82,7 +83,7 @@ pub struct Args {
     lock_object_namespace: Option<String>,
     #[command(flatten)]
     component: ComponentArgs,
-    // Its values say nothing that is not so anyhow.
+    // Values are accepted only where nothing depends on them.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
     #[command(flatten)]
@@ -90,7 +91,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// All that is wrong with the options that their own forms do not show.
+    /// All faults of the options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         configure(self).err().unwrap_or_default()
     }
@@ -112,7 +113,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     for why in &configuration.passed_over {
         tracing::warn!(why, "the configuration is read without what nobody knows");
     }
-    // From now on, so that the process is not ended by it.
+    // The signal is caught from here on, so that it does not end the process.
     let dump = dumps()?;
     let leader_election = configuration.leader_election.leader_elect;
     let features = Features { profiling: configuration.enable_profiling, leader_election };
@@ -145,7 +146,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
-/// Told of each SIGUSR2, which asks for what the scheduler has before it.
+/// Notified by each SIGUSR2, which asks for a dump of the scheduler's state.
 fn dumps() -> Result<Arc<Notify>> {
     let (mut asked, dump) = (signal(SignalKind::user_defined2())?, Arc::new(Notify::new()));
     let told = dump.clone();
@@ -157,8 +158,8 @@ fn dumps() -> Result<Arc<Notify>> {
     Ok(dump)
 }
 
-/// The work of a scheduler: it follows the cluster from the beginning on, unless it shall wait until it leads, and
-/// schedules while this is polled.
+/// The work of a scheduler: follows the cluster from the start, or only from leading on if it shall wait until then,
+/// and schedules pods while the future is polled.
 fn work(
     configuration: Configuration,
     component: &Component,
@@ -200,7 +201,7 @@ fn work(
     }
 }
 
-/// What pods ask for is told by who leads.
+/// Serves the metrics of pods' resource requests; empty unless this process leads.
 fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
     let page = move || {
         let text = if *leads.borrow() { resources.render() } else { String::new() };
@@ -209,7 +210,7 @@ fn show_resources(component: &Component, resources: Arc<PodResources>, leads: wa
     component.page("/metrics/resources", Arc::new(page));
 }
 
-/// One client for everything: the API server says who the scheduler is.
+/// One client for all controllers: every request is made as the scheduler.
 struct One(kube::Client);
 
 #[async_trait]
@@ -219,7 +220,7 @@ impl Connect for One {
     }
 }
 
-/// What file and options come to, or all that is wrong with them.
+/// The configuration from file and options, or all its faults.
 fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
     let mut faults = args.component.faults();
     let mut configuration = match read_file(args) {
@@ -229,7 +230,7 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
             Configuration::default()
         }
     };
-    // Before a Policy, which may say it otherwise.
+    // This comes before a Policy, which may override the weight.
     match args.hard_pod_affinity_symmetric_weight {
         Some(weight @ 0..=100) => configuration.weigh_hard_affinity(weight),
         Some(weight) => {
@@ -254,7 +255,7 @@ fn read_file(args: &Args) -> Result<Configuration, Vec<String>> {
     Configuration::read(&text).map_err(|faults| faults.iter().map(ToString::to_string).collect())
 }
 
-/// The algorithm of old that options or the file name: a Policy, or a provider.
+/// Applies the legacy algorithm that options or the file name: a Policy or an algorithm provider.
 fn take_algorithm(args: &Args, configuration: &mut Configuration) -> Vec<String> {
     let file = args.policy_config_file.as_ref();
     let map = args.policy_configmap.as_ref().filter(|name| !name.is_empty());
@@ -281,7 +282,7 @@ fn take_algorithm(args: &Args, configuration: &mut Configuration) -> Vec<String>
     taken.err().into_iter().flatten().map(|fault| format!("{file}: {fault}")).collect()
 }
 
-/// Puts options over what the file says; gives back what is wrong then.
+/// Overrides the file's values by options; returns the faults.
 fn take_options(args: &Args, configuration: &mut Configuration) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(name) = &args.scheduler_name {
@@ -342,8 +343,8 @@ fn election(election: &LeaderElection) -> ElectionSettings {
     }
 }
 
-/// Where to serve without TLS: options say so, or a configuration file of a version that did, which may name a place for
-/// health and another one for metrics. Either has all.
+/// Where to serve without TLS: as the options say, or as a configuration file of an old version says, which may name
+/// one address for health and one for metrics. Each address serves both.
 fn insecure_places(args: &Args, configuration: &Configuration) -> Vec<(IpAddr, u16)> {
     if args.insecure.port.is_some() || args.insecure.address.is_some() {
         return args.insecure.place(INSECURE_PORT).into_iter().collect();
@@ -467,7 +468,7 @@ mod tests {
         assert_eq!(scores(&outcome(&[&policy]).unwrap()), [("ImageLocality", 5)]);
         let provided = outcome(&["--algorithm-provider=ClusterAutoscalerProvider"]).unwrap();
         assert!(scores(&provided).contains(&("NodeResourcesMostAllocated", 1)));
-        // A ConfigMap counts more than a file, unless the old way is asked for.
+        // A ConfigMap takes precedence over a file, unless `--use-legacy-policy-config` is set.
         let mapped = outcome(&[&policy, "--policy-configmap=p"]).unwrap();
         let expected = PolicySource::ConfigMap { namespace: "kube-system".into(), name: "p".into() };
         assert_eq!(mapped.policy, Some(expected));
@@ -509,7 +510,7 @@ mod tests {
         assert_eq!(places(&["--port=8", "--address=127.0.0.1"]), [(local, 8)]);
     }
 
-    /// What options say of affinity counts beside a Policy, wherever that is kept, unless the Policy says it itself.
+    /// The option's weight of hard affinity applies with a Policy from either source, unless the Policy sets one.
     #[test]
     fn a_policy_may_say_what_affinity_is_worth() {
         let worth = |configuration: &Configuration| {

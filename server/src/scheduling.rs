@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Schedules pods for as long as the engine is there.
+/// Schedules pods until the engine is dropped.
 pub async fn in_process(configuration: Configuration, transport: Arc<Transport>, rates: Arc<Rates>) {
     let service = transport.service();
     let metrics = Arc::new(Metrics::default());
@@ -21,7 +21,7 @@ pub async fn in_process(configuration: Configuration, transport: Arc<Transport>,
     let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
     let feed = InsideFeed::new(service.engine().clone(), resources(), Sight::None);
     let (synced, dump, host, hands) = (Arc::default(), Arc::default(), host(), Handle::current());
-    // Nobody else schedules in this process.
+    // This process has a single scheduler, so it always leads.
     let (_leads, leads) = watch::channel(true);
     let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources: None };
     apart("scheduler", move || run(work, feed)).await;

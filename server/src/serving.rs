@@ -1,5 +1,4 @@
-//! The options of serving beyond TLS, and what is made of them: how requests are dealt with, where the server listens,
-//! and how it starts and ends.
+//! The options of serving besides TLS: how requests are handled, where the server listens, and how it starts and stops.
 
 use crate::limits;
 use crate::tracing_config::{self, TracingConfig};
@@ -15,9 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted, where the system allows so many.
+/// The length of the accept queue; the system may limit it further.
 const BACKLOG: u32 = 1 << 14;
-/// As many requests may be the last of their connection at most.
+/// The largest `--goaway-chance`, the share of requests after which a connection is closed.
 const GOAWAY_CHANCE_MAX: f64 = 0.02;
 
 #[derive(clap::Args, Debug, Clone)]
@@ -86,13 +85,13 @@ pub struct ServingArgs {
 }
 
 impl ServingArgs {
-    /// What is said of following requests, if anything is.
+    /// The tracing configuration, if a file is named.
     pub fn tracing(&self) -> Result<Option<TracingConfig>> {
         let file = self.tracing_config_file.as_ref().filter(|file| !file.as_os_str().is_empty());
         file.map(|file| tracing_config::read(file)).transpose()
     }
 
-    /// How requests are dealt with, or all that is wrong with what the options say of it.
+    /// How requests are handled, or all faults of the options about that.
     pub fn manners(&self) -> Result<Manners, Vec<String>> {
         let mut faults = Vec::new();
         let origins = origins(&self.cors_allowed_origins, &mut faults);
@@ -117,7 +116,7 @@ impl ServingArgs {
         })
     }
 
-    /// What those who connect can hold, or what is wrong with what the options say of it.
+    /// The limits on connections and on what each may hold, or the faults of the options about them.
     pub fn bounds(&self) -> Result<Bounds, Vec<String>> {
         let all = self.connections_max.unwrap_or_else(|| connections_within(limits::files(), limits::memory()));
         let usual = Bounds::of_connections(all);
@@ -146,11 +145,11 @@ impl ServingArgs {
         Duration::from_secs(u64::try_from(self.min_request_timeout).unwrap_or_default())
     }
 
-    /// Listens where clients connect.
+    /// Listens for clients.
     pub fn listen(&self, address: IpAddr, port: u16) -> Result<TcpListener> {
         let listen = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            // Connections of the process before this one may still be ending.
+            // Connections of the previous process may still be closing.
             socket.set_reuseaddr(true)?;
             socket.set_reuseport(self.permit_port_sharing)?;
             socket.bind((address, port).into())?;
@@ -160,7 +159,8 @@ impl ServingArgs {
     }
 }
 
-/// Expressions that say where the host of an origin begins and ends: others would let in whoever is called alike.
+/// Each expression must fix where an origin's host begins and ends: otherwise hosts that merely contain the name would
+/// be allowed.
 fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
     let mut origins = Vec::new();
     for text in texts.iter().filter(|text| !text.is_empty()) {

@@ -1,8 +1,7 @@
-//! Options whose matter is settled here: it does not exist, or can only be one way.
+//! Options that have only one possible effect here, or none.
 //!
-//! Such an option is taken with every value under which the server does what it is asked for, and refused with any
-//! other: nobody is promised what does not happen. Those that are neither built nor settled are
-//! [`not_built`](crate::not_built).
+//! Such an option is accepted with every value under which the server does what the value asks for, and refused with
+//! any other. Options that are neither built nor settled are in [`not_built`](crate::not_built).
 
 use crate::offered::read_minor;
 use clap::builder::ValueParser;
@@ -13,7 +12,7 @@ use holdfast_core::kinds::offered::{NEWEST, OLDEST};
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-/// Options of one command, as clap takes them.
+/// The settled options of one command, as clap arguments.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
     given: Vec<&'static Row>,
@@ -21,14 +20,14 @@ pub struct Settled<T> {
 }
 
 impl<T> Settled<T> {
-    /// Tells once of the options that say something about what is no more, because Kubernetes has given it up, too.
+    /// Warns of options that have no effect because Kubernetes has removed their feature.
     pub fn warn(&self) {
         for row in self.given.iter().filter(|row| row.gone) {
             tracing::warn!("Flag --{} has been deprecated, it has no effect: {}", row.name, row.because);
         }
     }
 
-    /// Says in one line which options were given to no effect.
+    /// Logs, in one line, which settled options were given.
     pub fn warn_of_all(&self) {
         let names: Vec<&str> = self.given.iter().map(|row| row.name).collect();
         if !names.is_empty() {
@@ -37,7 +36,7 @@ impl<T> Settled<T> {
     }
 }
 
-/// Whose options they are.
+/// A command's settled options.
 pub trait Options: Send + Sync + 'static {
     const OPTIONS: &'static [Row];
 }
@@ -46,11 +45,11 @@ pub trait Options: Send + Sync + 'static {
 pub struct Row {
     name: &'static str,
     form: Form,
-    /// Says why not, where the value asks for what does not happen here.
+    /// Accepts a value, or says why the server cannot do what it asks for.
     takes: fn(&str) -> Result<(), String>,
-    /// Why nothing depends on it.
+    /// Why nothing depends on the option.
     because: &'static str,
-    /// Kubernetes has given it up, and so should whoever still gives it.
+    /// Kubernetes has removed the feature, so the option should no longer be given.
     gone: bool,
 }
 
@@ -65,7 +64,7 @@ const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), Strin
     Row { name, form, takes, because, gone: false }
 }
 
-/// One that Kubernetes has given up.
+/// An option that Kubernetes has given up.
 const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
     Row { name, form, takes, because, gone: true }
 }
@@ -74,7 +73,8 @@ impl Row {
     fn arg(&'static self) -> Arg {
         let parser = ValueParser::new(|text: &str| (self.takes)(text).map(|()| text.to_owned()));
         let arg = Arg::new(self.name).long(self.name).value_parser(parser).action(ArgAction::Append).help(self.because);
-        // Nobody shall find in the help what is no more; envtest looks there for options that it must then give.
+        // The help does not show options that are gone: people should not use them, and envtest passes options that it
+        // finds in the help.
         let arg = arg.help_heading("Settled here").hide(self.gone);
         match self.form {
             Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
@@ -206,7 +206,7 @@ fn address(text: &str) -> Result<(), String> {
     text.parse::<IpAddr>().map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// A port without TLS, authentication or authorization is what nobody gets.
+/// Accepts only port 0: nothing is served without TLS, authentication and authorization.
 fn no_port(text: &str) -> Result<(), String> {
     match text.parse::<u16>().map_err(|error| error.to_string())? {
         0 => Ok(()),
@@ -238,7 +238,7 @@ impl Options for Component {
     ];
 }
 
-/// `1.35` or `kube=1.35`.
+/// Accepts `1.35` and `kube=1.35`.
 fn newest(text: &str) -> Result<(), String> {
     match read_minor(&[text.to_owned()])? {
         None | Some(NEWEST) => Ok(()),
@@ -344,7 +344,7 @@ fn zero(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of `holdfast etcd`, which keeps nothing, has no peers and writes no log.
+/// Of `holdfast etcd`, which stores nothing, has no peers and writes no log.
 #[derive(Debug, Clone)]
 pub enum Etcd {}
 

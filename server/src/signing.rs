@@ -1,4 +1,4 @@
-//! The keys that controllers sign with: certificate authorities in files, and the key of tokens that are kept in Secrets.
+//! The signing keys of controllers: certificate authorities in files, and the key of service account tokens in Secrets.
 
 use crate::apiserver::read;
 use anyhow::{Context, Result, ensure};
@@ -101,7 +101,7 @@ impl Args {
     }
 }
 
-/// One authority for all signers of the cluster.
+/// One authority for all built-in signers of the cluster.
 pub fn all_signers(certificate: &Path, key: &Path) -> Result<Signers> {
     let authority = authority(certificate, key)?;
     let names = [KUBELET_SERVING, KUBELET_CLIENT, API_CLIENT, LEGACY_UNKNOWN];
@@ -141,7 +141,7 @@ impl fmt::Debug for Authority {
 impl Signer for Authority {
     fn sign(&self, request: &[u8], terms: &Terms) -> Result<String, String> {
         let (_, parsed) = X509CertificationRequest::from_der(request).map_err(|error| error.to_string())?;
-        // A name is kept by its type, so that of several of one type all but the last would be lost.
+        // A subject holds one value of each type, so all organizations but the last would be lost.
         if parsed.certification_request_info.subject.iter_organization().count() > 1 {
             return Err("a subject of more than one organization cannot be signed here".into());
         }
@@ -163,7 +163,7 @@ impl Signer for Authority {
     }
 }
 
-/// What signs tokens with the first private key of a file.
+/// Signs tokens with the first private key in a file.
 pub fn token_signer(key: &Path) -> Result<Arc<dyn TokenSigner>> {
     Ok(Arc::new(TokenKey(read(key)?)))
 }

@@ -1,4 +1,4 @@
-//! The kubelets of simulated nodes: one listener of this process for all of them.
+//! The kubelets of simulated nodes: one listener in this process serves all of them.
 
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::api::Api;
@@ -20,24 +20,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it is remembered who a token is and what somebody may do, as kubelets do.
+/// How long the results of token reviews and of access reviews are cached, as in a kubelet.
 const TOKEN_TIME: Duration = Duration::from_secs(120);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
-/// A listener, and what it shows.
+/// A listener and the certificate that it shows.
 pub struct Listening {
     listener: TcpListener,
     certificate: String,
     key: String,
-    /// Who vouches for clients; where it is not known, the API server tells.
+    /// The authorities of clients; `None`: read from the API server.
     clients: Option<String>,
-    /// The certificate and the key that the API server of this process shows.
+    /// The certificate and key of the API server in this process, as a client.
     shown: Option<(String, String)>,
 }
 
 impl Listening {
-    /// On this machine alone, with a certificate of the cluster's authority.
+    /// On the loopback address, with a certificate of the cluster's authority.
     pub fn within(authority: &Path, authority_key: &Path, port: u16) -> Result<Listening> {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let vouched = std::fs::read_to_string(authority).with_context(|| format!("read {}", authority.display()))?;
@@ -58,7 +58,7 @@ impl Listening {
         Ok(Listening { listener, certificate, key, clients: Some(vouched), shown })
     }
 
-    /// Where others reach this machine, with a certificate that nobody vouches for.
+    /// On an address that other machines reach, with a self-signed certificate.
     pub fn at(address: IpAddr, port: u16) -> Result<Listening> {
         let made = made::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
         let listener = listen(address, port, false)?;
@@ -69,7 +69,7 @@ impl Listening {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Tells the API server of this process where its nodes answer.
+    /// Tells the API server in this process how to reach its nodes.
     pub fn introduce(&self, simulated: &Simulated) -> Result<()> {
         let (Some(clients), Some((certificate, key))) = (&self.clients, &self.shown) else { return Ok(()) };
         let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(|why| anyhow!(why))?;
@@ -77,7 +77,7 @@ impl Listening {
         told.map_err(|why| anyhow!(why))
     }
 
-    /// Answers whoever asks, for ever.
+    /// Serves requests; never ends.
     pub async fn serve(self, api: Api, template: Arc<Template>) -> Result<()> {
         let options = Options {
             certificate: Pem::Text(self.certificate),
@@ -94,7 +94,7 @@ impl Listening {
         };
         let tls = Arc::new(LiveTls::new(options).map_err(|why| anyhow!(why))?);
         let shared = Arc::new(api.clone());
-        // A kubelet takes nobody's word for who somebody else is.
+        // Kubelets do not accept users from the headers of a front proxy.
         let headers =
             RequestHeaders { usernames: Vec::new(), uids: Vec::new(), groups: Vec::new(), extra_prefixes: Vec::new() };
         let authenticator = Arc::new(Authenticator::new(Some(shared.clone()), TOKEN_TIME, headers));
@@ -111,7 +111,7 @@ impl Listening {
     }
 }
 
-/// Listens there; with `or_elsewhere`, at another port where that one is taken.
+/// Listens on the port, or on a free one if it is taken and `or_elsewhere` is set.
 fn listen(address: IpAddr, port: u16, or_elsewhere: bool) -> Result<TcpListener> {
     let bind = |port: u16| TcpListener::bind(SocketAddr::new(address, port));
     let listener = match bind(port) {
@@ -123,7 +123,7 @@ fn listen(address: IpAddr, port: u16, or_elsewhere: bool) -> Result<TcpListener>
     Ok(listener)
 }
 
-/// A client of the server in this process that acts as the nodes.
+/// A client of the server in this process, with the nodes' own account.
 pub fn inside(transport: &Arc<Transport>) -> Api {
     let user = Arc::new(User::service_account("kube-system", ACCOUNT, ""));
     Api::new(kube::Client::new(memory::service(transport.clone(), user), "default"))

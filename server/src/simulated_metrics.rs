@@ -1,4 +1,4 @@
-//! Serves metrics.k8s.io for simulated nodes: to the aggregator of this process, as any server of metrics would.
+//! Serves metrics.k8s.io for simulated nodes, behind an APIService like any metrics server.
 
 use bytes::Bytes;
 use holdfast_engine::Engine;
@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The Service that nobody else is.
+/// The server in this process, under the name of its Service.
 pub fn inside(template: Template) -> Insiders {
     let template = Arc::new(template);
     let serve: Inside = Arc::new(move |engine, stream| {

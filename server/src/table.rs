@@ -1,11 +1,11 @@
-//! `holdfast options`: the table of docs/OPTIONS.md, made of what the commands themselves say of their options.
+//! `holdfast options`: prints the tables of docs/OPTIONS.md from the commands' own option definitions.
 
 use crate::not_built::{self, Unbuilt};
 use clap::{Arg, Command};
 use holdfast_component::gates;
 use std::collections::BTreeMap;
 
-/// A component, the command that it is here, and the options that it refuses by name.
+/// A component, its command here, and the options that it refuses by name.
 const COMPONENTS: [(&str, &str, &[Unbuilt]); 4] = [
     ("API server", "apiserver", not_built::API_SERVER),
     ("Cloud controller manager", "cloud-controller-manager", &[]),
@@ -37,7 +37,7 @@ the gate's name.
 | --- | --- | --- | --- |
 ";
 
-/// The page, with all its tables.
+/// The page with all its tables.
 pub fn page(command: &Command) -> String {
     let mut page = HEAD.to_owned();
     for (name, subcommand, unbuilt) in COMPONENTS {
@@ -69,7 +69,7 @@ fn default(arg: &Arg) -> String {
     if value.is_empty() { String::new() } else { format!("`{value}`") }
 }
 
-/// The first paragraph of its help, on one line.
+/// The first paragraph of an option's help, on one line.
 fn effect(arg: &Arg) -> String {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let text = help.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;");

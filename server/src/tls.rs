@@ -1,4 +1,4 @@
-//! From options to the TLS side of the server.
+//! Builds the server's TLS configuration from the options.
 
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
@@ -7,13 +7,13 @@ use holdfast_tls::server::{LiveTls, Options, Pem, Tls};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The TLS side with its own pair, the pairs for other names, and the authorities of clients.
+/// The TLS configuration with the default certificate, the certificates for other names, and the client authorities.
 pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<LiveTls>> {
     let file = |path: &Path| Pem::File(path.to_owned());
     LiveTls::new(options(args, file(certificate), file(key))).map(Arc::new).map_err(|why| anyhow!(why))
 }
 
-/// What is wrong with the options, whatever pair the server will have of its own.
+/// The faults of the options, whatever the server's own certificate will be.
 pub fn faults(args: &Args) -> Option<String> {
     let file = |path: &Path| Pem::File(path.to_owned());
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {

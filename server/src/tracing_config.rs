@@ -1,4 +1,4 @@
-//! `--tracing-config-file`: which requests are followed, and where their spans are sent.
+//! `--tracing-config-file`: which requests are traced, and where their spans are sent.
 
 use anyhow::{Result, anyhow, bail, ensure};
 use holdfast_component::options::joined;
@@ -6,17 +6,17 @@ use holdfast_core::object::decode;
 use holdfast_core::object::reader::{Faults, Reader};
 use std::path::Path;
 
-/// Where a collector usually is.
+/// The usual address of a collector.
 const ENDPOINT: &str = "localhost:4317";
 const MILLION: i64 = 1_000_000;
 const KIND: &str = "TracingConfiguration";
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracingConfig {
-    /// `HOST:PORT` of a collector that speaks OTLP over gRPC, without TLS.
+    /// `HOST:PORT` of a collector that serves OTLP over gRPC without TLS.
     pub endpoint: String,
     pub per_million: u32,
 }
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<TracingConfig, Vec<String>> {
     }
 }
 
-/// `HOST:PORT` of `HOST:PORT`, or of a URL whose scheme says how the host is looked up.
+/// The `HOST:PORT` of an endpoint: given as such, or in a URL whose scheme says how the host is resolved.
 fn address(endpoint: &str) -> Result<String> {
     let rest = match endpoint.split_once("://") {
         None => endpoint.strip_prefix("dns:").unwrap_or(endpoint),

@@ -1,4 +1,4 @@
-//! `holdfast up`: everything that one machine needs, secure from the start.
+//! `holdfast up`: a whole cluster on one machine, secure from the start.
 
 use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
 use crate::clouds::Named;
@@ -12,10 +12,10 @@ use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Nothing makes the accounts that each namespace has by default, so pods may do without; and nothing would let go of
-/// storage that is protected while it is in use.
+/// Admission plug-ins that are off if their controllers do not run: nothing creates the default ServiceAccounts, so
+/// pods must do without; and nothing removes the finalizer that protects storage in use.
 const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount", "StorageObjectInUseProtection"];
-/// How many forks in memory a cluster on one machine has room for.
+/// The default limit of forks in memory.
 const FORKS_MAX: u32 = 1024;
 
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// All that is wrong with the server's options that their own forms do not show.
+    /// All faults of the server's options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.server.faults();
         faults.extend(self.cloud().err().map(|why| why.to_string()));
@@ -43,7 +43,7 @@ impl Args {
 }
 
 impl Args {
-    /// The cloud that the cluster has, if any.
+    /// The cluster's cloud, if it has one.
     fn cloud(&self) -> Result<Option<Named>> {
         let (provider, config) = (&self.server.cloud_provider, &self.server.cloud_config);
         let provider = provider.as_deref().unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     })
 }
 
-/// What the administrator of a prepared server gets.
+/// What the administrator of a prepared server needs.
 pub struct Admin {
     pub kubeconfig: PathBuf,
     bind: IpAddr,
@@ -80,7 +80,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Writes the kubeconfig; gives back the server's URL.
+    /// Writes the kubeconfig; returns the server's URL.
     pub fn welcome(&self, address: SocketAddr) -> Result<String> {
         let host = if self.bind.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { self.bind };
         let url = format!("https://{}", SocketAddr::new(host, address.port()));
@@ -94,8 +94,8 @@ impl Admin {
     }
 }
 
-/// Makes the certificates of a data folder that lack, and a server of the options. `controllers` are those that run where
-/// no option says which.
+/// Creates the missing certificates of a data folder, and a server from the options. `controllers` run if no option
+/// names any.
 pub fn prepare(
     args: Args,
     flags: Vec<(String, String)>,
@@ -105,10 +105,10 @@ pub fn prepare(
     let cloud = args.cloud()?;
     let Args { mut server, components, port, kubeconfig } = args;
     server.secure_port = port.or(server.secure_port);
-    // It is a cluster to work with: network plug-ins and the like run in it.
+    // Network plug-ins and the like run in this cluster, so privileged pods are allowed.
     server.allow_privileged.get_or_insert(true);
     check(&server)?;
-    // Before anything is put into the folder.
+    // Check the log before anything is written to the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let writing = match lasting {
@@ -146,7 +146,7 @@ pub fn prepare(
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 
-/// The proxy that other servers are to trust is this server itself, unless options say otherwise.
+/// Makes this server the front proxy that other servers trust, unless options name another.
 fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki, knows_uids: bool) {
     if options.proxy_client_cert_file.is_none() {
         options.proxy_client_cert_file = Some(pki.front_proxy_certificate.clone());

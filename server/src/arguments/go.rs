@@ -1,7 +1,7 @@
-//! Arguments as the flags of Kubernetes' components read them, made into what the parser here takes.
+//! Reads arguments as the flags of Kubernetes' components do, and rewrites them for the parser used here.
 //!
-//! There, what follows an option that takes a value is its value, whatever it looks like; lists are lines of CSV; and
-//! nothing else than options may stand on the command line.
+//! As in Go, the argument after an option that takes a value is its value, even if it looks like an option; lists are
+//! lines of CSV; and only options are allowed.
 
 use super::words;
 use clap::{Arg, ArgAction, Command};
@@ -10,7 +10,7 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Stands between the items of a list: no argument of anybody's has it.
+/// Separates the items of a list; no argument contains it.
 pub const SEPARATOR: char = '\u{1f}';
 
 pub struct Prepared {
@@ -18,14 +18,14 @@ pub struct Prepared {
     pub faults: Vec<String>,
 }
 
-/// Has the parser split lists where [`prepare`] says so.
+/// Makes the parser split lists where [`prepare`] has separated them.
 pub fn split_lists(command: &mut Command, called: &str) {
     *command = std::mem::take(command).mut_subcommand(called, |called| {
         called.mut_args(|arg| if arg.get_value_delimiter().is_some() { arg.value_delimiter(SEPARATOR) } else { arg })
     });
 }
 
-/// Makes each option with its value one argument. `program` is how the component is called in messages.
+/// Joins each option with its value into one argument. `program` is the component's name in messages.
 pub fn prepare(arguments: Vec<OsString>, called: &Command, program: &str) -> Prepared {
     let (mut prepared, mut others) = (Vec::with_capacity(arguments.len()), Vec::new());
     let (mut faults, mut rest) = (Vec::new(), arguments.into_iter());
@@ -101,13 +101,12 @@ fn short_of<'c>(command: &'c Command, short: &str) -> Option<&'c Arg> {
     command.get_arguments().find(|arg| arg.get_short() == Some(letter))
 }
 
-/// Whether the next argument is the value, where none is given with the name.
+/// Whether the next argument is the option's value if none is joined to its name.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
-/// Whether an option is as if it were not given where its value is empty: scripts give files and texts so, and mean the
-/// default.
+/// Whether an option with an empty value counts as not given: scripts pass empty files and texts to mean the default.
 pub fn is_optional(arg: &Arg) -> bool {
     let kind = arg.get_value_parser().type_id();
     let is_text = kind == TypeId::of::<String>() || kind == TypeId::of::<PathBuf>();
@@ -115,7 +114,7 @@ pub fn is_optional(arg: &Arg) -> bool {
     is_text && is_one_or_list && arg.get_default_values().is_empty()
 }
 
-/// A list with its items apart; any other value as it is. Or the value again, and why it is no list.
+/// A list with its items separated; any other value unchanged. Fails for malformed CSV, with the value and the reason.
 fn split(arg: &Arg, value: OsString) -> Result<OsString, (String, String)> {
     match value.to_str() {
         Some(text) if arg.get_value_delimiter().is_some() => {

@@ -1,4 +1,4 @@
-//! What is wrong with arguments, in the words that Kubernetes' components have for it.
+//! Words errors about arguments as Kubernetes' components do.
 
 use super::go::long_of;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 use std::any::TypeId;
 use std::error::Error;
 
-/// Options of which a negative value is read and then refused.
+/// Options whose negative value is parsed first and then refused.
 const NEGATIVE: [(&str, &str); 6] = [
     ("livez-grace-period", "--livez-grace-period can not be a negative value"),
     ("max-mutating-requests-inflight", "--max-mutating-requests-inflight can not be negative value"),
@@ -19,7 +19,7 @@ const NEGATIVE: [(&str, &str); 6] = [
     ),
 ];
 
-/// What an error says.
+/// The text of an error.
 pub fn of(error: &clap::Error, called: &Command) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -44,7 +44,7 @@ pub fn of(error: &clap::Error, called: &Command) -> String {
     }
 }
 
-/// A value that does not have the option's form.
+/// The text for a value that cannot be parsed.
 pub fn invalid(arg: &Arg, value: &str, reason: &str) -> String {
     let long = arg.get_long().unwrap_or_default();
     let shown = match arg.get_short() {
@@ -55,7 +55,7 @@ pub fn invalid(arg: &Arg, value: &str, reason: &str) -> String {
     format!("invalid argument {value:?} for {shown:?} flag: {reason}")
 }
 
-/// The same where the value can be read, and the option does not take it.
+/// The text for a value that can be parsed but is out of the option's range.
 fn after_reading(name: &str, value: &str) -> Option<String> {
     if name == "secure-port"
         && let Ok(port) = value.parse::<i64>()
@@ -69,7 +69,7 @@ fn after_reading(name: &str, value: &str) -> Option<String> {
     is_read.then(|| (*words).to_owned())
 }
 
-/// Why a value is no number that the option takes.
+/// Why a value is not a number that the option accepts.
 fn of_number(arg: &Arg, value: &str) -> Option<String> {
     let kind = arg.get_value_parser().type_id();
     let is = |kinds: &[TypeId]| kinds.iter().any(|known| kind == *known);
@@ -84,13 +84,13 @@ fn of_number(arg: &Arg, value: &str) -> Option<String> {
     Some(format!("strconv.{parser}: parsing {value:?}: {why}"))
 }
 
-/// The values that there are, where these are few.
+/// The possible values, if there is a fixed set.
 fn one_of(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else { return None };
     Some(format!("must be one of {}", values.join(", "))).filter(|_| !values.is_empty())
 }
 
-/// What an error says, without the advice that follows.
+/// The text of an error without the parser's advice.
 pub fn in_short(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.split("\n\n").next().unwrap_or(&text);

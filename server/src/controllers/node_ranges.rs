@@ -46,7 +46,7 @@ impl Args {
         NodeRanges::new(settings).map(drop).map_err(|why| anyhow!("--cluster-cidr: {why}"))
     }
 
-    /// How many bits the ranges of nodes have in common, of either family.
+    /// The prefix lengths of a node's IPv4 range and IPv6 range.
     fn bits(&self, cluster: &[Range]) -> Result<(u32, u32)> {
         let (both, v4, v6) = (self.node_cidr_mask_size, self.node_cidr_mask_size_ipv4, self.node_cidr_mask_size_ipv6);
         let or = |bits: u32, usual: u32| if bits == 0 { usual } else { bits };
@@ -68,7 +68,7 @@ fn given(texts: &[String]) -> Vec<String> {
     texts.iter().filter(|text| !text.is_empty()).cloned().collect()
 }
 
-/// A range, or one of each family.
+/// One range, or one of each IP family.
 fn ranges(option: &str, texts: &[String]) -> Result<Vec<Range>> {
     let read = |text: &String| Range::parse(text).ok_or_else(|| anyhow!("--{option}: invalid CIDR address: {text}"));
     let ranges = given(texts).iter().map(read).collect::<Result<Vec<Range>>>()?;
