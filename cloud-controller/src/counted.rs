@@ -1,4 +1,4 @@
-//! Counts what a cloud is asked, how it answers, and how long that takes.
+//! Measures the calls to a cloud: method, result and duration.
 
 use async_trait::async_trait;
 use holdfast_runtime::Cloud;
@@ -26,7 +26,7 @@ fn buckets() -> Histogram {
     Histogram::new([0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0])
 }
 
-/// A cloud whose calls are counted.
+/// A cloud whose calls are measured.
 pub struct Counted {
     cloud: Arc<dyn Cloud>,
     took: Family<Request, Histogram, fn() -> Histogram>,
@@ -39,7 +39,7 @@ impl Counted {
         Counted { cloud, took, failed: Family::default() }
     }
 
-    /// Shows the counts.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut impl Register) {
         let help = "How long the cloud took to answer";
         registry.register("cloudprovider_api_request_duration_seconds", help, self.took.clone());

@@ -1,7 +1,7 @@
-//! Clouds that are asked in earnest: what the pure plans of `holdfast-cloud` need to run.
+//! Clouds that run in real time: what the pure plans of `holdfast-cloud` need to run.
 //!
-//! [`external`] asks a provider over gRPC, [`simulated`] a simulated cloud in the process, and [`counted`] counts what
-//! either is asked.
+//! [`external`] calls a provider over gRPC, [`simulated`] runs a simulated cloud within the process, and [`counted`]
+//! measures the calls to either.
 
 pub mod counted;
 pub mod external;

@@ -1,4 +1,5 @@
-//! The simulated cloud in time: its answers take as long as it says, and its description is read anew when it changes.
+//! The simulated cloud in real time: its answers take as long as its description says, and the description is reloaded
+//! when it changes.
 
 use async_trait::async_trait;
 use holdfast_cloud::simulated::{Answered, Description, NAME, Simulated};
@@ -9,16 +10,16 @@ use jiff::Timestamp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the description is another.
+/// How often the description is checked for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where a description comes from.
+/// The source of a description.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// What it is called in messages.
+    /// The name in messages.
     fn name(&self) -> String;
 
-    /// The text as it is now.
+    /// The current text.
     async fn read(&self) -> Result<String, String>;
 }
 
@@ -35,7 +36,7 @@ struct State {
 }
 
 impl InTime {
-    /// A cloud of this description; without one, it has nothing but addresses.
+    /// A simulated cloud with the source's description. Without a source, nodes have only addresses.
     pub async fn new(source: Option<Box<dyn Source>>) -> Result<InTime, String> {
         let text = match &source {
             Some(source) => source.read().await.map_err(|why| format!("{}: {why}", source.name()))?,
@@ -55,7 +56,7 @@ impl InTime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in another description. A faulty one changes nothing, and is told.
+    /// Reloads a description that has changed. A faulty one changes nothing and is logged.
     async fn look(&self) {
         let Some(source) = &self.source else { return };
         let is_due = {

@@ -1,4 +1,4 @@
-//! The file that says where a provider listens.
+//! The configuration file of an external provider.
 
 use holdfast_cloud_controller::external::{Configuration, Endpoint};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! The messages are those of `proto/cloud.proto`: the same names, fields and numbers.
+//! The messages of the code have the names, fields and numbers of `proto/cloud.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 type Messages = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// The messages of the file: a line a field, `TYPE NAME = NUMBER;`.
+/// The messages of the proto file: one field a line, `TYPE NAME = NUMBER;`.
 fn declared() -> Messages {
     let mut messages = Messages::new();
     let mut current = None;
@@ -26,7 +26,7 @@ fn declared() -> Messages {
     messages
 }
 
-/// The messages of the code: `tag = "NUMBER"` in one line, `pub NAME:` in the next.
+/// The messages of the code: `tag = "NUMBER"` on one line, `pub NAME:` on the next.
 fn written() -> Messages {
     let mut messages = Messages::new();
     let (mut current, mut tag) = (String::new(), None);

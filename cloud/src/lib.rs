@@ -1,9 +1,8 @@
-//! What a cloud does for a cluster: the four controllers of Kubernetes' cloud controller manager, as pure plans, and a cloud
-//! that is simulated.
+//! The four controllers of Kubernetes' cloud controller manager as pure plans, and a simulated cloud.
 //!
-//! What is asked of a cloud is data ([`holdfast_world::cloud`]): a plan that needs an answer makes calls and has no steps,
-//! and the key is planned again when its controller was told. Nothing is deleted on doubt: what a cloud does not know, or
-//! does not say, stays as it is.
+//! Calls to a cloud are data ([`holdfast_world::cloud`]). A plan that needs an answer contains calls and no steps; when
+//! the answer has come, its controller plans the key again. Nothing is deleted while in doubt: a resource stays if the
+//! cloud does not know it or does not answer.
 
 pub mod lifecycle;
 pub mod names;
@@ -45,17 +44,17 @@ pub fn all(settings: &Settings, offers: Offers, choice: &Choice) -> (Vec<Box<dyn
     (controllers, absent)
 }
 
-/// Namespaces, for the uid of the one that every cluster has.
+/// Namespaces, for the UID of `kube-system`, which identifies the cluster.
 pub(crate) static NAMESPACES: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("", "v1", "namespaces", "Namespace", false));
 
-/// For which cluster calls are made: nobody can say so before the namespace `kube-system` is there.
+/// The cluster for which calls are made; `None` until the namespace `kube-system` exists.
 pub(crate) fn cluster(world: &World, settings: &Settings) -> Option<Cluster> {
     let system = world.object(&NAMESPACES, &Key::cluster("kube-system"))?;
     Some(Cluster { name: settings.cluster_name.clone(), uid: system.meta.uid.clone() })
 }
 
-/// Whether an id is one of a cloud's machines.
+/// Whether a provider ID belongs to this provider.
 pub(crate) fn is_of_provider(provider_id: &str, provider: &str) -> bool {
     provider_id.split_once("://").is_some_and(|(scheme, _)| scheme == provider)
 }

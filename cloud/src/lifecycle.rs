@@ -1,8 +1,8 @@
-//! Nodes whose instances are shut down, or gone.
+//! Nodes whose instances are shut down or gone.
 //!
-//! A node that is ready is its kubelet's word, and nobody is asked. Of one that is not, the cloud is asked every
-//! `--node-monitor-period`. It is deleted only when the cloud has said twice, a period apart, that there is no such
-//! instance: clouds show what they have just made a moment later.
+//! While a node is ready, its kubelet answers, and the cloud is not asked. While it is not ready, the cloud is asked
+//! every `--node-monitor-period`. The node is deleted only after the cloud has said twice, a period apart, that the
+//! instance does not exist: some clouds show new instances with a delay.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, is_of_provider, names};
@@ -17,21 +17,21 @@ use std::collections::BTreeMap;
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Plans a node at a time.
+/// Plans one node per key.
 pub struct Lifecycle {
     settings: Settings,
     known: BTreeMap<Key, Known>,
 }
 
-/// What the cloud said of a node's instance.
+/// The cloud's last answer about a node's instance.
 struct Known {
-    /// The id that it was asked about.
+    /// The provider ID that the cloud was asked about.
     provider_id: String,
     asked: Time,
     state: State,
-    /// How often in a row it was not found.
+    /// How many times in a row the instance was not found.
     missed: u32,
-    /// What people were told of the cloud last.
+    /// The message of the last Event about the cloud.
     told: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl Controller for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Why nobody can say whether a node's instance is gone.
+    /// Why the cloud cannot tell whether a node's instance is gone.
     fn doubt(&self, node: Seen<'_, Node>) -> Option<String> {
         let (name, id) = (&node.meta().name, &node.view.spec.provider_id);
         if node.meta().is_deleting() {
@@ -163,7 +163,8 @@ impl Lifecycle {
     }
 }
 
-/// Keeps some of a node's taints, and adds one. The list is written whole, so it rests on the one that was seen.
+/// Keeps some of a node's taints and adds one. The patch replaces the whole list, so it carries the resource version of
+/// the node on which it is based.
 pub(crate) fn with_taints(node: Seen<'_, Node>, keep: impl Fn(&Taint) -> bool, add: Option<&str>) -> Action {
     Subject::from(node).strategic_patch(json!({
         "metadata": {"resourceVersion": node.meta().resource_version},

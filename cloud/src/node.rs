@@ -1,7 +1,7 @@
-//! What a cloud tells of nodes: their ids, types, zones and addresses.
+//! Node data from the cloud: provider IDs, types, zones and addresses.
 //!
-//! A node that its kubelet left to the cloud has a taint that keeps pods away until the cloud has told of it. Addresses are
-//! compared again every `--node-status-update-frequency`.
+//! A kubelet with an external cloud provider registers its node with a taint that keeps pods away until the cloud's
+//! data is in the node. Addresses are compared again every `--node-status-update-frequency`.
 
 use crate::lifecycle::{UNINITIALIZED, taints};
 use crate::{NAMESPACES, Settings, cluster, names};
@@ -14,12 +14,12 @@ use holdfast_world::{
 };
 use std::collections::BTreeMap;
 
-/// Which address of its own a kubelet was told to take, or one of each family.
+/// The annotation with the kubelet's `--node-ip`: one address, or one of each family.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// Labels that nodes have under an older name as well.
+/// Labels with a deprecated name that nodes have as well.
 const MIRRORED: [(&str, &str); 5] = [
     (ZONE, "failure-domain.beta.kubernetes.io/zone"),
     (REGION, "failure-domain.beta.kubernetes.io/region"),
@@ -28,20 +28,20 @@ const MIRRORED: [(&str, &str); 5] = [
     ("kubernetes.io/arch", "beta.kubernetes.io/arch"),
 ];
 
-/// Plans a node at a time.
+/// Plans one node per key.
 pub struct CloudNodes {
     settings: Settings,
     known: BTreeMap<Key, Known>,
 }
 
-/// What the cloud said of a node.
+/// The cloud's last answers about a node.
 #[derive(Default)]
 struct Known {
     provider_id: String,
     asked: Option<Time>,
     instance: Option<Instance>,
     zone: Option<Zone>,
-    /// What went wrong, until people and the queue are told.
+    /// The last failure, until it is reported in an Event and the key is queued again.
     failed: Option<Fault>,
 }
 
@@ -87,7 +87,7 @@ impl Controller for CloudNodes {
         let is_new = node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED);
         let known = self.known.entry(key.clone()).or_default();
         if known.provider_id != node.spec.provider_id {
-            // What was said of it before it had an id is about the same instance.
+            // An answer from before the node had a provider ID is about the same instance.
             let same = known.instance.as_ref().is_some_and(|instance| instance.provider_id == node.spec.provider_id);
             if !same {
                 *known = Known::default();
@@ -105,7 +105,7 @@ impl Controller for CloudNodes {
             return plan;
         }
         next.into_iter().for_each(|next| plan.again_at(next));
-        // A cloud that knows no such instance says nothing of the node.
+        // The cloud knows no such instance, so only the deprecated labels are updated.
         let Some(instance) = &known.instance else {
             plan.together(labelled(node, Map::new()).into_iter().collect());
             return plan;
@@ -146,7 +146,7 @@ impl Controller for CloudNodes {
                 }
             }
             (_, Ok(Answer::Zone(zone))) => known.zone = Some(zone),
-            // It has none to tell.
+            // The cloud has no zone for the node.
             (_, Err(fault)) if matches!(fault.why, Why::NotOffered | Why::NotFound) => {
                 known.zone = Some(Zone::default());
             }
@@ -157,8 +157,8 @@ impl Controller for CloudNodes {
 }
 
 impl CloudNodes {
-    /// What is said where the cloud said nothing. A node that has all it needs waits for the next time, and one that does
-    /// not even exist there may be of another cloud.
+    /// Reports that the cloud did not answer. An initialized node waits until the next comparison; if the cloud does
+    /// not know it at all, it may belong to another cloud, and nothing is reported.
     fn failed(&self, node: Seen<'_, Node>, is_new: bool, fault: &Fault, next: Option<Time>) -> Plan {
         let mut plan = Plan::default();
         plan.left.push(format!("node {}: {fault}", node.meta().name));
@@ -175,7 +175,7 @@ impl CloudNodes {
     }
 }
 
-/// All that a node lacks until its cloud has told of it, and the taint gone.
+/// Writes all the cloud's data into the node and removes the taint.
 fn initialized(node: Seen<'_, Node>, instance: &Instance, zone: &Zone) -> Action {
     let mut labels = Map::new();
     for (label, value) in [(INSTANCE_TYPE, &instance.kind), (ZONE, &zone.zone), (REGION, &zone.region)] {
@@ -199,13 +199,13 @@ fn initialized(node: Seen<'_, Node>, instance: &Instance, zone: &Zone) -> Action
     Action::new(Node::resource(), node.object.key(), patch)
 }
 
-/// Whether a label is Kubernetes' own.
+/// Whether a label is in a domain of Kubernetes.
 fn is_reserved(label: &str) -> bool {
     let domain = label.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
 }
 
-/// Gives older labels the values of those that took their places.
+/// Gives deprecated labels the values of the labels that replaced them.
 fn labelled(node: Seen<'_, Node>, mut labels: Map) -> Option<Action> {
     let meta = node.meta();
     for (label, older) in MIRRORED {
@@ -227,7 +227,7 @@ fn addressed(node: Seen<'_, Node>, addresses: &[Address]) -> Option<Action> {
     Some(action.subresource("status"))
 }
 
-/// The addresses that a node has by what its cloud tells.
+/// The addresses of a node, from the cloud's data and the kubelet's `--node-ip`.
 fn addresses(node: Seen<'_, Node>, instance: &Instance) -> Result<Vec<Address>, String> {
     let mut addresses = instance.addresses.clone();
     if addresses.is_empty() {
@@ -237,7 +237,7 @@ fn addresses(node: Seen<'_, Node>, instance: &Instance) -> Result<Vec<Address>, 
         addresses.extend(node.view.status.addresses.iter().find(|address| address.kind == "Hostname").cloned());
     }
     let provided = node.meta().annotation(PROVIDED_IP).unwrap_or_default();
-    // The first of a pair comes first, so it is moved last.
+    // The first address of a pair must come first, so it is moved last.
     for ip in provided.split(',').map(str::trim).filter(|ip| !ip.is_empty()).rev() {
         let place = addresses.iter().position(|address| address.address == ip);
         let place = place.ok_or_else(|| {

@@ -1,29 +1,29 @@
-//! Deliberate mistakes of these controllers, one at a time, for proving that the simulation finds each. Never in a normal
-//! build.
+//! Planted bugs of these controllers, one at a time, to prove that the simulation finds each. Not compiled into normal
+//! builds.
 //!
-//! As in the controllers' own `planted`: a mistake is made in the thread that planted it, and without the feature `planted`
-//! nothing of it is left.
+//! As in the controllers' own `planted`, a bug is active in the thread that planted it; without the feature `planted`
+//! no code of it remains.
 
-/// A mistake that somebody could have made.
+/// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A balancer is made before the Service has its finalizer.
+    /// The balancer is created before the Service has its finalizer.
     FinalizerAfterwards,
-    /// The finalizer goes before the balancer.
+    /// The finalizer is removed before the balancer is deleted.
     FinalizerFirst,
-    /// A cloud that does not answer counts as one where the balancer is gone.
+    /// A cloud that does not answer counts as having deleted the balancer.
     DoubtDeletesBalancers,
-    /// A finalizer stays when the Service is no longer of type LoadBalancer.
+    /// The finalizer stays when the Service is no longer of type LoadBalancer.
     FinalizerForEver,
-    /// A node whose instance was not found once is deleted at once.
+    /// A node is deleted when its instance was not found once.
     OnceIsEnough,
-    /// A cloud that does not answer counts as one where the instance is gone.
+    /// A cloud that does not answer counts as having no such instance.
     DoubtDeletesNodes,
-    /// Routes are made under another name each time.
+    /// Each attempt to create a route uses another name.
     RoutesTwice,
-    /// Routes of nodes that are gone stay.
+    /// Routes of deleted nodes stay.
     RoutesStay,
-    /// A change of the nodes is told to no balancer.
+    /// Balancers are not told of changed nodes.
     HostsForgotten,
 }
 
@@ -46,7 +46,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it away.
+/// Plants a bug in this thread, or removes it.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

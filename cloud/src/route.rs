@@ -1,8 +1,8 @@
-//! Routes: for each range of pod addresses of a node, one that leads to it.
+//! Routes: one for each pod CIDR of a node, leading to that node.
 //!
-//! All routes are one key. The cloud is asked for them every `--route-reconciliation-period`, and when ranges of nodes
-//! change; what lacks is made and what leads nowhere is deleted, so many at once. Only routes of this cluster, within its
-//! ranges, are ever deleted.
+//! All routes are planned under one key. The cloud lists them every `--route-reconciliation-period`, and when pod CIDRs
+//! of nodes change. Missing routes are created, and routes that lead nowhere are deleted, a limited number at once.
+//! Only routes of this cluster within its CIDRs are ever deleted.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};
@@ -15,25 +15,26 @@ use holdfast_world::views::pod::Condition;
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many calls and patches are under way at once.
+/// The most calls and patches in progress at once.
 const AT_ONCE: usize = 200;
-/// How long changes of nodes wait for others.
+/// How long a change of a node waits for further ones.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
-/// How many messages are remembered that people were told.
+/// The most messages that are remembered as reported.
 const TOLD_MAX: usize = 1_024;
 
 /// Plans all routes together.
 pub struct Routes {
     settings: Settings,
     ranges: Vec<Range>,
-    /// What the cloud has, as it said and as was done since.
+    /// The cloud's routes: the last list, and what was done since.
     listed: Option<Listed>,
-    /// Whether nodes have changed since then.
+    /// Whether nodes have changed since the list.
     is_stale: bool,
-    /// Routes that could not be made or deleted since the last list, each with why: they wait for the next one.
+    /// Routes that could not be created or deleted since the last list, each with the reason. They are retried after
+    /// the next list.
     failed: BTreeMap<(String, String), Failed>,
-    /// What is the matter with the cloud's list, and what people were told.
+    /// The failure of the last list, and the messages already reported.
     fault: Option<Fault>,
     told: BTreeSet<String>,
 }
@@ -48,7 +49,7 @@ struct Failed {
     is_told: bool,
 }
 
-/// A range of a node.
+/// A pod CIDR of a node.
 struct Want<'a> {
     node: Seen<'a, Node>,
     text: &'a str,
@@ -157,7 +158,7 @@ impl Controller for Routes {
                 .collect(),
         };
         if !delete.is_empty() {
-            // First, because a range may have another node now.
+            // Deletions come first, because a CIDR may belong to another node now.
             plan.calls = delete;
             return plan;
         }
@@ -200,7 +201,7 @@ impl Controller for Routes {
 }
 
 impl Routes {
-    /// What went wrong with single routes, once for each that is not wrong in the same way as before.
+    /// Events for routes that failed; one for each new reason.
     fn failures(&mut self, wanted: &[Want<'_>]) -> Vec<Note> {
         let mut notes = Vec::new();
         for want in wanted {
@@ -222,7 +223,7 @@ impl Routes {
         notes
     }
 
-    /// Tells of the list itself at the first node: there is no object for all of them.
+    /// Reports a failed list in an Event about the first node, because no object stands for all routes.
     fn told_of_all(&mut self, world: &World, message: &str) -> Option<Note> {
         let node = world.all::<Node>().next()?;
         let is_new = self.told.len() < TOLD_MAX && self.told.insert(message.to_owned());
@@ -246,11 +247,12 @@ fn creation(cluster: &Cluster, want: &Want<'_>, stamp: Stamp) -> Call {
     Call::CreateRoute { cluster: cluster.clone(), route }
 }
 
-/// The ranges of all nodes. One that overlaps that of an older node leads nowhere, because nobody could say where to.
+/// The pod CIDRs of all nodes. A CIDR that overlaps one of an older node gets no route, because its destination would
+/// be ambiguous.
 fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
     let mut nodes: Vec<Seen<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
     nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));
-    // Ranges that do not overlap are found by where they begin.
+    // The CIDRs taken so far do not overlap, so they are found by their first address.
     let mut taken: BTreeMap<Range, &str> = BTreeMap::new();
     let mut wanted = Vec::new();
     for node in nodes {
@@ -274,20 +276,20 @@ fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
     wanted
 }
 
-/// The node whose range a range overlaps: of ranges that do not overlap each other, only the neighbours can.
+/// The node whose CIDR overlaps `range`. Taken CIDRs do not overlap each other, so only the two neighbours can.
 fn overlapping<'a>(taken: &BTreeMap<Range, &'a str>, range: Range) -> Option<&'a str> {
     let below = taken.range(..=range).next_back();
     let above = taken.range(range..).next();
     below.into_iter().chain(above).find(|(other, _)| other.overlaps(&range)).map(|(_, node)| *node)
 }
 
-/// Whether a node says that its network is there.
+/// The status and reason of the condition NetworkUnavailable.
 fn state(node: Seen<'_, Node>) -> Option<(String, String)> {
     let condition = Condition::find(&node.view.status.conditions, CONDITION)?;
     Some((condition.status.clone(), condition.reason.clone()))
 }
 
-/// Says of each node whether its pods can be reached.
+/// Sets the condition NetworkUnavailable of each node.
 fn conditions(world: &World, wanted: &[Want<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
     let mut lacking: BTreeMap<&str, bool> = BTreeMap::new();
     for want in wanted {

@@ -1,9 +1,9 @@
-//! What operators may choose about these controllers, as their flags say it.
+//! The options of these controllers.
 
-/// The defaults are those of Kubernetes.
+/// The defaults are Kubernetes'.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the ids of the cloud's machines begin with.
+    /// The scheme of the cloud's provider IDs.
     pub provider: String,
     /// `--cluster-name`
     pub cluster_name: String,
@@ -19,7 +19,7 @@ pub struct Settings {
     pub monitor_millis: i64,
     /// `--route-reconciliation-period`
     pub routes_millis: i64,
-    /// `--min-resync-period`: what a cloud was told is told it again after this time or up to twice as long.
+    /// `--min-resync-period`: a confirmed request is sent again after this time or up to twice as long.
     pub resync_millis: i64,
 }
 

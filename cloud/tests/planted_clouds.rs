@@ -1,11 +1,11 @@
-//! Deliberate mistakes of the controllers of a cloud, each of which the simulation finds.
+//! The simulation finds every planted bug of the cloud controllers.
 
 mod common;
 mod simulation;
 
 use holdfast_cloud::planted::{Bug, plant};
 
-/// How many seeds it may take.
+/// The most seeds that finding a bug may take.
 const SEEDS: u64 = 200;
 
 #[test]

@@ -1,15 +1,15 @@
-//! The file that says where a provider listens, and how it is asked. It is read strictly.
+//! The configuration file of an external provider: its address and the deadline of calls. Unknown fields are faults.
 
 use holdfast_core::object::reader::{Reader, read};
 use holdfast_value::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a call may take, where the file does not say.
+/// The default deadline of a call.
 const DEADLINE_SECONDS: f64 = 30.0;
 const DEADLINE_SECONDS_MAX: f64 = 600.0;
 
-/// Where a provider is.
+/// The address of a provider, and the deadline of calls to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
     pub endpoint: Endpoint,
@@ -18,9 +18,9 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Endpoint {
-    /// A socket of this machine.
+    /// A Unix socket of this machine.
     Unix(PathBuf),
-    /// Without TLS, on this machine alone.
+    /// A URL without TLS, on this machine only.
     Plain(String),
     Tls(Tls),
 }
@@ -28,16 +28,16 @@ pub enum Endpoint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tls {
     pub url: String,
-    /// Who signed the provider's certificate.
+    /// The authority that signed the provider's certificate.
     pub authority: PathBuf,
-    /// What the provider is shown.
+    /// The client certificate and key shown to the provider.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// What the provider's certificate must be for, where that is not the host of the URL.
+    /// The name in the provider's certificate, if it is not the host of the URL.
     pub server_name: Option<String>,
 }
 
 impl Configuration {
-    /// Reads a configuration in YAML or JSON, or tells all that is wrong with it.
+    /// Reads a configuration in YAML or JSON, or returns all its faults.
     pub fn parse(text: &str) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         read(&document, Configuration::read)?.ok_or_else(Vec::new)

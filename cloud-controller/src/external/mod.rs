@@ -1,7 +1,8 @@
-//! A cloud that somebody else is: asked over gRPC, as `proto/cloud.proto` says.
+//! A cloud behind an external provider, called over gRPC as `proto/cloud.proto` defines.
 //!
-//! The provider is said hello to before anything else is asked, and again after it was away: it may have become another.
-//! Every call has a deadline; one at which the provider was not there is made again, a few times, within it.
+//! `Hello` is called before any other call, and again after the provider was unreachable, because another provider may
+//! answer then. Every call has a deadline. A call that could not reach the provider is retried a few times within its
+//! deadline.
 
 mod config;
 pub mod wire;
@@ -25,31 +26,31 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-/// The version of the protocol that is spoken here.
+/// The version of the protocol.
 pub const VERSION: &str = "v1";
 const SERVICE: &str = "/holdfast.cloud.v1.Cloud/";
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How often a call is made at which the provider was not there, and how long the first wait is.
+/// How often a call is tried while the provider is unreachable, and the wait after the first try.
 const TRIES: u32 = 4;
 const WAIT: Duration = Duration::from_millis(100);
-/// How long a provider may take to be connected to.
+/// The timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// When a provider that refuses for too much is asked again, where it does not say so: the longest time that it may say.
+/// The longest retry delay that a provider may ask for when it refuses calls for their number.
 const RETRY_MILLIS_MAX: i64 = 3_600_000;
 
-/// A provider.
+/// A connected provider.
 pub struct External {
     channel: Channel,
     deadline: Duration,
     name: String,
     offers: Offers,
-    /// Whether the provider is to be said hello to again before it is asked.
+    /// Whether `Hello` must be called again before the next call.
     is_strange: AtomicBool,
 }
 
 impl External {
-    /// Connects to a provider, and learns who it is.
+    /// Connects to a provider, and learns its name and what it offers.
     pub async fn connect(configuration: &Configuration) -> Result<External, String> {
         let channel = channel(&configuration.endpoint)?;
         let deadline = configuration.deadline;
@@ -75,7 +76,8 @@ impl External {
         Ok(hello)
     }
 
-    /// Whether the provider is who it was. One that is another, or offers something else, is asked nothing.
+    /// After the provider was unreachable, checks that it has the same name and offers the same. If not, no call is
+    /// made to it.
     async fn know(&self) -> Result<(), Fault> {
         if !self.is_strange.load(Ordering::Acquire) {
             return Ok(());
@@ -226,14 +228,14 @@ fn route_request(cluster: &holdfast_world::cloud::Cluster, route: &holdfast_worl
     wire::RouteRequest { cluster: Some(cluster.into()), route: Some(route.into()) }
 }
 
-/// The way to a provider. Nothing is dialled before something is asked.
+/// A channel to the provider; it connects at the first call.
 fn channel(endpoint: &Endpoint) -> Result<Channel, String> {
     let address = |url: &str| Address::from_shared(url.to_owned()).map_err(|error| format!("{url}: {error}"));
     match endpoint {
         Endpoint::Unix(path) => {
             let path = path.clone();
             let connect = service_fn(move |_: Uri| dial(path.clone()));
-            // The host of this URL is never looked up.
+            // The host of this URL is never resolved: the connector opens the socket.
             Ok(address("http://localhost")?.connect_timeout(CONNECT).connect_with_connector_lazy(connect))
         }
         Endpoint::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
@@ -257,7 +259,7 @@ async fn dial(path: PathBuf) -> std::io::Result<TokioIo<UnixStream>> {
     UnixStream::connect(&path).await.map(TokioIo::new)
 }
 
-/// What a status comes to.
+/// The fault for a gRPC status.
 fn fault(method: &str, status: &Status) -> Fault {
     let why = match status.code() {
         Code::NotFound => Why::NotFound,
@@ -270,13 +272,13 @@ fn fault(method: &str, status: &Status) -> Fault {
     };
     let asked = status.metadata().get("retry-after-ms").and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
     let retry_millis = asked.filter(|_| why == Why::Exhausted).map(|millis| millis.clamp(1, RETRY_MILLIS_MAX));
-    // What a stranger says is bounded before people see it.
+    // The provider's message may be long, so it is cut before it reaches Events and logs.
     let message: String = status.message().chars().take(1024).collect();
     let message = format!("rpc error: {method}: code = {:?} desc = {message}", status.code());
     Fault { retry_millis, ..Fault::new(why, message) }
 }
 
-/// An error with all that it comes from.
+/// An error's text, followed by those of its sources.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,5 @@
-//! The messages of `proto/cloud.proto`, and what they come to. `tests/wire.rs` holds them against that file.
+//! The messages of `proto/cloud.proto`, and their conversion from and to the types of `holdfast-world`. `tests/wire.rs`
+//! compares them with that file.
 
 use holdfast_world::cloud;
 use prost::Message;
@@ -249,7 +250,7 @@ impl From<Option<Cluster>> for Named {
     }
 }
 
-/// A cluster that an answer names, or none.
+/// A cluster that an answer names.
 pub struct Named(pub cloud::Cluster);
 
 impl From<&cloud::NodeRef> for NodeRef {
@@ -332,7 +333,7 @@ impl From<Balancer> for cloud::Balancer {
     }
 }
 
-/// What is asked of a balancer, with the hosts that it sends to.
+/// The request for a balancer with the hosts that it sends to.
 pub fn balancer(cluster: &cloud::Cluster, wanted: &cloud::Wanted, hosts: &[cloud::Host]) -> BalancerRequest {
     let port = |port: &cloud::Port| Port {
         name: port.name.clone(),

@@ -1,7 +1,7 @@
-//! The nodes that balancers send to: the same for all of them.
+//! The nodes that balancers send to, the same for all balancers.
 //!
-//! A node joins when it is ready, and stays when it no longer is: the balancer's own checks find that out sooner. It
-//! leaves when it is excluded by a label or about to be removed, or goes.
+//! A node is added when it is ready, and stays when it becomes unready: the balancer's own health checks notice that
+//! sooner. It is removed when a label excludes it, when it is about to be deleted, or when it is gone.
 
 use holdfast_world::cloud::{Host, NodeRef};
 use holdfast_world::views::Node;
@@ -16,12 +16,12 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Default)]
 pub struct Hosts {
     joined: BTreeMap<Key, Host>,
-    /// Made when it is asked for after a change.
+    /// Built when it is first read after a change.
     all: Option<Arc<[Host]>>,
 }
 
 impl Hosts {
-    /// Takes in a change of a node; tells whether balancers are to be told.
+    /// Applies a change of a node; returns whether balancers must be updated.
     pub fn see(&mut self, change: &Change) -> bool {
         let known = self.joined.get(&change.key);
         let host = change.after::<Node>().filter(|node| {
@@ -40,7 +40,7 @@ impl Hosts {
         true
     }
 
-    /// All of them, by name.
+    /// All hosts by name.
     pub fn all(&mut self) -> Arc<[Host]> {
         self.all.get_or_insert_with(|| self.joined.values().cloned().collect()).clone()
     }

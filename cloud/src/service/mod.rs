@@ -1,8 +1,9 @@
-//! Services of type LoadBalancer: each gets a balancer of the cloud, and loses it.
+//! Services of type LoadBalancer: creates, updates and deletes the cloud's balancer of each.
 //!
-//! A Service has its finalizer before the cloud is told of it, and loses it when the cloud has said that the balancer is
-//! gone; so none is left behind, whoever crashes in between. What the cloud was told last is remembered, and it is told
-//! only what is new. A controller that has lost that memory tells it all once more, which changes nothing.
+//! A Service gets its finalizer before the balancer is created, and loses it only when the cloud has confirmed the
+//! deletion. So no balancer is left behind, whichever process crashes in between. The controller remembers its last
+//! request for each balancer, and sends only changes. After a restart it sends everything once more, which changes
+//! nothing in the cloud.
 
 mod hosts;
 mod wanted;
@@ -23,30 +24,29 @@ use std::sync::Arc;
 
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const TYPE: &str = "LoadBalancer";
-/// How long changes of nodes wait for others, so that balancers are told once of all of them.
+/// How long a change of a node waits for further ones, so that each balancer is updated once for all of them.
 const HOSTS_MILLIS: i64 = 1_000;
 
-/// Plans a Service at a time.
+/// Plans one Service per key.
 pub struct Services {
     settings: Settings,
     hosts: Hosts,
     known: BTreeMap<Key, Known>,
-    /// What people are to be told of changes, with the next plan.
+    /// Events about changes, written with the next plan.
     told: BTreeMap<Key, Vec<Note>>,
 }
 
-/// What is known of the balancer of a Service.
+/// The state of a Service's balancer.
 struct Known {
     uid: String,
-    /// What the cloud was told at last, as far as it said that it is done. The cloud may have a balancer as long as this
-    /// entry is there.
+    /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
     made: Option<Made>,
-    /// The balancer as it was asked for last, by which it is deleted when the Service is gone.
+    /// The last request; the balancer is deleted by it when the Service is gone.
     asked: Arc<Wanted>,
     outcome: Option<Outcome>,
-    /// Until when the cloud wants to be left alone.
+    /// The cloud asked to be left alone until then.
     retry: Option<Time>,
-    /// Whether the cloud said that it is gone.
+    /// Whether the cloud has confirmed the deletion.
     is_gone: bool,
 }
 
@@ -54,11 +54,11 @@ struct Made {
     wanted: Arc<Wanted>,
     hosts: Arc<[Host]>,
     at: Time,
-    /// Nothing where somebody else cares for the Service.
+    /// `None`: another controller is responsible for the Service.
     balancer: Option<Balancer>,
 }
 
-/// What came of a call, until people are told.
+/// The outcome of a call, until it is reported in an Event.
 enum Outcome {
     Ensured,
     Updated,
@@ -105,7 +105,7 @@ impl Controller for Services {
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
             if self.hosts.see(change) && !planted(Bug::HostsForgotten) {
-                // Those that have no balancer yet get it with these nodes.
+                // Services whose balancer does not exist yet get it with these nodes.
                 self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
             }
         } else if change.is_of::<Service>() {
@@ -133,7 +133,7 @@ impl Controller for Services {
         };
         let service = world.get::<Service>(key);
         let known = self.known.get_mut(key);
-        // One of this name that is no more, and whose balancer may still be there.
+        // An earlier Service of this name, whose balancer may still exist.
         let is_another = |known: &&mut Known| service.is_none_or(|service| service.meta().uid != known.uid);
         if let Some(known) = known.filter(is_another) {
             match known.outcome.take() {
@@ -179,7 +179,7 @@ impl Controller for Services {
                 known.made = Some(Made { wanted, hosts, at: now, balancer: Some(balancer) });
                 Some(Outcome::Ensured)
             }
-            // Somebody else cares for it, and this is no fault.
+            // Another controller is responsible for the Service; this is not a failure.
             (Call::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(Why::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
                 known.made = Some(Made { wanted, hosts, at: now, balancer: None });
@@ -194,7 +194,7 @@ impl Controller for Services {
                 Some(Outcome::Deleted)
             }
             (_, Err(fault)) => {
-                // It is not there any more, so it is made again.
+                // The balancer no longer exists, so it is created again.
                 if fault.is(Why::NotFound) {
                     known.made = None;
                 }
@@ -207,7 +207,7 @@ impl Controller for Services {
 }
 
 impl Services {
-    /// A Service that has a balancer, or is to have one.
+    /// Plans a Service that has a balancer, or should have one.
     fn keep(
         &mut self,
         mut plan: Plan,
@@ -259,7 +259,7 @@ impl Services {
             plan.calls.push(Call::EnsureBalancer { cluster, wanted, hosts });
             return plan;
         };
-        // Up to twice as late, so that not all come at one moment.
+        // A jitter of up to the period spreads the Services out.
         let jitter = i64::try_from(stamp.seed >> 1).unwrap_or(0).rem_euclid(resync.max(1));
         plan.again_at(made.at.plus_millis(resync.saturating_add(jitter)));
         let Some(balancer) = &made.balancer else { return plan };
@@ -272,7 +272,7 @@ impl Services {
         plan
     }
 
-    /// A Service that is to have no balancer, or none any more.
+    /// Plans a Service that should have no balancer any more.
     fn let_go(
         &mut self,
         mut plan: Plan,
@@ -322,12 +322,13 @@ impl Known {
     }
 }
 
-/// Whether a Service may have anything to do with a balancer.
+/// Whether a Service has, or may have had, a balancer.
 fn is_concerned(service: Seen<'_, Service>) -> bool {
     service.view.spec.kind == TYPE || service.meta().has_finalizer(FINALIZER)
 }
 
-/// Whether a Service is to have a balancer of this cloud: one of a class is somebody else's.
+/// Whether a Service should have a balancer of this cloud. A Service with a load balancer class belongs to another
+/// controller.
 fn wants(service: Seen<'_, Service>, spec: &Value) -> bool {
     service.view.spec.kind == TYPE && !service.meta().is_deleting() && spec["loadBalancerClass"].is_null()
 }
@@ -336,7 +337,7 @@ fn deletion(cluster: Cluster, asked: &Wanted) -> Call {
     Call::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
 }
 
-/// Waits for as long as the cloud asks, or longer each time.
+/// Plans the next try when the cloud allows it, or with back-off.
 fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
     plan.left.push(fault.message.clone());
     match known.retry {
@@ -346,7 +347,7 @@ fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
     plan
 }
 
-/// A failure in the words of Kubernetes.
+/// The Event for a failed call, in Kubernetes' words.
 fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
     let subject = Subject::from(service);
     match method {
@@ -364,8 +365,8 @@ fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
     }
 }
 
-/// Adds the finalizer, or takes it away: by way of the status, because this controller may write no more of a Service. The
-/// list is written whole, so it rests on the one that was seen.
+/// Adds or removes the finalizer through the `status` subresource, because this controller may write no other part of a
+/// Service. The patch replaces the whole list, so it carries the resource version on which it is based.
 fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
     let meta = service.meta();
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
@@ -373,14 +374,15 @@ fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
     let metadata = json!({"resourceVersion": meta.resource_version, "uid": meta.uid, "finalizers": finalizers});
     let mut patch = json!({"metadata": metadata});
     if !add {
-        // With the addresses: what is no longer of type LoadBalancer may show none, and is not written while it does.
+        // Clears the addresses as well: a Service that is not of type LoadBalancer must not have any, and validation
+        // would refuse the write.
         patch["status"] = json!({"loadBalancer": {"ingress": null}});
     }
     let patch = Verb::MergePatch(patch);
     Action::new(Service::resource(), service.object.key(), patch).subresource("status")
 }
 
-/// Brings the addresses that a Service shows to those of its balancer.
+/// Updates the ingress addresses in a Service's status to those of its balancer.
 fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     let old = part(service.object, &["status"]);
     let shown: Vec<Value> = ingress.iter().map(shown).collect();
@@ -400,7 +402,7 @@ fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
 
 fn shown(ingress: &Ingress) -> Value {
     let mut shown = Map::new();
-    // A mode is said of addresses alone.
+    // `ipMode` requires an IP.
     let mode = if ingress.ip.is_empty() { "" } else { ingress.ip_mode.as_str() };
     for (field, text) in [("hostname", ingress.hostname.as_str()), ("ip", &ingress.ip), ("ipMode", mode)] {
         if !text.is_empty() {

@@ -1,4 +1,4 @@
-//! What balancer a Service asks for, and what people are told where it asks for another one.
+//! The balancer that a Service asks for, and the Events about changes of it.
 
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::{Subject, part};
@@ -7,14 +7,14 @@ use holdfast_world::cloud::{Port, ServiceRef, Wanted};
 use holdfast_world::views::Service;
 use holdfast_world::{Note, Seen};
 
-/// Ranges as a Service of old has them; the field counts before it.
+/// The legacy annotation for source ranges; the field takes precedence.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-/// How long a client stays with one backend where a Service does not say.
+/// The default session affinity timeout.
 const AFFINITY_SECONDS: u32 = 10_800;
-/// How long a name of a balancer may be.
+/// The longest name of a balancer.
 const NAME_MAX: usize = 32;
 
-/// The balancer that a Service asks for, or what is wrong with what it asks.
+/// The balancer that a Service asks for, or why its spec is invalid.
 pub fn of(service: Seen<'_, Service>, spec: &Value) -> Result<Wanted, String> {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let affinity = match text("sessionAffinity").as_str() {
@@ -41,7 +41,7 @@ pub fn of(service: Seen<'_, Service>, spec: &Value) -> Result<Wanted, String> {
     })
 }
 
-/// The name of a Service's balancer: `a` and its uid, as long as names may be.
+/// The name of a Service's balancer: `a` and the UID without dashes, cut to [`NAME_MAX`].
 pub fn name(uid: &str) -> String {
     let hex = uid.chars().filter(|letter| *letter != '-');
     std::iter::once('a').chain(hex).take(NAME_MAX).collect()
@@ -88,7 +88,7 @@ fn source_ranges(service: Seen<'_, Service>, spec: &Value) -> Result<Vec<String>
     }
 }
 
-/// What people are told of a change, in the words of Kubernetes.
+/// Events about the changes of a Service, in Kubernetes' words.
 pub fn differences(before: Seen<'_, Service>, after: Seen<'_, Service>) -> Vec<Note> {
     let subject = Subject::from(after);
     let mut notes = Vec::new();

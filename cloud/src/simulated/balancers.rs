@@ -1,4 +1,4 @@
-//! The balancers of a simulated cloud, and the addresses that they have.
+//! The balancers of a simulated cloud, and their addresses.
 
 use super::Description;
 use holdfast_world::cloud::{Balancer, Cluster, Fault, Host, Ingress, Wanted, Why};
@@ -6,23 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many addresses of a range are looked at before it counts as used up.
+/// How many addresses of a range are tried before it counts as used up.
 const LOOKS_MAX: u128 = 1 << 16;
 
 #[derive(Default)]
 pub struct Balancers {
     kept: BTreeMap<String, Kept>,
     taken: BTreeSet<String>,
-    /// How many were ever made.
+    /// How many balancers were ever created.
     made: u64,
 }
 
-/// A balancer with all that the cloud knows of it.
+/// A balancer and its request.
 pub struct Kept {
     pub balancer: Balancer,
     pub wanted: Arc<Wanted>,
     pub hosts: Arc<[Host]>,
-    /// Which one it is of all that were ever made.
+    /// Its number among all that were ever created.
     pub number: u64,
 }
 
@@ -105,7 +105,7 @@ impl Balancers {
         Ok(())
     }
 
-    /// An address that is asked for.
+    /// Takes the address that a Service asks for.
     fn take(&self, description: &Description, asked: &str) -> Result<String, Fault> {
         let address = asked.parse::<IpAddr>().ok();
         let is_ours = address.is_some_and(|address| description.pool.iter().any(|range| range.holds(address)));
@@ -118,8 +118,8 @@ impl Balancers {
         }
     }
 
-    /// A free one. Where it is looked for first depends on the Service alone, so that a cloud which has forgotten all
-    /// gives most of them the same again.
+    /// Takes a free address. The search starts at a hash of the Service's UID, so that a cloud which has lost its state
+    /// gives most Services the same address again.
     fn free(&self, description: &Description, is_v6: bool, uid: &str) -> Result<String, Fault> {
         for range in description.pool.iter().filter(|range| range.is_v6 == is_v6) {
             let width = if is_v6 { 128 } else { 32 };

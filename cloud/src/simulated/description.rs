@@ -1,4 +1,5 @@
-//! The file that describes a simulated cloud. It is read strictly: every fault is told with the path of its field.
+//! The file that describes a simulated cloud. Each fault, including unknown fields, is reported with the path of its
+//! field.
 
 use holdfast_controllers::addresses::Range;
 use holdfast_core::object::reader::{Reader, read};
@@ -6,48 +7,48 @@ use holdfast_value::Value;
 use holdfast_world::cloud::{Address, Instance, Offers, Zone};
 use std::collections::BTreeMap;
 
-/// The name of the provider, with which its machines' ids begin.
+/// The name of the provider, the scheme of its provider IDs.
 pub const NAME: &str = "simulated";
-/// How many instances a description may have.
+/// The most instances in a description.
 const INSTANCES_MAX: usize = 100_000;
-/// The longest latency and the longest delay until lists are up to date.
+/// The longest latency, and the longest delay until lists are up to date.
 const MILLIS_MAX: i64 = 3_600_000;
 
-/// What a simulated cloud is like.
+/// The properties of a simulated cloud.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     pub seed: u64,
     pub offers: Offers,
-    /// The addresses that balancers get.
+    /// The address ranges of balancers.
     pub pool: Vec<Range>,
     pub ip_mode: String,
     /// Whether a balancer may have ports of several protocols.
     pub mixed_protocols: bool,
     pub quotas: Quotas,
-    /// How long an answer takes: at least, and at most.
+    /// The shortest and the longest time of an answer.
     pub latency_millis: (i64, i64),
-    /// How many calls a second are answered, and how many at once; others are throttled.
+    /// How many calls a second are answered, and how many in a burst; further calls are throttled.
     pub throttle: Option<(i64, i64)>,
-    /// For how long what was made or deleted is not yet seen in lists.
+    /// How long lists do not show what was created, and still show what was deleted.
     pub consistency_millis: i64,
-    /// How many calls of a thousand fail, one half of them after they have taken effect.
+    /// How many calls in a thousand fail, half of them after they have taken effect.
     pub failures: i64,
     /// By name.
     pub instances: BTreeMap<String, Instance>,
     pub script: Vec<Scene>,
 }
 
-/// How much of each there may be.
+/// Limits of resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
     pub balancers: i64,
     pub routes: i64,
 }
 
-/// What becomes of an instance at a time.
+/// A change of an instance at a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scene {
-    /// Since the cloud was first asked.
+    /// Since the first call to the cloud.
     pub at_millis: i64,
     pub instance: String,
     pub what: What,
@@ -58,7 +59,7 @@ pub enum What {
     ShutDown,
     Start,
     Vanish,
-    /// Questions about it fail.
+    /// Calls about the instance fail.
     Fail,
     Heal,
 }
@@ -91,7 +92,7 @@ impl Default for Description {
 }
 
 impl Description {
-    /// Reads a description in YAML or JSON, or tells all that is wrong with it.
+    /// Reads a description in YAML or JSON, or returns all its faults.
     pub fn parse(text: &str) -> Result<Description, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         if document.is_null() {

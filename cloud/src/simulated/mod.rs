@@ -1,6 +1,6 @@
-//! A cloud that is simulated: described by a file, the same again under the same seed, and as bad as it is asked to be.
+//! A simulated cloud: described by a file, reproducible by its seed, and as unreliable as the description says.
 //!
-//! It knows neither time nor threads: whoever asks it says what time it is, and waits as long as an answer takes.
+//! It uses no clock and no threads: its caller passes the time of each call, and waits as long as the answer says.
 
 mod balancers;
 mod description;
@@ -16,22 +16,22 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Simulated {
     description: Description,
     began: Option<Time>,
-    /// How much of the script has been played.
+    /// How many scenes of the script have been played.
     played: usize,
-    /// Instances about which no question is answered.
+    /// Instances about which calls fail.
     failing: BTreeSet<String>,
     balancers: Balancers,
     routes: Vec<Kept>,
-    /// Whose names are taken.
+    /// The clusters by the names that they have claimed.
     clusters: BTreeMap<String, Cluster>,
     random: u64,
-    /// Calls that may still be answered at once, in thousandths, and when that was.
+    /// The throttle's token bucket in thousandths of calls, and the time of that value.
     budget: Option<(i64, Time)>,
-    /// How often each was called.
+    /// The number of calls by method.
     pub calls: BTreeMap<&'static str, u64>,
 }
 
-/// A route, as lists will show it.
+/// A route, and from when lists show it or no longer show it.
 struct Kept {
     route: Route,
     shown_from: Time,
@@ -65,18 +65,19 @@ impl Simulated {
         &self.description
     }
 
-    /// Takes another description; what was made stays.
+    /// Replaces the description; resources stay.
     pub fn describe(&mut self, description: Description) {
         (self.description, self.played) = (description, 0);
         self.failing.clear();
     }
 
-    /// How many calls were answered.
+    /// The number of all calls.
     pub fn called(&self) -> u64 {
         self.calls.values().sum()
     }
 
-    /// Answers a call as a cloud does: late, sometimes not at all, sometimes though it was done.
+    /// Answers a call like a real cloud: with latency, sometimes with a failure, sometimes with a failure although the
+    /// call has taken effect.
     pub fn ask(&mut self, call: &Call, now: Time) -> Answered {
         self.play(now);
         *self.calls.entry(call.method()).or_default() += 1;
@@ -96,7 +97,7 @@ impl Simulated {
         Answered { answer, millis }
     }
 
-    /// What comes of a call where nothing goes wrong.
+    /// Answers a call without latency and failures.
     pub fn answer(&mut self, call: &Call, now: Time) -> Result<Answer, Fault> {
         let offers = self.description.offers;
         let is_offered = match call {
@@ -131,22 +132,22 @@ impl Simulated {
         }
     }
 
-    /// The balancers that there are, by name.
+    /// The balancers by name.
     pub fn balancers(&self) -> impl Iterator<Item = &balancers::Kept> {
         self.balancers.all()
     }
 
-    /// The routes that there are, whether or not lists show them.
+    /// The existing routes, whether lists show them or not.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter().filter(|kept| kept.gone_from.is_none()).map(|kept| &kept.route)
     }
 
-    /// Puts a route there that nobody here has asked for.
+    /// Adds a route that no controller has asked for.
     pub fn put_route(&mut self, route: Route, now: Time) {
         self.routes.push(Kept { route, shown_from: now, gone_from: None });
     }
 
-    /// An instance changes by itself.
+    /// Changes an instance from outside.
     pub fn change(&mut self, instance: &str, what: What) {
         match what {
             What::Vanish => _ = self.description.instances.remove(instance),
@@ -160,7 +161,7 @@ impl Simulated {
         }
     }
 
-    /// Plays the script up to now.
+    /// Plays the script up to `now`.
     fn play(&mut self, now: Time) {
         let began = *self.began.get_or_insert(now);
         while let Some(scene) = self.description.script.get(self.played).cloned()
@@ -171,7 +172,7 @@ impl Simulated {
         }
     }
 
-    /// The name of a cluster is its own.
+    /// Claims a name for a cluster; fails if another cluster has it.
     fn claim(&mut self, cluster: &Cluster) -> Result<(), Fault> {
         let known = self.clusters.entry(cluster.name.clone()).or_insert_with(|| cluster.clone());
         if known == cluster {
@@ -254,7 +255,7 @@ impl Simulated {
         None
     }
 
-    /// A number below `bound`: by splitmix64, so that it is the same on every machine.
+    /// A random number below `bound`, by splitmix64, so that it is the same on every machine.
     fn below(&mut self, bound: i64) -> i64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

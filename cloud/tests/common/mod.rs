@@ -1,6 +1,6 @@
-//! A cluster in memory beside a simulated cloud.
+//! A trial cluster with a simulated cloud.
 
-// Each test binary uses a part of it.
+// Each test binary uses only a part.
 #![allow(dead_code)]
 
 use holdfast_cloud::Settings;
@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 pub type Shared = Rc<RefCell<Simulated>>;
 
-/// A cloud of this description.
+/// A cloud with this description.
 pub fn cloud(text: &str) -> Shared {
     Rc::new(RefCell::new(Simulated::new(Description::parse(text).expect("a description"))))
 }
 
-/// A cluster whose controllers ask this cloud.
+/// A trial cluster whose controllers call this cloud.
 pub fn beside(cloud: &Shared) -> Trial {
     let (mut trial, cloud) = (Trial::new(), cloud.clone());
     trial.cloud = Some(Box::new(move |call, now| cloud.borrow_mut().ask(call, now).answer));
@@ -33,7 +33,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// A node that its kubelet left to the cloud.
+/// A node with the taint of an external cloud provider.
 pub fn new_node(trial: &mut Trial, name: &str) {
     let taint =
         json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"});
@@ -46,7 +46,7 @@ pub fn new_node(trial: &mut Trial, name: &str) {
     ready(trial, name, "True");
 }
 
-/// A node that the cloud has told of already.
+/// A node that the cloud has initialized.
 pub fn node(trial: &mut Trial, name: &str) {
     trial.create(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
@@ -71,7 +71,7 @@ pub fn service(name: &str) -> Value {
     })
 }
 
-/// How often the cloud was called so, and no longer counts.
+/// The number of calls by method since the last time; resets the counts.
 pub fn calls(cloud: &Shared) -> Vec<(&'static str, u64)> {
     std::mem::take(&mut cloud.borrow_mut().calls).into_iter().collect()
 }

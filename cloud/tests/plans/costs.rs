@@ -1,4 +1,4 @@
-//! What changes cost in a large cluster.
+//! The number of calls that changes cost in a large cluster.
 
 use crate::common::{beside, cloud, node, ready, service, settings};
 use holdfast_cloud::service::Services;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 const SERVICES: usize = 1_000;
 const NODES: usize = 5_000;
 
-/// With a thousand balancers and five thousand nodes: what a change costs the cloud.
+/// A thousand balancers and five thousand nodes.
 #[test]
 fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
     let counted: Rc<RefCell<BTreeMap<&'static str, u64>>> = Rc::default();
@@ -58,14 +58,14 @@ fn a_change_costs_calls_for_the_balancers_that_it_concerns() {
     let all = SERVICES as u64;
     assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", all)]));
     assert_eq!(settle(&mut trial, 3600), BTreeMap::new(), "idle costs nothing");
-    // One Service concerns its balancer alone.
+    // A change of one Service calls for its balancer only.
     trial.patch("services", "s7", json!({"spec": {"sessionAffinity": "ClientIP"}}));
     assert_eq!(settle(&mut trial, 2), BTreeMap::from([("EnsureBalancer", 1)]));
-    // What balancers do not look at concerns none.
+    // A change that balancers do not depend on makes no calls.
     trial.patch("nodes", "n7", json!({"metadata": {"labels": {"any": "label"}}, "spec": {"unschedulable": true}}));
     ready(&mut trial, "n8", "Unknown");
     assert_eq!(settle(&mut trial, 2), BTreeMap::new());
-    // Nodes that come and go together are told of once, and nothing else of the balancer is looked at.
+    // Nodes that are added and removed together update each balancer once, and nothing else is called.
     for number in 0..3 {
         node(&mut trial, &format!("new{number}"));
         trial.delete("nodes", &format!("n{number}"));

@@ -1,5 +1,5 @@
-//! The controllers of a cloud over a cluster in memory and a simulated cloud. Each script ends with nothing left to do: a
-//! trial plans every key once more and expects no step.
+//! The cloud controllers over a trial cluster and a simulated cloud. At the end of each script the trial plans every
+//! key once more and expects no step.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ mod simulated;
 #[path = "../simulation/mod.rs"]
 mod simulation;
 
-/// Whoever crashes where, everything is as it should be in the end.
+/// Whichever process crashes, and when, the cluster and the cloud agree in the end.
 #[test]
 fn no_seed_leaves_anything_behind() {
     for seed in 0..60 {

@@ -1,4 +1,4 @@
-//! What a cloud tells of nodes, and what becomes of those whose instances are shut down or gone.
+//! Node data from the cloud, and nodes whose instances are shut down or gone.
 
 use crate::common::{beside, calls, cloud, new_node, node, ready, settings};
 use holdfast_cloud::lifecycle::Lifecycle;

@@ -1,4 +1,4 @@
-//! Services of type LoadBalancer get, change and lose their balancers.
+//! The balancers of Services of type LoadBalancer are created, changed and deleted.
 
 use crate::common::{Shared, beside, calls, cloud, node, ready, service, settings};
 use holdfast_cloud::service::{FINALIZER, Services};
@@ -78,7 +78,7 @@ fn what_a_service_asks_for_reaches_the_cloud() {
     assert_eq!(wanted.ports[1].node_port, 30053);
     assert_eq!(trial.get("services", "web")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.77");
     calls(&cloud);
-    // What concerns nodes alone costs nothing.
+    // A field that concerns only nodes makes no calls.
     trial.patch("services", "web", json!({"spec": {"internalTrafficPolicy": "Local"}}));
     trial.run();
     assert_eq!(calls(&cloud), []);
@@ -218,7 +218,7 @@ fn one_that_comes_after_another_of_its_name_waits_until_that_is_cleaned_up() {
     trial.create(service("web"));
     trial.run();
     let before = wanted(&cloud).name.clone();
-    // Somebody takes the finalizer off, and makes the Service anew, before anybody looks.
+    // A user removes the finalizer and recreates the Service before the controller plans it.
     trial.patch("services", "web", json!({"metadata": {"finalizers": null}}));
     trial.delete("services", "web");
     trial.create(service("web"));

@@ -1,6 +1,6 @@
-//! The four controllers beside a simulated cloud that fails between any two calls, with managers that crash, hand over to
-//! each other and forget, and people who change their minds. When all is well again, everything must be as it should be;
-//! and some things must be so all the while.
+//! The four controllers with a simulated cloud that fails between any two calls, managers that crash, hand over and
+//! lose their memory, and users who change their objects. When failures stop, cluster and cloud must agree; some
+//! invariants must hold all the time.
 
 use crate::common::{self, Shared, beside, new_node, ready, service, settings};
 use holdfast_cloud::lifecycle::Lifecycle;
@@ -19,7 +19,7 @@ const STEPS: usize = 60;
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 const SERVICES: [&str; 3] = ["x", "y", "z"];
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// What goes on beside the cluster.
+/// The state beside the cluster.
 struct Run {
     dice: Dice,
     cloud: Shared,
@@ -37,11 +37,11 @@ struct Run {
     /// Whether calls fail.
     is_bad: Rc<Cell<bool>>,
     are_two: bool,
-    /// Instances that are there.
+    /// Instances that exist.
     alive: BTreeSet<&'static str>,
 }
 
-/// Runs one seed; tells what was broken.
+/// Runs one seed; fails with the rule that was broken.
 pub fn run(seed: u64) -> Result<(), String> {
     let mut run = Run::new(seed);
     for _ in 0..STEPS {
@@ -72,7 +72,7 @@ impl Run {
             if bad.get() && dice < 4 {
                 return Err(fault);
             }
-            // Clouds show what is there a moment later: one that was not found is found when it is asked for again.
+            // Some clouds show new instances with a delay: an instance that was not found is found at the next call.
             if let (Call::Instance { node, .. }, Ok(_)) = (call, &answer)
                 && bad.get()
                 && dice == 4
@@ -93,7 +93,7 @@ impl Run {
         run
     }
 
-    /// One more manager, which takes nobody for a leader: both work at once.
+    /// Adds a second manager without leader election: both work at once.
     fn add(&mut self) {
         let settings = settings();
         self.trial.add(Box::new(CloudNodes::new(&settings)));
@@ -102,7 +102,7 @@ impl Run {
         self.trial.add(Box::new(Routes::new(&settings)));
     }
 
-    /// A manager takes over that knows nothing.
+    /// A new manager without memory takes over.
     fn manage(&mut self) {
         self.are_two = false;
         let settings = settings();
@@ -154,14 +154,14 @@ impl Run {
             }
             _ => {}
         }
-        // A crash leaves off anywhere.
+        // A crash may come after any step.
         for _ in 0..self.dice.below(12) {
             self.trial.step();
         }
         self.trial.pass_millis(500);
     }
 
-    /// What holds at every moment.
+    /// Checks the invariants that hold at every moment.
     fn look(&mut self) -> Result<(), String> {
         let nodes = self.trial.names("nodes");
         if let Some(name) = self.alive.iter().find(|name| !nodes.iter().any(|node| node == *name)) {
@@ -187,7 +187,7 @@ impl Run {
         self.trial.list("services").into_iter().map(|service| (uid(&service), service)).collect()
     }
 
-    /// The cloud is well again, time passes, and everything is as it should be.
+    /// Ends the failures, lets time pass, and checks that cluster and cloud agree.
     fn settle(&mut self) -> Result<(), String> {
         self.is_bad.set(false);
         self.run_for(1_000);
@@ -221,7 +221,7 @@ impl Run {
         let names: BTreeSet<String> =
             nodes.iter().map(|node| node["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
         let alive: BTreeSet<String> = self.alive.iter().map(|name| (*name).to_owned()).collect();
-        // One that never reached the cloud may stay: nobody knows what it was.
+        // A node without a provider ID may stay, because it is unknown which instance it was.
         let doubtful = |node: &&Value| node["spec"]["providerID"].is_null();
         let doubtful: BTreeSet<String> = nodes
             .iter()
