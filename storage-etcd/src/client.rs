@@ -1,42 +1,42 @@
-//! What Holdfast asks of etcd, and what etcd answers.
+//! The requests to etcd and its answers.
 //!
-//! Calls block the thread that makes them. [`crate::grpc::Cluster`] is the etcd that listens at addresses; whoever
-//! stands in for it implements [`Etcd`], too.
+//! Calls block the calling thread. [`crate::grpc::Cluster`] is an etcd reached over gRPC; the simulated etcd implements
+//! [`Etcd`] as well.
 
 use bytes::Bytes;
 use std::time::Duration;
 
 /// An etcd cluster, whichever of its members answers.
 pub trait Etcd: Send + Sync + 'static {
-    /// Keys in the order of their bytes; linearizable unless it is at a revision.
+    /// Keys in byte order. The read is linearizable unless it names a revision.
     fn range(&self, asked: &Range) -> Result<Ranged, Fault>;
 
-    /// Transactions that have nothing to do with each other, all under way at once. The answers are in their order.
+    /// Independent transactions, all in progress at once. The answers are in their order.
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>>;
 
-    /// The events on the keys of a range, from a revision on, each with what was there before.
+    /// The events on a range of keys from a revision on, each with the key's previous value.
     fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
 
-    /// Lets go of what was replaced before a revision.
+    /// Discards versions that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
 
-    /// A lease that is over in so many seconds. All keys that hang on it go then.
+    /// A lease that expires after so many seconds, with all keys attached to it.
     fn grant(&self, seconds: u64) -> Result<Lease, Fault>;
 
-    /// What each member says of itself, by the address that it was asked at.
+    /// The status of each member, by its address.
     fn status(&self) -> Vec<(String, Result<Status, Fault>)>;
 }
 
-/// Events as they come.
+/// A stream of events.
 pub trait Watch: Send {
-    /// The next events, of whole revisions; nothing where none came in so long. After a fault there are no more of them.
+    /// The next events, in whole revisions; `None` if none came within `patience`. After a fault the watch has ended.
     fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault>;
 
-    /// Has etcd say soon how far it is, in an answer without events.
+    /// Asks etcd to send the watch's progress soon, in an answer without events.
     fn ask_progress(&mut self) -> Result<(), Fault>;
 }
 
-/// Who answered, and where the cluster was then.
+/// The member that answered, and the cluster's revision at that time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Header {
     pub cluster: u64,
@@ -45,7 +45,7 @@ pub struct Header {
     pub term: u64,
 }
 
-/// One key, or those from one up to, and without, another.
+/// One key, or a range of keys from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     pub from: Bytes,
@@ -72,23 +72,23 @@ pub struct Range {
     pub keys: Keys,
     /// Zero for the newest.
     pub revision: u64,
-    /// Zero for all.
+    /// Zero for no limit.
     pub limit: u64,
     pub what: What,
 }
 
-/// What is asked of keys.
+/// What a read returns of the keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum What {
     #[default]
     Everything,
     WithoutValues,
-    /// How many there are, and nothing of them.
+    /// Their number only.
     Count,
 }
 
 impl Range {
-    /// All of these, as they are now.
+    /// All keys of a range, at the newest revision.
     pub fn of(keys: Keys) -> Range {
         Range { keys, revision: 0, limit: 0, what: What::Everything }
     }
@@ -110,9 +110,9 @@ impl Range {
 pub struct Ranged {
     pub header: Header,
     pub found: Vec<KeyValue>,
-    /// Whether the limit cut some off.
+    /// Whether the limit cut off keys.
     pub more: bool,
-    /// How many keys are in the range, whatever the limit.
+    /// The number of keys in the range, regardless of the limit.
     pub count: u64,
 }
 
@@ -120,22 +120,22 @@ pub struct Ranged {
 pub struct KeyValue {
     pub key: Bytes,
     pub value: Bytes,
-    /// Of the key's newest write.
+    /// The revision of the key's last write.
     pub mod_revision: u64,
-    /// Of the write that made the key.
+    /// The revision of the write that created the key.
     pub create_revision: u64,
-    /// How often it was written since.
+    /// The number of writes since the key was created.
     pub version: u64,
     /// Zero for none.
     pub lease: u64,
 }
 
-/// All of the operations where all comparisons hold, else one read.
+/// Carries out all operations if all comparisons hold, and otherwise one read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,
-    /// What is read where a comparison fails.
+    /// Read if a comparison fails.
     pub otherwise: Option<Keys>,
 }
 
@@ -145,7 +145,7 @@ pub struct Compare {
     pub is: Expected,
 }
 
-/// Zero where there is to be no such key.
+/// Zero means that the key does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     ModRevision(u64),
@@ -154,7 +154,7 @@ pub enum Expected {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// The lease is zero for none.
+    /// A lease of zero means none.
     Put {
         key: Bytes,
         value: Bytes,
@@ -173,18 +173,18 @@ impl Operation {
     }
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Its revision is the transaction's where that wrote.
+    /// Holds the revision of the transaction if it wrote anything.
     pub header: Header,
     /// Whether all comparisons held.
     pub held: bool,
-    /// What was read where one did not.
+    /// The result of the read if a comparison failed.
     pub found: Vec<KeyValue>,
 }
 
-/// Events of whole revisions, in order; without any, how far the watch is.
+/// Events in order, in whole revisions. Without events: the watch's progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watched {
     pub header: Header,
@@ -194,9 +194,9 @@ pub struct Watched {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
     pub is_delete: bool,
-    /// Of a deletion only the key and the revision.
+    /// For a deletion only the key and the revision.
     pub now: KeyValue,
-    /// Nothing where there was no such key, or where it was compacted.
+    /// `None` if the key did not exist, or its previous version was compacted.
     pub before: Option<KeyValue>,
 }
 
@@ -210,35 +210,35 @@ pub struct Lease {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     pub header: Header,
-    /// Of etcd: `3.6.14`.
+    /// The version of etcd, such as `3.6.14`.
     pub version: String,
     pub db_bytes: u64,
     pub db_bytes_in_use: u64,
-    /// The id of the member that leads; zero where none does.
+    /// The id of the leader; zero if there is none.
     pub leader: u64,
     pub is_learner: bool,
-    /// Alarms, as this member words them.
+    /// Alarms, in the member's words.
     pub errors: Vec<String>,
 }
 
-/// Why etcd did not do what it was asked.
+/// Why a request to etcd failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Nothing was sent, or nothing that was sent was done.
+    /// The request was not carried out: it was not sent, or etcd has certainly not processed it.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
-    /// It was done, or will be, or never.
+    /// The request may have been carried out, may be later, or never.
     #[error("etcd did not say what came of it: {0}")]
     Unknown(String),
-    /// etcd says it with these words where it did not write, and where it did.
+    /// etcd answers so when its quota is used up, sometimes even though it has written.
     #[error("etcd is full: {0}")]
     NoSpace(String),
-    /// What is older than this revision is gone; zero where etcd did not say which.
+    /// Older revisions are compacted; zero if etcd did not say up to which.
     #[error("etcd has compacted what it was asked for, up to revision {0}")]
     Compacted(u64),
     #[error("etcd has no such lease: {0}")]
     NoLease(String),
-    /// Nothing was done, and asking again brings the same.
+    /// Nothing was done, and a repeated request fails in the same way.
     #[error("etcd refused it: {0}")]
     Refused(String),
 }

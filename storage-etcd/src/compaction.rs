@@ -1,43 +1,43 @@
-//! Compaction, as kube-apiserver does it: of all servers on one etcd, each round one compacts, to where etcd was a round
-//! before.
+//! Compaction as in kube-apiserver: in each round one of the servers on an etcd compacts up to etcd's revision of the
+//! round before.
 //!
-//! They agree by one key. Its value is the revision that is compacted next, and whoever raises its version first in a
-//! round compacts.
+//! The servers coordinate by one key. Its value is the next revision to compact; the server that first raises the key's
+//! version in a round compacts.
 
 use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Txn};
 use bytes::Bytes;
 
-/// The key. It is beside all prefixes, and so all clusters on one etcd compact for each other.
+/// The key. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// One server's part in it. Nothing of it is kept over a restart.
+/// One server's state, which is not kept over a restart.
 #[derive(Debug, Default)]
 pub struct Compactor {
-    /// The version that the key had when it was last seen.
+    /// The key's version when it was last read.
     time: u64,
-    /// Where etcd was then.
+    /// etcd's revision at that time.
     revision: u64,
     compacted: u64,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
     /// Another server was first.
     Overtaken,
-    /// It was the first round in the life of the store, and there is nothing to compact.
+    /// The first round in this store: there is nothing to compact yet.
     Began,
-    /// What was replaced before this revision is gone.
+    /// Versions replaced before this revision are discarded.
     Compacted(u64),
 }
 
 impl Compactor {
-    /// Up to which revision the store is known to be compacted, or will be at once.
+    /// The revision up to which the store is known to be compacted, or is just being compacted.
     pub fn compacted(&self) -> u64 {
         self.compacted
     }
 
-    /// To be called once an interval, for the first time after one.
+    /// Runs a round. Called once per interval, first after one interval.
     pub fn round(&mut self, etcd: &dyn Etcd) -> Result<Round, Fault> {
         let key = Bytes::from_static(COMPACT_REV_KEY.as_bytes());
         let mut decided = etcd.transact(vec![Txn {
@@ -51,7 +51,7 @@ impl Compactor {
         if !decided.held {
             let Some(found) = decided.found.first() else { return Ok(Round::Overtaken) };
             self.time = found.version;
-            // What is no number was written by somebody else than an API server.
+            // A value that is not a number was not written by an API server.
             let told = std::str::from_utf8(&found.value).ok().and_then(|text| text.parse().ok());
             self.compacted = self.compacted.max(told.unwrap_or(0));
             return Ok(Round::Overtaken);
@@ -61,7 +61,7 @@ impl Compactor {
             return Ok(Round::Began);
         }
         match etcd.compact(known) {
-            // Somebody else has compacted further, who keeps less.
+            // Another server keeps less history and has compacted further.
             Ok(_) | Err(Fault::Compacted(_)) => {
                 self.compacted = self.compacted.max(known);
                 Ok(Round::Compacted(known))
@@ -147,7 +147,7 @@ mod tests {
         assert!(compactor.round(&gone).is_err());
         write(&client, 2);
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
-        // What could not be compacted is, a round later.
+        // A failed compaction is made up for one round later.
         let unlucky =
             model.client(1, Box::new(|call| if call == Call::Compact { Fate::Unreachable } else { Fate::Answered }));
         write(&client, 3);

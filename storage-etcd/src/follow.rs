@@ -1,4 +1,4 @@
-//! Takes etcd's events over into the local log, in order and each once.
+//! Copies etcd's events to the local log, in order and each once.
 
 use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched, What};
 use crate::local::Source;
@@ -17,23 +17,24 @@ use std::time::Duration;
 
 /// How many keys are read at a time.
 const PAGE: u64 = 500;
-/// How long it waits for events before it looks whether somebody waits for it.
+/// How long to wait for events before checking whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
-/// The same while somebody does.
+/// The same while a caller waits.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
-/// How long after a fault it tries again.
+/// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// So many revisions without an event are noted: after a restart nothing is asked of them again.
+/// After so many revisions without events the progress is saved, so that a restart does not ask for those revisions
+/// again.
 const QUIET_REVISIONS: u64 = 1000;
 
-/// There is one at a time.
+/// Copies events. A log has only one follower.
 pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
-    /// Of this revision was the last event that it was told of.
+    /// The revision of the last event received.
     seen: u64,
-    /// Events that have no number of their own yet, each with its revision.
+    /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
 }
 
@@ -59,7 +60,7 @@ impl Follower {
                     told = Some(why);
                     self.watch = None;
                     if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
-                        // The disk: what it does not take is asked for again.
+                        // The local disk failed. The events that it did not take are requested again.
                         let _ = self.shared.local.recover();
                     }
                     std::thread::sleep(RETRY);
@@ -68,7 +69,7 @@ impl Follower {
         }
     }
 
-    /// Brings the local log to where etcd is now, or farther. Nobody reads it yet.
+    /// Brings the local log up to etcd's current revision at least. The log has no readers yet.
     pub fn begin(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let newest = self.newest()?;
@@ -95,7 +96,7 @@ impl Follower {
         Ok(())
     }
 
-    /// etcd's revision, asked so that no write is missed that was answered before.
+    /// etcd's revision, by a linearizable read, which sees every write that was answered before.
     fn newest(&self) -> Result<u64, Fault> {
         let nothing = client::Keys::one(self.shared.places.secret());
         let answer = self.shared.etcd.range(&Range::of(nothing).only(What::Count)).map_err(fault)?;
@@ -103,13 +104,13 @@ impl Follower {
         Ok(answer.header.revision)
     }
 
-    /// Waits a little for the next events, and takes them over.
+    /// Waits up to `patience` for the next events, and copies them.
     pub fn step(&mut self, patience: Duration, is_wanted: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let watch = match &mut self.watch {
             Some(watch) => watch,
             None => {
-                // A member of another cluster, or one whose data went back, has other events.
+                // A member of another cluster, or of one restored from a backup, has other events.
                 let newest = self.newest()?;
                 if newest < self.seen {
                     let why = format!("etcd is at revision {newest}, and has been at {}", self.seen);
@@ -126,7 +127,8 @@ impl Follower {
         match watch.next(patience) {
             Ok(Some(watched)) => self.take(watched),
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
-            // What is written now comes behind all that was written before.
+            // etcd's progress cannot be trusted, so an event is written: when it arrives, all earlier events have
+            // arrived.
             Ok(None) if is_wanted => {
                 self.ask_numbers(1);
                 Ok(())
@@ -140,7 +142,7 @@ impl Follower {
         }
     }
 
-    /// After a fault a watch has no more events.
+    /// Drops the watch: after a fault it has no more events.
     fn cut(&mut self, why: client::Fault) -> Fault {
         self.watch = None;
         fault(why)
@@ -156,13 +158,13 @@ impl Follower {
         };
         let (mut records, waited) = (Vec::with_capacity(watched.events.len()), self.waiting.clone());
         for events in watched.events.chunk_by(|one, other| one.now.mod_revision == other.now.mod_revision) {
-            // Some releases of etcd tell of events twice.
+            // Some releases of etcd send events twice.
             if events[0].now.mod_revision > self.seen {
                 self.number(events, &mut records);
             }
         }
         if let Err(fault) = self.keep(&records) {
-            // They come again.
+            // The events are received again.
             self.waiting = waited;
             return Err(fault);
         }
@@ -177,7 +179,7 @@ impl Follower {
 
     fn keep(&mut self, records: &[Record]) -> Result<(), Fault> {
         if !self.waiting.is_empty() && !self.source.is_partial {
-            // Should this process end before they have numbers, a start compares everything.
+            // If the process ends before these events have offsets, the next start compares all objects.
             self.keep_partial(true)?;
         }
         if !records.is_empty() {
@@ -194,8 +196,9 @@ impl Follower {
         self.shared.local.keep_source(&self.source)
     }
 
-    /// Each event has a number of its own here, and where several have one revision, as when a lease is over, the others
-    /// get numbers that no event has: those of writes which are made for that.
+    /// Gives each event an offset of its own. Of several events with one revision, as when a lease expires, one gets
+    /// the revision as its offset. The others get the revisions of tick writes, which are made for that and have no
+    /// event in the log.
     fn number(&mut self, events: &[Event], records: &mut Vec<Record>) {
         let revision = events[0].now.mod_revision;
         let tick = self.shared.places.tick(&self.shared.server);
@@ -213,7 +216,8 @@ impl Follower {
         }
         let mut found = Vec::with_capacity(1);
         self.translate(events, &mut found);
-        // The version of an object that is there must be etcd's; of one that is gone nobody asks for it again.
+        // An existing object must have its revision in etcd as its version. The version of a deleted object is not
+        // asked for again, so deletions get the other offsets.
         found.sort_by_key(Record::is_delete);
         let mut found = found.into_iter();
         records.extend(found.next());
@@ -231,7 +235,7 @@ impl Follower {
         }
     }
 
-    /// Writes as often as there are events that wait for a number.
+    /// Makes one tick write for each event that waits for an offset.
     fn ask_numbers(&self, count: usize) {
         let key = self.shared.places.tick(&self.shared.server);
         let put = || Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };
@@ -243,7 +247,7 @@ impl Follower {
         }
     }
 
-    /// There is nothing up to this revision.
+    /// There are no events up to this revision.
     fn quiet(&mut self, revision: u64) -> Result<(), Fault> {
         if !self.shared.tells_progress {
             return Ok(());
@@ -260,7 +264,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The events of one revision.
+    /// Converts the events of one revision to records.
     fn translate(&self, events: &[Event], records: &mut Vec<Record>) {
         let shared = &self.shared;
         let who = events.iter().find(|event| matches!(shared.places.find(registry(), &event.now.key), Ok(Found::Who)));
@@ -276,7 +280,7 @@ impl Follower {
         }
     }
 
-    /// What was there before is what etcd says, or, where it has let go of that, what the local log has.
+    /// The record of a deletion. The object comes from etcd, or from the local log if etcd has compacted it.
     fn deletion(
         &self,
         now: &client::KeyValue,
@@ -302,8 +306,9 @@ impl Follower {
         Some(Record { operation: event::Operation::Delete as i32, time_ms, actor, ..record })
     }
 
-    /// Reads all objects at one revision, and takes over what is not in the local log: all of them at first, and what
-    /// has changed where etcd has compacted the events since. Of what was between nothing is known, and told so.
+    /// Reads all objects at one revision, and copies those that the local log lacks: all of them at first; later those
+    /// that changed since etcd compacted the events between. The log then begins at this revision, because the events
+    /// between are unknown.
     fn fill(&mut self, is_unread: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let local = &shared.local;
@@ -334,7 +339,7 @@ impl Follower {
                     waiting.extend(shared.put(found, before, None, Seen::Later(now_ms())));
                 }
             }
-            // While nobody reads on, the order of what is appended does not matter.
+            // While the log has no readers, the order of appended records does not matter.
             if is_unread {
                 local.append(&waiting)?;
                 waiting.clear();
@@ -346,7 +351,7 @@ impl Follower {
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
-            // Some of these numbers were those of the deletions.
+            // Some of these numbers belong to the deletions themselves.
             let at = free.find_map(|at| match local.read(Offset(at)) {
                 Ok(None) => Some(Ok(at)),
                 Ok(Some(_)) => None,
@@ -359,7 +364,7 @@ impl Follower {
         }
         waiting.sort_by_key(|record| record.offset);
         local.append(&waiting)?;
-        // Whoever resumes at an older version would miss what was between.
+        // A watch that resumed at an older version would miss the events between.
         local.begin_at(Offset(revision))?;
         self.source = Source { through: revision, is_partial: !self.waiting.is_empty(), ..self.source.clone() };
         local.keep_source(&self.source)?;
@@ -374,13 +379,13 @@ impl Follower {
     }
 }
 
-/// Revisions that no record has, from the last one down: some of them were those of what is gone.
+/// Revisions without a record, in descending order: some of them are the unknown deletions.
 fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<Item = u64> + use<> {
     let taken: HashSet<u64> = records.iter().map(|record| record.offset).collect();
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
 }
 
-/// That an object is gone, by its last event.
+/// The deletion of an object, made from its last event.
 fn gone(last: &Record, at: Offset, time_ms: i64) -> Option<Record> {
     let object = renumbered(&last.key, &last.object, at).ok()?;
     Some(Record {

@@ -1,7 +1,7 @@
-//! etcd at addresses, over gRPC.
+//! An etcd cluster over gRPC.
 //!
-//! Calls go to one member until it fails, then to the next; watches have a connection of their own, so that a large read
-//! holds up no events.
+//! Calls go to one member until it fails, then to the next. Watches have a connection of their own, so that a large
+//! read does not delay events.
 
 mod connect;
 mod faults;
@@ -25,7 +25,8 @@ use tonic_prost::ProstCodec;
 
 /// etcd itself gives up after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// An answer has as many keys as were asked for, and these may be large. The same as kube-apiserver's.
+/// The limit on an answer, as in kube-apiserver. An answer holds as many keys as were asked for, and their values may
+/// be large.
 const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -34,16 +35,16 @@ const COMPACT: &str = "/etcdserverpb.KV/Compact";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
-/// The members at some addresses.
+/// The members of a cluster.
 pub struct Cluster {
-    /// Taken out only when the cluster goes.
+    /// `None` only while the cluster is dropped.
     runtime: Option<Runtime>,
     members: Arc<Members>,
 }
 
 struct Members {
     members: Vec<Member>,
-    /// Which of them is asked.
+    /// The index of the member to ask first.
     asked: AtomicUsize,
 }
 
@@ -54,7 +55,7 @@ struct Member {
 }
 
 impl Cluster {
-    /// Connects when it is first asked. `https` addresses need a configuration.
+    /// Connects at the first call. `https` addresses need a TLS configuration.
     pub fn new(addresses: Vec<Address>, tls: Option<Arc<rustls::ClientConfig>>) -> std::io::Result<Cluster> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("etcd").enable_all().build()?;
@@ -69,14 +70,14 @@ impl Cluster {
         Ok(Cluster { runtime: Some(runtime), members: Arc::new(members) })
     }
 
-    /// Blocks until the work is done, wherever it is called.
+    /// Blocks the calling thread until the work is done, even if it belongs to another runtime.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Fault> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let work = async move {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = answer.send(work.await);
         };
         self.runtime().spawn(work);
@@ -94,30 +95,30 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Also where it may not block.
+            // This does not block, so it works within an async runtime as well.
             runtime.shutdown_background();
         }
     }
 }
 
 impl Members {
-    /// Members in the order in which they are to be asked.
+    /// The members in the order in which to ask them.
     fn in_turn(&self) -> impl Iterator<Item = &Member> {
         let first = self.asked.load(Ordering::Relaxed);
         (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])
     }
 
-    /// The member is not asked first any more.
+    /// Asks another member first from now on.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
             let next = (at + 1) % self.members.len();
-            // Another call may have left it already.
+            // Another call may have done so already.
             let _ = self.asked.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Asks members until one answers. Where it may have been done, no other is asked.
+    /// Asks members until one answers. If a member may have carried out the request, no other is asked.
     async fn call<Q, A>(&self, path: &'static str, asked: Q, fault: fn(&tonic::Status) -> Fault) -> Result<A, Fault>
     where
         Q: Message + Clone + 'static,
@@ -328,7 +329,7 @@ fn key_value(found: wire::KeyValue) -> KeyValue {
     }
 }
 
-/// etcd counts in numbers with a sign, and has no negative ones.
+/// etcd's numbers are signed and never negative.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

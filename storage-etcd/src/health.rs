@@ -1,11 +1,11 @@
-//! Whether etcd answers, asked no more often than is needed, however many ask.
+//! Limits how often health checks ask etcd, regardless of the number of callers.
 
 use crate::client::{self, Etcd, Fault, Range, What};
 use holdfast_core::etcd::Keys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A health check. etcd is asked at most twice in each of its time limits; who asks more often gets the last answer.
+/// A health check. It asks etcd at most twice per timeout; further callers get the last answer.
 #[derive(Debug)]
 pub struct Probe {
     timeout: Duration,
@@ -16,17 +16,17 @@ pub struct Probe {
 struct State {
     /// When etcd was last asked.
     asked: Option<Duration>,
-    /// The newest answer, and when its question was asked.
+    /// The newest answer, and when it was asked for.
     answered: Option<Duration>,
     last: Result<(), String>,
 }
 
-/// What is to be done for one who asks.
+/// What a caller has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Ask etcd, and tell [`Probe::answer`] what came of it and that it was asked then.
+    /// Ask etcd, and pass the outcome with this time to [`Probe::answer`].
     Ask(Duration),
-    /// It was asked just now, or is being asked.
+    /// The last outcome: etcd was asked just now, or is being asked.
     Known(Result<(), String>),
 }
 
@@ -37,12 +37,12 @@ impl Probe {
         Probe { timeout, state: Mutex::new(State { asked: None, answered: None, last }) }
     }
 
-    /// How long etcd has for an answer.
+    /// The timeout of asking etcd.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// `now` is on any clock that only goes forward.
+    /// `now` is from any monotonic clock.
     pub fn turn(&self, now: Duration) -> Turn {
         let mut state = self.lock();
         if state.asked.is_some_and(|asked| now < asked + self.timeout / 2) {
@@ -52,7 +52,7 @@ impl Probe {
         Turn::Ask(now)
     }
 
-    /// What came of a question that was asked then. An answer to an older one than is known says nothing.
+    /// Records the outcome of asking at the time `asked`, unless a newer one is known.
     pub fn answer(&self, asked: Duration, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.answered.is_none_or(|answered| answered <= asked) {
@@ -66,7 +66,7 @@ impl Probe {
     }
 }
 
-/// Reads a key that nobody writes, as kube-apiserver does: the answer needs a leader.
+/// Reads a key that is never written, as kube-apiserver does: a linearizable read needs a leader.
 pub fn ask(etcd: &dyn Etcd, keys: &Keys) -> Result<(), Fault> {
     let key = format!("{}health", keys.root());
     etcd.range(&Range::of(client::Keys::one(key)).limit(1).only(What::WithoutValues)).map(drop)

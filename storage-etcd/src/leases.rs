@@ -1,14 +1,14 @@
-//! Leases for objects that go away by themselves, as Events do. One lease is for many: etcd has little to do then.
+//! Leases of objects that expire, such as Events. Many objects share one lease, which saves etcd work.
 
 use crate::client::{Etcd, Fault};
 use std::time::Duration;
 
-/// As many objects hang on one lease. More would go at once, at one revision.
+/// The most objects on one lease: they expire together, at one revision.
 pub const OBJECTS_MAX: u32 = 1000;
-/// A lease is longer than asked for by at most this part of it.
+/// A lease lasts longer than asked for by at most this fraction.
 const REUSE_PART: u32 = 20;
 
-/// The lease that new objects of one kind hang on.
+/// The lease to which new objects of one kind are attached.
 #[derive(Debug)]
 pub struct Leases {
     /// `--lease-reuse-duration-seconds`.
@@ -28,12 +28,12 @@ impl Leases {
         Leases { reuse, current: None }
     }
 
-    /// The lease for one more object that is to live so long from now on. `now` is on any clock that only goes forward.
+    /// The lease for another object that should live for `ttl`. `now` is from any monotonic clock.
     pub fn lease(&mut self, etcd: &dyn Etcd, ttl: Duration, now: Duration) -> Result<u64, Fault> {
         let longer = self.reuse.min(ttl / REUSE_PART);
         if let Some(current) = &mut self.current {
             let is_long_enough = now + ttl < current.ends;
-            // One that was made for objects that live longer keeps this one too long.
+            // This lease was granted for objects with a longer life, and would keep this one too long.
             let is_too_long = now + ttl + longer < current.ends;
             if is_long_enough && !is_too_long && current.objects < OBJECTS_MAX {
                 current.objects += 1;
@@ -46,7 +46,8 @@ impl Leases {
         Ok(granted.id)
     }
 
-    /// etcd knows no such lease: it was revoked by hand, or the store is another one. The next object gets a new one.
+    /// Forgets a lease that etcd does not know: it was revoked by hand, or the store was replaced. The next object gets
+    /// a new one.
     pub fn forget(&mut self, id: u64) {
         self.current.take_if(|current| current.id == id);
     }

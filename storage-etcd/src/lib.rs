@@ -1,9 +1,9 @@
 //! The log on etcd, which many servers share with each other and with kube-apiserver.
 //!
-//! Start at [`EtcdLog`]. [`client`] is what is asked of etcd, and [`grpc`] asks it; [`local`] is the log that each server
-//! keeps of etcd's events. [`compaction`], [`leases`] and [`servers`] are what all servers on one etcd do alike,
-//! [`health`] asks whether it answers, and [`releases`] knows what is wrong with which release of it. This crate knows
-//! keys, records and bytes; a kind tells its place in storage as data, and values are made by `holdfast_core::etcd`.
+//! Start at [`EtcdLog`]. [`client`] defines the requests to etcd, and [`grpc`] sends them; [`local`] is each server's
+//! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are done by all servers on one etcd; [`health`]
+//! asks whether etcd answers, and [`releases`] knows the bugs of its releases. This crate knows keys, records and
+//! bytes. A kind gives its place in storage as data, and `holdfast_core::etcd` converts the values.
 
 pub mod client;
 pub mod compaction;
@@ -24,7 +24,7 @@ mod shared;
 mod transaction;
 mod wire;
 
-// What judges servers on the model is compiled with the deliberate bugs, too, and names this crate.
+// `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.
 #[cfg(test)]
 extern crate self as holdfast_storage_etcd;
 #[cfg(test)]

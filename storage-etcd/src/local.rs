@@ -1,35 +1,34 @@
-//! The log that a server keeps of etcd's events, on its own disk: what a restart reads, and what remembers beyond
-//! etcd's compaction.
+//! A server's log of etcd's events, on its own disk. A restart reads it, and it keeps history that etcd has compacted.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::{Fault, Log};
 use holdfast_storage_rocks::RocksLog;
 use prost::Message;
 
-/// A log that nobody else appends to, whose records have the revisions of etcd for offsets.
+/// A log that only this server appends to; the offsets of its records are etcd's revisions.
 pub trait Local: Log {
-    /// What was kept last of where its events come from.
+    /// The source that was last saved.
     fn source(&self) -> Result<Source, Fault>;
 
-    /// Keeps it, durable.
+    /// Saves the source durably.
     fn keep_source(&self, source: &Source) -> Result<(), Fault>;
 
-    /// Notes that events before this version may be missing.
+    /// Records that events before this version may be missing.
     fn begin_at(&self, version: Offset) -> Result<(), Fault>;
 }
 
-/// Where the events of a local log come from, and how far it has them.
+/// The etcd from which a local log gets its events, and how far it has copied them.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Source {
-    /// The id of etcd's cluster; zero before there was any.
+    /// The id of etcd's cluster; zero at first.
     #[prost(uint64, tag = "1")]
     pub cluster: u64,
     #[prost(string, tag = "2")]
     pub prefix: String,
-    /// All events up to this revision are there.
+    /// The log has all events up to this revision.
     #[prost(uint64, tag = "3")]
     pub through: u64,
-    /// It was being filled from a range, and may have a part of it.
+    /// The log was being filled from a range and may have only some of its objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
 }

@@ -1,4 +1,5 @@
-//! The log on etcd: decisions are transactions, and what all servers write comes by the watch into the local log.
+//! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
+//! into the local log.
 
 use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
 use crate::follow::Follower;
@@ -20,33 +21,34 @@ use std::time::{Duration, Instant};
 
 /// How long a write or a read waits for events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
-/// How often it is tried to agree with other servers on what is written once.
+/// The most tries to agree with other servers on a value that is written once.
 const TRIES_MAX: usize = 10;
 
-/// How many answers that a lease is gone are met with a new lease, in one commit. One revoked lease may have many.
+/// How many answers in one commit may say that a lease is gone: each is retried with a new lease. A revoked lease may
+/// have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// What a log on etcd is made of.
+/// The parts of a log on etcd.
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
     /// `--etcd-prefix`.
     pub prefix: String,
     pub storing: Storing,
-    /// Whether all members are of releases that may be believed how far a watch is.
+    /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
 
 pub struct EtcdLog {
     shared: Arc<Shared>,
     secret: [u8; 32],
-    /// Until somebody reads the tail.
+    /// `Some` until the log gets a reader of its tail.
     follower: Mutex<Option<Follower>>,
     following: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl EtcdLog {
-    /// Opens the log, and brings the local one to where etcd is.
+    /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
         let Parts { etcd, local, prefix, storing, tells_progress } = parts;
         let places = Places::new(&prefix);
@@ -126,8 +128,8 @@ impl EtcdLog {
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
     }
 
-    /// Has decisions written that have nothing to do with each other, a transaction of each at a time; gives back up to
-    /// which revision there are events.
+    /// Writes independent decisions, one transaction of each at a time. Returns the revision up to which there are
+    /// events.
     fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
         let (mut through, mut leases_lost) = (0, 0);
         loop {
@@ -149,7 +151,7 @@ impl EtcdLog {
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
                     Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
-                    // Nothing is written, and the next round has a new lease.
+                    // Nothing was written. The next round uses a new lease.
                     Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
                         leases_lost += 1;
                         self.shared.forget_leases(&txn.operations);
@@ -162,13 +164,13 @@ impl EtcdLog {
         }
     }
 
-    /// Decisions that claim what only one object may hold are written one after the other, as long as no other server
-    /// has claimed anything that these were not checked against: `known` is what they were.
+    /// Writes decisions with claims, one after another, as long as no other server has made a claim since `known`, the
+    /// revision up to which these decisions were checked.
     fn claim(&self, going: &mut [Going], records: &[Record], known: u64) -> u64 {
         let (mut through, mut claimed) = (0, self.shared.claimed.load(Ordering::Acquire));
         for decision in going.iter_mut().filter(|decision| decision.receipt.is_none()) {
             if through == 0 && claimed > known {
-                // Others have, and their events are seen first.
+                // Other servers have made claims: the local log needs their events first.
                 return claimed;
             }
             decision.claims = Some(claimed);
@@ -176,26 +178,27 @@ impl EtcdLog {
             through = through.max(at);
             match &decision.receipt {
                 Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
-                // What it was is to be seen first.
+                // It was not written as expected: its outcome must be read first.
                 _ => return through,
             }
         }
         through
     }
 
-    /// What comes of a transaction where etcd is full: it deletes, if nothing is put meanwhile.
+    /// The result of a transaction when etcd is full: a deletion is retried without the puts beside it, which need
+    /// room.
     fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
         match self.shared.etcd.transact(vec![bare]).pop() {
-            // Somebody was faster, or it was done already: etcd may have said that it is full after it had deleted.
+            // Another write was faster, or the deletion had succeeded: etcd may report that it is full after deleting.
             Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
             Some(answer) => answer,
             None => Err(client::Fault::NoSpace(why)),
         }
     }
 
-    /// What came of it, where etcd is full: it says so of what it has written, too.
+    /// Finds out whether a write happened although etcd reported that it is full.
     fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let write = txn.operations.last().filter(|_| !planted(Bug::FullTakenForFailure));
         let Some(write) = write else { return Err(client::Fault::NoSpace(why)) };
@@ -214,20 +217,20 @@ impl EtcdLog {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            // Somebody has written it since, or deleted it: this one, or another.
+            // The key was written or deleted since, by this write or by another.
             _ => Err(client::Fault::Unknown(why)),
         }
     }
 }
 
-/// A decision on its way.
+/// A decision being written.
 struct Going {
     decision: Decision,
-    /// Places of its records, in which they are written.
+    /// The positions of its records in the order of writing.
     order: Vec<usize>,
-    /// The revisions of those that are.
+    /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
-    /// The revision at which something was claimed last, where it claims something.
+    /// For a decision with claims: the revision of the last claim in the cluster.
     claims: Option<u64>,
     receipt: Option<Receipt>,
 }
@@ -239,18 +242,19 @@ impl Going {
         Going { decision, order, written: BTreeMap::new(), claims: None, receipt: None }
     }
 
-    /// Whether its next transaction may be sent: what claims something waits until it is told of the claims before.
+    /// Whether its next transaction may be sent: a decision with claims waits until the claims before it are known.
     fn is_to_go_on(&self) -> bool {
         self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
     }
 
-    /// What a record replaces may be another one of the decision, which has got another number.
+    /// The revision that a record replaces. The record that it replaces may be one of the same decision, whose revision
+    /// is known only now.
     fn revision_of(&self, records: &[Record], replaces: u64) -> u64 {
         let own = self.written.iter().find(|(nth, _)| records[**nth].offset == replaces);
         own.map_or(replaces, |(_, revision)| *revision)
     }
 
-    /// Takes an answer in; gives back up to which revision events are to come.
+    /// Applies an answer; returns the revision up to which events will come.
     fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {
@@ -292,7 +296,7 @@ fn who(record: &Record) -> Bytes {
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }.encode_record().into()
 }
 
-/// Writes the server's fence anew: of its transactions that are under way none is done from here on.
+/// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     let put = Operation::Put { key: shared.places.fence(&shared.server), value: Bytes::new(), lease: 0 };
     let txn = Txn { operations: vec![put], ..Txn::default() };
@@ -304,7 +308,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     Ok(header.revision)
 }
 
-/// Where etcd is, asked so that no write is missed that was answered before.
+/// etcd's revision, by a linearizable read, which sees every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
     let nothing = Range::of(Keys::one(shared.places.secret())).only(What::Count);
     let header = shared.etcd.range(&nothing).map_err(fault)?.header;
@@ -312,7 +316,7 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
     Ok(header.revision)
 }
 
-/// The cluster's secret: what the first of its servers has made.
+/// The cluster's secret, which the first of its servers has written.
 fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
     let key = shared.places.secret();
     for _ in 0..TRIES_MAX {
@@ -326,7 +330,7 @@ fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
             operations: vec![Operation::Put { key: key.clone(), value: own.to_vec().into(), lease: 0 }],
             otherwise: None,
         };
-        // Whatever comes of it is read.
+        // Whatever the outcome, the key is read afterwards.
         for answer in shared.etcd.transact(vec![txn]) {
             if let Err(other @ (client::Fault::NoSpace(_) | client::Fault::Refused(_))) = answer {
                 return Err(fault(other));
@@ -337,7 +341,7 @@ fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
 }
 
 impl LogRead for EtcdLog {
-    /// The last event that etcd has now, once it is in the local log.
+    /// The last event in etcd, once it is in the local log.
     fn last(&self) -> Result<Offset, Fault> {
         let is_followed = self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if is_followed {
@@ -404,15 +408,15 @@ impl Log for EtcdLog {
         let records = proposal.records;
         let decisions = proposal.decisions();
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
-        // They were checked against all that is before them.
+        // The decisions were checked against everything before their records.
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
         let through = self.drive(&mut going, records).max(self.claim(&mut going, records, known));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
-            // It is read back when events come again.
+            // The write is read back when the watch is up again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
-            // It was not sent, behind one that others were faster than.
+            // It was not sent, because a decision before it was overtaken.
             None => Receipt::Overtaken,
         };
         Ok(Append::Numbered(going.into_iter().map(receipt).collect()))
@@ -426,7 +430,7 @@ impl Log for EtcdLog {
         self.shared.local.tail(after)
     }
 
-    /// From here on the events are followed on a thread of their own.
+    /// From here on a thread of its own follows the events.
     fn wake_by(&self, wake: Wake) {
         self.shared.wake_by(wake);
         let Some(follower) = self.follower.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
@@ -478,7 +482,7 @@ impl Drop for EtcdLog {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.following.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // It ends after the next look.
+            // The thread ends after its next look at `closing`.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! An etcd whose calls are counted and timed, under the names that kube-apiserver has for it.
+//! An etcd whose calls are counted and timed, in metrics with kube-apiserver's names.
 
 use crate::client::{Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn};
 use crate::client::{Watch, What};
@@ -13,8 +13,8 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Of a key, the group and the plural name of the kind that is kept there. What is of no kind has one name for all: a
-/// stranger's keys are no labels.
+/// The group and resource of the kind stored under a key. All other keys have one name, because their number is not
+/// bounded.
 pub type Named = Box<dyn Fn(&[u8]) -> (String, String) + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,7 +29,7 @@ struct Member {
     storage_cluster_id: String,
 }
 
-/// In front of another etcd.
+/// Measures the calls to another etcd.
 pub struct Measured {
     etcd: Arc<dyn Etcd>,
     named: Named,
@@ -67,15 +67,15 @@ impl Measured {
         measured
     }
 
-    /// As text without its end.
+    /// The metrics as text, without the end marker.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);
         text
     }
 
-    /// Asks each member how large its database is. To be called once in `--etcd-db-metric-poll-interval`.
+    /// Asks each member for the size of its database. Called once in `--etcd-db-metric-poll-interval`.
     pub fn measure_sizes(&self) {
         for (nth, (_, status)) in self.etcd.status().into_iter().enumerate() {
             let member = Member { storage_cluster_id: format!("etcd-{nth}") };
@@ -84,7 +84,7 @@ impl Measured {
                     let bytes = i64::try_from(status.db_bytes).unwrap_or(i64::MAX);
                     self.sizes.get_or_create(&member).set(bytes);
                 }
-                // An old size would be taken for a new one.
+                // An old size would be mistaken for a current one.
                 Err(_) => drop(self.sizes.remove(&member)),
             }
         }
@@ -110,7 +110,7 @@ impl Measured {
         outcome
     }
 
-    /// Named by the first object that it is about: what is kept beside it of who wrote it is of no kind.
+    /// A transaction is labelled by its first object: the key beside it that says who wrote is not of a kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
         let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());

@@ -1,4 +1,4 @@
-//! Which keys of etcd a server reads and writes: those of Kubernetes, and a few of its own beside them.
+//! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own beside them.
 
 use crate::client;
 use bytes::Bytes;
@@ -8,17 +8,18 @@ use holdfast_core::kinds::{Kind, Registry};
 /// The keys of a cluster.
 pub struct Places {
     pub keys: Keys,
-    /// `/registry.holdfast/`: outside of all that an API server lists, and next to it, so that one watch sees both.
+    /// `/registry.holdfast/`: API servers do not list it, and it is next to `/registry/`, so that one watch covers
+    /// both.
     own: String,
 }
 
-/// What a key is of.
+/// The meaning of a key.
 pub enum Found<'k> {
-    /// Of a kind that only a definition knows there is none here.
+    /// `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
-    /// Who wrote what has the same revision.
+    /// Says who wrote the object with the same revision.
     Who,
-    /// Nothing that the log keeps.
+    /// A key that the log does not keep.
     Other,
 }
 
@@ -29,42 +30,43 @@ impl Places {
         Places { keys, own }
     }
 
-    /// All that is watched.
+    /// All keys that are watched.
     pub fn watched(&self) -> client::Keys {
         client::Keys::between(self.own.clone(), self.behind())
     }
 
-    /// All objects, and what API servers keep beside them.
+    /// All objects, and the records that API servers keep beside them.
     pub fn objects(&self) -> client::Keys {
         client::Keys::between(self.keys.root().to_owned(), self.behind())
     }
 
     fn behind(&self) -> String {
-        // A slash is followed by a zero, and keys are in the order of their bytes.
+        // In byte order `0` follows the slash, so this key is right behind all keys of the prefix.
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// Written with each object, so that it is told once, to who watches: it holds what this server wrote last.
+    /// Written with each object, to tell watches who wrote it. It holds only this server's last write.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
 
-    /// What the server's transactions compare, so that those which are late fail once it has been written anew.
+    /// Each transaction of the server compares this key. Once the key has been written again, delayed transactions
+    /// fail.
     pub fn fence(&self, server: &str) -> Bytes {
         format!("{}fences/{server}", self.own).into()
     }
 
-    /// Written with each object that claims what only one may hold.
+    /// Written with each object that has claims.
     pub fn claims(&self) -> Bytes {
         format!("{}claims", self.own).into()
     }
 
-    /// Written for the number that the write gets.
+    /// Written only for the revision that the write gets.
     pub fn tick(&self, server: &str) -> Bytes {
         format!("{}ticks/{server}", self.own).into()
     }
 
-    /// What only the servers of this cluster know.
+    /// The secret that the servers of this cluster share.
     pub fn secret(&self) -> Bytes {
         format!("{}secret", self.own).into()
     }

@@ -1,28 +1,28 @@
-//! Deliberate bugs of the log on etcd, one at a time, for proving that servers on the model show each. Never in a normal
-//! build.
+//! Planted bugs of the log on etcd, one at a time, to prove that the simulation finds each. Not compiled into normal
+//! builds.
 
-/// A mistake that somebody could have made.
+/// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A write that nobody answered is told as one that was not done.
+    /// A write without an answer is reported as failed.
     UnknownTakenForFailure,
-    /// A write that nobody answered is told as done.
+    /// A write without an answer is reported as done.
     UnknownTakenForDone,
-    /// Before a write is read back, nothing keeps it from being done later.
+    /// A write is read back without raising the fence, so it may still happen later.
     FenceNotRaised,
-    /// Transactions do not look whether they come too late.
+    /// Transactions do not compare the fence, so they may succeed too late.
     FenceNotCompared,
     /// The last of two concurrent updates wins.
     VersionNotCompared,
-    /// What else a decision counted on is not compared.
+    /// The other versions that a decision was judged on are not compared.
     ExpectationsNotCompared,
-    /// A watch that is opened anew begins one revision too late.
+    /// A watch that is opened again starts one revision too late.
     ResumeSkips,
-    /// A write that was done though etcd was full is told as one that was not.
+    /// A write that succeeded although etcd was full is reported as failed.
     FullTakenForFailure,
-    /// What was deleted while nobody listened stays, once etcd has let go of the deletion.
+    /// Objects that were deleted while no watch was open stay, if etcd has compacted the deletions.
     DeletionsMissed,
-    /// An etcd that was restored from a backup is taken for the one that was there before.
+    /// An etcd restored from a backup is mistaken for the original.
     RestoreIgnored,
 }
 
@@ -46,7 +46,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it away.
+/// Plants a bug in this thread, or removes it.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

@@ -1,8 +1,8 @@
-//! Releases of etcd, and what is wrong with which of them.
+//! Releases of etcd and their bugs.
 
 use std::fmt;
 
-/// A version, as a member says it: `3.6.16`, or `3.7.0-rc.0`.
+/// A version as a member reports it, such as `3.6.16` or `3.7.0-rc.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     pub major: u32,
@@ -15,7 +15,7 @@ impl Release {
         Release { major, minor, patch }
     }
 
-    /// Nothing where it is no version. What stands behind a dash or a plus does not count.
+    /// `None` if the text is not a version. Suffixes after a dash or a plus are ignored.
     pub fn parse(text: &str) -> Option<Release> {
         let numbers = text.split(['-', '+']).next()?;
         let mut parts = numbers.split('.').map(|part| part.parse().ok());
@@ -24,13 +24,13 @@ impl Release {
         parts.next().is_none().then_some(release)
     }
 
-    /// Whether what such a member tells of how far a watch is may be believed. kube-apiserver draws the line here, too.
+    /// Whether the progress notifications of such a member can be trusted. kube-apiserver has the same limits.
     pub fn tells_progress(self) -> bool {
         let is_below = |release| self < release;
         !(is_below(Release::new(3, 4, 31)) || (!is_below(Release::new(3, 5, 0)) && is_below(Release::new(3, 5, 13))))
     }
 
-    /// All that is known to be wrong with it.
+    /// The known bugs of a release.
     pub fn bugs(self) -> impl Iterator<Item = &'static Bug> {
         BUGS.iter().filter(move |bug| bug.is_in(self))
     }
@@ -42,27 +42,27 @@ impl fmt::Display for Release {
     }
 }
 
-/// A bug of etcd that concerns who shares a store.
+/// A bug of etcd that affects servers sharing a store.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bug {
     /// Its issue in etcd's repository.
     pub issue: u32,
     pub what: &'static str,
-    /// The first release that has it, if not all have.
+    /// The first release with the bug; `None` if all earlier ones have it.
     since: Option<Release>,
-    /// The first release of each line that does not have it. Lines behind the last of these do not.
+    /// The first release without the bug in each minor line. Minor lines after the last of these do not have it.
     fixed: &'static [Release],
     pub gravity: Gravity,
 }
 
-/// What a server does about a bug.
+/// How a server handles a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gravity {
-    /// No care helps: it does not start.
+    /// No precaution helps: the server does not start.
     Refused,
-    /// Things may go wrong that it cannot see: it says so at the start.
+    /// Errors may occur that the server cannot notice: it warns at start.
     Warned,
-    /// It can be lived with by never asking for, or never believing, some things.
+    /// The server avoids it by not using, or not trusting, what is affected.
     Avoided,
 }
 
@@ -83,17 +83,17 @@ impl fmt::Display for Bug {
     }
 }
 
-/// What is to be said of the members of a cluster before a server relies on them.
+/// The verdict on a cluster's members, before a server relies on them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Why the server does not start, a sentence for each member and bug.
+    /// Why the server does not start: a sentence for each member and bug.
     pub refused: Vec<String>,
     pub warned: Vec<String>,
-    /// Whether all members tell progress that may be believed.
+    /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
 
-/// Judges members by what they say that they are.
+/// Judges members by the versions that they report.
 pub fn judge<'m>(members: impl IntoIterator<Item = (&'m str, &'m str)>) -> Judged {
     let mut judged = Judged { tells_progress: true, ..Judged::default() };
     for (address, version) in members {

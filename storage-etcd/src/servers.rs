@@ -1,5 +1,5 @@
-//! Which API servers there are, as they tell each other in the store: `/registry/masterleases/IP`, on a lease that each
-//! server renews.
+//! The running API servers, which announce themselves in the store under `/registry/masterleases/IP`, each with a lease
+//! that it renews.
 
 use crate::client::{self, Compare, Etcd, Expected, Fault, Operation, Range, Txn};
 use crate::leases::Leases;
@@ -10,14 +10,14 @@ use holdfast_value::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a server counts as there after it last said so.
+/// How long an announcement lasts.
 const LEASE: Duration = Duration::from_secs(15);
-/// How often each says so.
+/// How often each server renews its announcement.
 pub const RENEWED_EACH: Duration = Duration::from_secs(10);
-/// Servers that have the same address overtake each other, which should not be.
+/// The most tries of announcing. Only servers with the same address overtake each other, which should not happen.
 const TRIES_MAX: usize = 5;
 
-/// What the store says of servers.
+/// The announcements in the store.
 pub struct Servers {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -29,7 +29,7 @@ impl Servers {
         Servers { etcd, keys, leases: Mutex::new(Leases::new(reuse)) }
     }
 
-    /// Says that the server at this address is there. `now` is on any clock that only goes forward.
+    /// Announces the server at this address. `now` is from any monotonic clock.
     pub fn announce(&self, address: &str, now: Duration) -> Result<(), Fault> {
         let key = self.keys.of_record(&SERVERS, address);
         for _ in 0..TRIES_MAX {
@@ -49,10 +49,10 @@ impl Servers {
         Err(Fault::Refused(format!("another server writes {key}: --advertise-address must differ between servers")))
     }
 
-    /// The addresses of all servers that are there, in their order. What says none is passed over.
+    /// The addresses of all announced servers, sorted. Announcements without an address are skipped.
     pub fn list(&self) -> Result<Vec<String>, Fault> {
         let from = self.keys.of_record(&SERVERS, "");
-        // A slash is followed by a zero.
+        // In byte order `0` follows the slash.
         let to = format!("{}0", from.trim_end_matches('/'));
         let found = self.etcd.range(&Range::of(client::Keys::between(from, to)))?.found;
         let mut addresses = Vec::with_capacity(found.len());
@@ -68,7 +68,7 @@ impl Servers {
         Ok(addresses)
     }
 
-    /// Says that the server at this address goes.
+    /// Withdraws the announcement of the server at this address.
     pub fn withdraw(&self, address: &str) -> Result<(), Fault> {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
         let gone = Txn { operations: vec![Operation::Delete { key }], ..Txn::default() };
@@ -91,7 +91,8 @@ fn nothing() -> Fault {
     Fault::Unknown("there is no answer".into())
 }
 
-/// The generation counts up, so that no server takes a renewal for one that changes nothing.
+/// The announcement. Its generation counts up, so that each renewal changes the value and other servers do not mistake
+/// it for no change.
 fn document(address: &str, before: Option<&Value>) -> Value {
     let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or(0);
     json!({
@@ -174,7 +175,7 @@ mod tests {
         let model = Model::default();
         let one = servers(&model);
         one.announce("10.0.0.7", NOW).expect("announced");
-        // Its clock stands still, so that it takes the lease for one that goes on.
+        // The server's clock has not moved, so it considers its lease valid.
         model.advance(15);
         assert!(one.list().expect("servers").is_empty());
         one.announce("10.0.0.7", NOW).expect("announced");

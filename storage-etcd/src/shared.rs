@@ -1,4 +1,4 @@
-//! What all parts of a log on etcd have in common.
+//! What the parts of a log on etcd share.
 
 use crate::client::{self, Etcd, Header};
 use crate::leases::Leases;
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
     pub media: Media,
-    /// In the versions in which servers of this minor release store them.
+    /// Objects are stored in the versions that servers of this minor release use.
     pub release: u32,
-    /// How long news (Events) are kept after their last change; nothing for ever.
+    /// How long Events are kept after their last change; `None`: for ever.
     pub news_ttl: Option<Duration>,
-    /// How long one lease is taken for more of them.
+    /// How long one lease is used for further Events.
     pub lease_reuse: Duration,
 }
 
@@ -32,15 +32,15 @@ pub struct Shared {
     pub local: Arc<dyn Local>,
     pub places: Places,
     pub storing: Storing,
-    /// Its own name among the servers.
+    /// The server's name among the servers.
     pub server: String,
     /// The id of etcd's cluster.
     pub cluster: u64,
-    /// The revision at which the fence was written last.
+    /// The revision of the last write of the fence.
     pub fence: AtomicU64,
-    /// The same of what is written with each claim.
+    /// The revision of the last write of the claims key.
     pub claimed: AtomicU64,
-    /// Whether etcd may be believed how far a watch is.
+    /// Whether etcd's progress notifications can be trusted.
     pub tells_progress: bool,
     leases: Mutex<Leases>,
     began: Instant,
@@ -54,9 +54,9 @@ pub struct Shared {
 struct Progress {
     /// The local log has all events up to this revision.
     through: u64,
-    /// Somebody waits for this one.
+    /// The highest revision that a caller waits for.
     wanted: u64,
-    /// Why it does not go on, if it does not.
+    /// Why following has stopped, if it has.
     trouble: Option<String>,
 }
 
@@ -96,13 +96,13 @@ impl Shared {
         self.progress().through
     }
 
-    /// Whether somebody waits for events beyond the last one.
+    /// Whether a caller waits for events beyond the last one.
     pub fn is_wanted(&self) -> bool {
         let progress = self.progress();
         progress.wanted > progress.through
     }
 
-    /// The local log has come this far.
+    /// Reports that the local log has all events up to a revision.
     pub fn come_to(&self, revision: u64) {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
@@ -119,7 +119,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// There is something in the tail.
+    /// Tells the reader of the tail that there are new events.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -127,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the local log has all events up to a revision, which somebody else puts there.
+    /// Waits until the follower has brought the local log up to a revision.
     pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + patience;
         let mut progress = self.progress();
@@ -151,7 +151,7 @@ impl Shared {
         Err(Fault::Unreachable { why: other_cluster(header.cluster, self.cluster) })
     }
 
-    /// The value that etcd keeps of a record's object.
+    /// The value in etcd for a record's object.
     pub fn value(&self, record: &Record) -> Result<Bytes, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
@@ -159,7 +159,7 @@ impl Shared {
         written.map(Bytes::from).map_err(|fault| Fault::Unreadable { what: fault.to_string() })
     }
 
-    /// The lease that a record's object goes with; zero where it stays.
+    /// The lease of a record's object; zero if it does not expire.
     pub fn lease(&self, record: &Record) -> Result<u64, Fault> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let is_news = !record.is_delete() && kind.is_some_and(|kind| kind.expires);
@@ -167,7 +167,7 @@ impl Shared {
         self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
     }
 
-    /// etcd knows no such lease any more.
+    /// Forgets leases that etcd does not know any more.
     pub fn forget_leases(&self, operations: &[client::Operation]) {
         for operation in operations {
             if let client::Operation::Put { lease, .. } = operation {
@@ -180,8 +180,8 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event that a key's write is; nothing for keys that the log keeps nothing of. What cannot be read is told of,
-    /// and left out.
+    /// The record of a put; `None` for keys that the log does not keep. A value that cannot be read is logged and
+    /// skipped.
     pub fn put(&self, now: &client::KeyValue, before: u64, who: Option<&Record>, seen: Seen) -> Option<Record> {
         let (kind, resource, key) = self.object(&now.key)?;
         let stored = String::from_utf8_lossy(&now.key);
@@ -216,7 +216,7 @@ impl Shared {
         }
     }
 
-    /// Of which object a key is, if it is of one.
+    /// The object that a key belongs to.
     pub fn object<'k>(&self, key: &'k [u8]) -> Option<(Option<&'static holdfast_core::kinds::Kind>, &'k str, &'k str)> {
         match self.places.find(registry(), key) {
             Ok(Found::Object { kind, resource, key }) => Some((kind, resource, key)),
@@ -236,12 +236,12 @@ pub fn other_cluster(found: u64, known: u64) -> String {
     )
 }
 
-/// When an event was seen, in milliseconds since 1970.
+/// The time of an event, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen {
-    /// As it came.
+    /// The event was received when it happened.
     Now(i64),
-    /// Afterwards: the object says when it was changed.
+    /// The event was received later; the object says when it was changed.
     Later(i64),
 }
 
@@ -249,7 +249,7 @@ pub fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// What etcd's fault is to whoever uses the log.
+/// Converts a fault of etcd to one of the log.
 pub fn fault(fault: client::Fault) -> Fault {
     match fault {
         client::Fault::Unreachable(why) => Fault::Unreachable { why },

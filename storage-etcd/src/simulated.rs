@@ -1,4 +1,4 @@
-//! Servers on the model of etcd, run after run.
+//! Runs the simulation of servers on the model of etcd for many seeds.
 
 use crate::world;
 

@@ -1,7 +1,9 @@
-//! What one decision becomes: transactions of one object each, in an order in which none is a harm without the next.
+//! Converts a decision to transactions of one object each, in an order in which stopping after any of them does no
+//! harm.
 //!
-//! etcd gives all keys of a transaction one revision, and clients of Kubernetes take a version for one event: so no
-//! transaction writes two objects, as none of kube-apiserver's does. Each compares all that the decision counts on.
+//! etcd gives all keys of a transaction one revision, and clients of Kubernetes expect one event per version. So no
+//! transaction writes two objects, as in kube-apiserver. Each transaction compares everything that the decision was
+//! judged on.
 
 use crate::client::{Compare, Expected, Operation, Txn};
 use crate::planted::{Bug, planted};
@@ -11,10 +13,10 @@ use holdfast_core::event::Record;
 use holdfast_engine::log::Decision;
 use std::collections::BTreeMap;
 
-/// How many comparisons, and how many operations, etcd takes in one transaction (`--max-txn-ops`).
+/// The most comparisons, and the most operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
-/// Why a decision fits into no transaction.
+/// Why a decision cannot be written as transactions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unplannable {
     #[error("it counts on {one} and on {other} as the version of {key}")]
@@ -23,11 +25,11 @@ pub enum Unplannable {
     TooLarge { count: usize },
 }
 
-/// In which order the records of a decision are written, as their places among them.
+/// The order in which the records of a decision are written, as their positions.
 ///
-/// The object that the decision is about comes last, and all of its own records one after the other: what it was given
-/// (addresses, ports, room in a quota) is taken before, so that nobody else is given it, and is released later if the
-/// object never comes.
+/// The object that the decision is about comes last, its own records one after another. Resources that it was given,
+/// such as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
+/// written, they are released later.
 pub fn order(records: &[Record]) -> Vec<usize> {
     let is_subject = |nth: &usize| {
         let (record, subject) = (&records[*nth], &records[0]);
@@ -37,25 +39,25 @@ pub fn order(records: &[Record]) -> Vec<usize> {
     besides.into_iter().chain(subject).collect()
 }
 
-/// What is written with an object.
+/// An object with everything that is written beside it.
 pub struct Step<'a> {
     pub record: &'a Record,
     /// The revision that it replaces.
     pub replaces: u64,
-    /// Of a deletion there is none.
+    /// `None` for a deletion.
     pub value: Option<Bytes>,
-    /// What the object goes with; zero where it stays.
+    /// The object's lease; zero if it does not expire.
     pub lease: u64,
-    /// Who wrote it: a key outside the prefix, and what is put there.
+    /// Who wrote it: a key outside the prefix, and its value.
     pub who: (Bytes, Bytes),
-    /// These keys must still have been written at these revisions: the fence, and what is written with each claim.
+    /// Keys that must still have these revisions: the fence, and for claims the claims key.
     pub fence: (Bytes, u64),
     pub claims: Option<(Bytes, u64)>,
 }
 
 impl Step<'_> {
-    /// One transaction of etcd: all of it, or nothing where one comparison fails. Of the decision's objects that were
-    /// written before it knows the revisions.
+    /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` has the revisions of
+    /// the decision's records that were written before.
     pub fn transaction(
         self,
         decision: &Decision,
@@ -94,7 +96,7 @@ impl Step<'_> {
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
             compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
-            // Whoever watches knows who it was when the object comes.
+            // The writer's name comes first, so that a watch knows it when the object arrives.
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })

@@ -1,4 +1,4 @@
-//! Messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`), as far as they are used. Fields have etcd's names.
+//! The messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`) that are used here. Fields have etcd's names.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -107,7 +107,7 @@ pub enum Request {
     DeleteRange(DeleteRangeRequest),
 }
 
-/// Only what a read answers is looked at.
+/// Only the response to a read is decoded.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
     #[prost(message, optional, tag = "1")]
@@ -167,7 +167,7 @@ pub struct CompactionRequest {
     pub revision: i64,
 }
 
-/// The answer to what has nothing to tell but where the cluster is.
+/// A response that has only a header.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct HeaderResponse {
     #[prost(message, optional, tag = "1")]

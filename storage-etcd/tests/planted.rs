@@ -1,10 +1,10 @@
-//! Every deliberate bug of the log on etcd is found, and without one the same seeds find nothing.
+//! The simulation finds every planted bug of the log on etcd, and without a bug the same seeds find nothing.
 
 mod world;
 
 use holdfast_storage_etcd::planted::{Bug, plant};
 
-/// How many runs a bug may hide in.
+/// The most seeds that finding a bug may take.
 const SEEDS: u64 = 100;
 
 #[test]

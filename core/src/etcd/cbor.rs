@@ -1,19 +1,20 @@
-//! CBOR as documents: custom resources, where an API server was told to store them so.
+//! Decodes CBOR, the form of custom resources if an API server was told to store them so.
 //!
-//! Its writers have text as byte strings, since nobody has looked whether it is text. What has no form in JSON is refused.
+//! Kubernetes writes text as byte strings, because it has not checked that it is valid text. Values that have no form
+//! in JSON are refused.
 
 use crate::object::meta::DEPTH_MAX;
 use crate::wire::protobuf;
 use ciborium_ll::{Decoder, Header, simple};
 use holdfast_value::{Map, Value};
 
-/// What every such value starts with: a tag that says it is CBOR.
+/// The tag with which every value in CBOR begins.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// One byte can be a value, and a value takes many times that.
+/// The limit on values: one byte can encode a value, which takes many times that in memory.
 const VALUES_MAX: usize = 1_000_000;
 
-/// The document that follows the tag.
+/// Decodes the document after the tag.
 pub fn value(bytes: &[u8]) -> Result<Value, String> {
     let mut reader = Reader { decoder: Decoder::from(bytes), depth: 0, values: 0 };
     let header = reader.pull()?;
@@ -42,7 +43,7 @@ impl Reader<'_> {
     fn value(&mut self, header: Header) -> Result<Value, String> {
         match header {
             Header::Positive(number) => i64::try_from(number).map(Value::from).map_err(|_| out_of_range()),
-            // Stands for what is one less than its opposite.
+            // A negative number is encoded as `-1 - number`.
             Header::Negative(number) => {
                 i64::try_from(number).map(|number| (!number).into()).map_err(|_| out_of_range())
             }
@@ -54,7 +55,7 @@ impl Reader<'_> {
             Header::Bytes(_) | Header::Text(_) => Ok(self.text(header)?.into()),
             Header::Array(length) => self.nested(|reader| reader.list(length)),
             Header::Map(length) => self.nested(|reader| reader.object(length)),
-            // Numbers that are longer than any in JSON.
+            // Tags of big integers, which are out of JSON's range here.
             Header::Tag(2 | 3) => Err(out_of_range()),
             Header::Tag(_) => self.nested(|reader| {
                 let header = reader.pull()?;
@@ -74,7 +75,7 @@ impl Reader<'_> {
         value
     }
 
-    /// The next item of what has `left` of them, or ends where it says so.
+    /// The next item of a list or map with `left` items, or, without a count, until the break.
     fn next(&mut self, left: &mut Option<usize>) -> Result<Option<Header>, String> {
         match left {
             Some(0) => return Ok(None),

@@ -1,24 +1,24 @@
-//! Where objects stand: `/registry/deployments/default/web`.
+//! The keys of objects in etcd, such as `/registry/deployments/default/web`.
 
 use super::Fault;
 use crate::kinds::records::{self, Record};
 use crate::kinds::{Kind, KindId, Registry};
 
-/// The keys of one storage prefix.
+/// The keys under one storage prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     /// Begins and ends with a slash.
     root: String,
 }
 
-/// What stands under a key.
+/// The meaning of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'k> {
-    /// An object of a kind: its key within the kind is `namespace/name`, or the name alone.
+    /// An object. Its key within the kind is `namespace/name`, or the name alone.
     Object { kind: KindId, key: &'k str },
-    /// What servers keep for themselves; the name is empty where there is only one.
+    /// A record that servers keep for themselves; the name is empty if there is only one.
     Record { record: &'static Record, name: &'k str },
-    /// Of no kind that is known: its definition may come later, or another server may serve it.
+    /// Of an unknown kind: its definition may come later, or another server may serve it.
     Strange,
 }
 
@@ -41,22 +41,22 @@ impl Keys {
         Keys { root }
     }
 
-    /// What all keys of the prefix begin with.
+    /// The prefix of all keys.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// What the keys of all objects of a kind begin with. It ends with a slash, so that no other kind's begin so, too.
+    /// The prefix of the keys of a kind's objects. It ends with a slash, so that no other kind's keys have it.
     pub fn all_of(&self, kind: &Kind) -> String {
         self.below(&kind.storage, "")
     }
 
-    /// Of one object, by its key within the kind.
+    /// The key of an object, by its key within the kind.
     pub fn of(&self, kind: &Kind, key: &str) -> String {
         self.below(&kind.storage, key)
     }
 
-    /// The name counts where records have one.
+    /// The key of a record; `name` is used only if records of its kind have names.
     pub fn of_record(&self, record: &Record, name: &str) -> String {
         let mut key = self.below(record.storage, if record.is_named { name } else { "" });
         if !record.is_named {
@@ -65,12 +65,13 @@ impl Keys {
         key
     }
 
-    /// Of an object, by its kind's place in storage.
+    /// The key of an object, by the storage path of its kind.
     pub fn at(&self, storage: &str, key: &str) -> String {
         self.below(storage, key)
     }
 
-    /// Where an object of a kind that only a definition knows stands: its kind's place in storage, and its own key.
+    /// Splits the key of a custom kind's object into the storage path of its kind and its own key. The definition is
+    /// not needed.
     pub fn custom<'k>(&self, key: &'k [u8]) -> Option<(&'k str, &'k str)> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         let (group, rest) = path.split_once('/')?;
@@ -89,7 +90,7 @@ impl Keys {
         found
     }
 
-    /// What stands under a key.
+    /// Finds what a key means.
     pub fn place<'k>(&self, registry: &Registry, key: &'k [u8]) -> Result<Place<'k>, Fault> {
         let fault = |problem: &str| Fault::new(key, problem);
         let Ok(text) = std::str::from_utf8(key) else { return Err(fault("the key is not valid UTF-8")) };
@@ -111,7 +112,7 @@ impl Keys {
     }
 }
 
-/// Of the places that are two parts long, none begins with one that is one part long.
+/// Storage paths have one segment or two; none of two segments begins with one of one segment.
 fn kind_of<'p>(registry: &Registry, path: &'p str) -> Option<(KindId, &'p str)> {
     let first = path.find('/')?;
     let second = path[first + 1..].find('/').map(|second| first + 1 + second);
@@ -161,7 +162,7 @@ mod tests {
             let key = keys.of(kind, own);
             assert_eq!(keys.place(registry, key.as_bytes()), Ok(Place::Object { kind: id, key: own }), "{key}");
             assert!(key.starts_with(&keys.all_of(kind)) && keys.all_of(kind).ends_with('/'));
-            // Neither a level more nor one less.
+            // Keys with one segment too many or too few.
             for wrong in [format!("{key}/b"), format!("{}{}", keys.all_of(kind), if own == "a" { "" } else { "a" })] {
                 let fault = keys.place(registry, wrong.as_bytes()).expect_err(&wrong).to_string();
                 assert!(fault.contains(&wrong) && fault.contains(&kind.resource), "{fault}");

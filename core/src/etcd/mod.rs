@@ -1,12 +1,11 @@
-//! The store as Kubernetes has it: the keys and values of an etcd that is shared with its API servers, and with others of
-//! our own.
+//! The keys and values of an etcd that Holdfast's servers share with each other and with kube-apiserver.
 //!
-//! [`Keys`] says under which key an object stands, and what stands under a key. [`read`] makes a document of the hub
-//! version of a value, whichever form and version it was written in; [`write()`] makes the value of such a document.
-//! Values are plain here: those that are encrypted are opened before they are read, and sealed after they were written.
+//! [`Keys`] maps objects to keys and back. [`read`] converts a value, in any encoding and version, to a document in the
+//! hub version; [`write()`] converts back. Values are plain here: encrypted values are decrypted before they are read,
+//! and encrypted after they are written.
 //!
-//! What a store holds may have been written by anybody. What cannot be read is a [`Fault`] that names its key, found with
-//! work in proportion to its bytes.
+//! Any program may have written to the store. A value that cannot be read is a [`Fault`] that names its key; finding it
+//! takes work in proportion to the value's size.
 
 mod cbor;
 mod keys;
@@ -23,12 +22,12 @@ use crate::refusal::Cut;
 use crate::visible;
 use std::fmt;
 
-/// Names in keys are shorter; what is longer is nobody's.
+/// Faults show at most so much of a key. Valid keys are shorter.
 const KEY_SHOWN_MAX: usize = 512;
-/// Faults quote what was found, which may be long.
+/// Faults quote values, which may be long.
 const PROBLEM_SHOWN_MAX: usize = 2048;
 
-/// What under a key cannot be read, and why.
+/// A key whose value cannot be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub key: String,
@@ -41,7 +40,7 @@ impl Fault {
     }
 }
 
-/// On one line, and no longer than that.
+/// On one line, cut to `bytes_max`.
 fn shown(text: &str, bytes_max: usize) -> String {
     let mut cut = Cut::at(bytes_max);
     cut.add(text);

@@ -1,4 +1,4 @@
-//! From values to documents of the hub version.
+//! Converts values to documents of the hub version.
 
 use super::{Fault, cbor};
 use crate::kinds::records::Record;
@@ -12,12 +12,12 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_value::Value;
 
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// `k8s:enc:PROVIDER:VERSION:NAME:`.
+/// The parts of the prefix `k8s:enc:PROVIDER:VERSION:NAME:`.
 const ENCRYPTED_PARTS: usize = 5;
 
-/// The object that is stored under a key, as a document of the kind's hub version with its defaults.
+/// The object stored under a key, as a document of the kind's hub version with its defaults.
 ///
-/// An object of a custom kind stays in the version that it is stored in where a webhook converts.
+/// An object of a custom kind with a conversion webhook stays in the version in which it is stored.
 pub fn read(kind: &Kind, key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let is_custom = kind.custom.is_some();
@@ -37,7 +37,7 @@ pub fn read(kind: &Kind, key: &str, value: &[u8]) -> Result<Value, Fault> {
     finished(document).map_err(fault)
 }
 
-/// The object of a kind that only a definition knows, as it is stored.
+/// An object of a custom kind, as it is stored; the definition is not needed.
 pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let document = plain(value, true).map_err(fault)?;
@@ -47,7 +47,7 @@ pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
     finished(document).map_err(fault)
 }
 
-/// Without what is told by where it stands.
+/// Removes the metadata that follows from the key and the revision.
 fn finished(mut document: Value) -> Result<Value, String> {
     let metadata = meta::metadata_mut(meta::fields_mut(&mut document));
     metadata.remove("resourceVersion");
@@ -58,7 +58,7 @@ fn finished(mut document: Value) -> Result<Value, String> {
     }
 }
 
-/// What servers keep beside objects, as a document of its kind.
+/// A record that servers keep beside objects, as a document of its kind.
 pub fn read_record(record: &Record, key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let mut document = plain(value, false).map_err(fault)?;
@@ -78,10 +78,10 @@ fn to_hub(kind: &Kind, version: usize, document: &mut Value) -> Result<(), Refus
     Ok(())
 }
 
-/// The document in a value, checked against nothing.
+/// The document in a value, not validated.
 fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match formed(value, is_custom) {
-        // Stores of the oldest servers held text alone, and all else as base64.
+        // The oldest servers stored text only, and everything else as base64.
         Err(problem) if !is_custom => match STANDARD.decode(value.trim_ascii()) {
             Ok(decoded) if !decoded.is_empty() => formed(&decoded, is_custom)?,
             _ => return Err(problem),
@@ -91,7 +91,7 @@ fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     Ok(document)
 }
 
-/// The same, told by its first bytes.
+/// Decodes a value; its first bytes say in which encoding it is.
 fn formed(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match value {
         [] => return Err("it is empty".into()),
@@ -111,7 +111,7 @@ fn formed(value: &[u8], is_custom: bool) -> Result<Value, String> {
 
 fn json(value: &[u8]) -> Result<Value, String> {
     let mut document = decode::json(value).map_err(|error| error.to_string())?.value;
-    // Kubernetes writes a zero that is less than zero as a whole number, and reads it as one that is not.
+    // Go encodes a negative zero as `-0`, and Kubernetes reads that as the integer 0.
     if memchr::memmem::find(value, b"-0").is_some() {
         drop_signs_of_zeros(&mut document);
     }
@@ -127,7 +127,7 @@ fn drop_signs_of_zeros(value: &mut Value) {
     }
 }
 
-/// By which key is said in its prefix, which is no secret.
+/// The prefix of an encrypted value names the provider and the key, and is not secret.
 fn encrypted(value: &[u8]) -> String {
     let end = value.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).nth(ENCRYPTED_PARTS - 1);
     let prefix = String::from_utf8_lossy(&value[..end.unwrap_or(ENCRYPTED.len() - 1).min(ENCRYPTED_PREFIX_MAX)]);
@@ -136,7 +136,7 @@ fn encrypted(value: &[u8]) -> String {
 
 const ENCRYPTED_PREFIX_MAX: usize = 256;
 
-/// In which of the kind's versions a document is, once it is what that version's schema says.
+/// The kind's version in which a document is written.
 fn version_of(kind: &Kind, document: &Value) -> Result<usize, String> {
     let named = [&document["apiVersion"], &document["kind"]].map(|name| name.as_str().unwrap_or_default());
     let found = kind.version_named(named[0]).filter(|_| named[1] == kind.kind);
@@ -186,7 +186,7 @@ mod tests {
             "spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
         let document = read(kind, "k", old).expect("a deployment");
         assert_eq!(document["apiVersion"], "apps/v1");
-        // What the old version has for a default, and the new one does not.
+        // A default that only the old version has.
         assert_eq!(document["spec"]["selector"], json!({"matchLabels": {"a": "b"}}));
         assert_eq!(document["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"], "Always");
         let written = write(kind, "k", document.clone(), Media::Json, NEWEST).expect("JSON");

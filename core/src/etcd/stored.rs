@@ -1,4 +1,4 @@
-//! Between the bytes of a store and those of events: an object as the log keeps it, which is the canonical JSON of its
+//! Converts between the values of a store and the objects of events. An event holds an object as canonical JSON in its
 //! kind's hub version.
 
 use super::{Fault, Media, read, read::read_custom, write, write::write_custom};
@@ -8,7 +8,7 @@ use crate::object::{Draft, meta, stored};
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// The value of an object that an event holds. Of a kind that only a definition knows there is none.
+/// The value of an event's object. `kind` is `None` for custom kinds.
 pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, release: u32) -> Result<Vec<u8>, Fault> {
     let document = document(json).map_err(|problem| Fault::new(key.as_bytes(), &problem))?;
     match kind {
@@ -17,7 +17,7 @@ pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, re
     }
 }
 
-/// The object as an event of this version holds it, and what it says of who wrote it.
+/// A value as an event of this version holds it, and the object's last author.
 pub fn read_event(kind: Option<&Kind>, key: &str, value: &[u8], version: Offset) -> Result<(Bytes, Author), Fault> {
     let document = match kind {
         Some(kind) => read(kind, key, value)?,
@@ -32,18 +32,18 @@ pub fn read_event(kind: Option<&Kind>, key: &str, value: &[u8], version: Offset)
     Ok((draft.seal(version), author))
 }
 
-/// An event's object once more, under another version.
+/// An event's object with another version.
 pub fn renumbered(key: &str, json: &[u8], version: Offset) -> Result<Bytes, Fault> {
     let document = document(json).map_err(|problem| Fault::new(key.as_bytes(), &problem))?;
     let fields = meta::fields(&document);
     Ok(Draft::new(meta::text(fields, "apiVersion"), meta::text(fields, "kind"), fields).seal(version))
 }
 
-/// Who changed an object last, as far as it says.
+/// Who changed an object last, and when, as far as its managed fields say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     pub manager: String,
-    /// As Kubernetes writes times; empty where there is none.
+    /// In Kubernetes' format; empty if unknown.
     pub time: String,
 }
 
@@ -52,7 +52,7 @@ impl Author {
         let metadata = &document["metadata"];
         let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         let entries = metadata["managedFields"].as_array().into_iter().flatten();
-        // Times of the same form are in the order of their texts.
+        // Times in the same format sort like their texts.
         match entries.max_by_key(|entry| entry["time"].as_str().unwrap_or_default()) {
             Some(entry) => Author { manager: text(entry, "manager"), time: text(entry, "time") },
             None => Author { manager: String::new(), time: text(metadata, "creationTimestamp") },

@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-/// As kube-apiserver has it for etcd.
+/// The timeouts are those of kube-apiserver's etcd client.
 const DIAL_MAX: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
-/// How much a member may send ahead of what was read.
+/// How many bytes a member may send before they are read.
 const WINDOW_BYTES: u32 = 8 << 20;
 
-/// Where a member listens, as `--etcd-servers` names it.
+/// The address of a member, as in `--etcd-servers`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(http::Uri);
 
@@ -56,7 +56,7 @@ impl fmt::Display for Address {
 trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<L: AsyncRead + AsyncWrite + Send + Unpin> Line for L {}
 
-/// A connection that is made when it is needed, and again when it was lost.
+/// A connection that is opened at the first call, and again when it was lost.
 pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
     let tls = tls.map(TlsConnector::from);
     let connector = tower::service_fn(move |uri: http::Uri| {

@@ -1,10 +1,10 @@
-//! What an error of etcd says of what was asked.
+//! Converts etcd's errors to faults.
 
 use crate::client::Fault;
 use std::error::Error;
 use tonic::{Code, Status};
 
-/// The raft log has nothing of the write, and will not have it.
+/// With these errors the write is not in the raft log, and will not get there.
 const NOT_PROPOSED: [&str; 6] = [
     "etcdserver: no leader",
     "etcdserver: leader changed",
@@ -14,7 +14,7 @@ const NOT_PROPOSED: [&str; 6] = [
     "etcdserver: rpc not supported for learner",
 ];
 
-/// Of a read, which may be asked again.
+/// The fault of a read, which can be repeated safely.
 pub fn fault_of_read(status: &Status) -> Fault {
     match fault_of_write(status) {
         Fault::Unknown(why) => Fault::Unreachable(why),
@@ -22,7 +22,7 @@ pub fn fault_of_read(status: &Status) -> Fault {
     }
 }
 
-/// Of a write. What is not known to be undone may have been done.
+/// The fault of a write. Unless the error proves the opposite, the write may have been carried out.
 pub fn fault_of_write(status: &Status) -> Fault {
     let said = status.message();
     if said.contains("database space exceeded") {
@@ -50,7 +50,7 @@ pub fn fault_of_write(status: &Status) -> Fault {
     }
 }
 
-/// Whether the connection was not even there.
+/// Whether there was no connection at all.
 fn was_not_connected(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -62,7 +62,7 @@ fn was_not_connected(status: &Status) -> bool {
     false
 }
 
-/// With the innermost cause, which says more than that there was one.
+/// The message with its innermost cause, which says most.
 fn words(status: &Status) -> String {
     let mut said = status.message().to_owned();
     let mut cause = status.source();

@@ -1,4 +1,5 @@
-//! A watch on a stream of its own, read all the time: a watch that is not read makes some releases of etcd lose events.
+//! A watch on a gRPC stream of its own. A task reads the stream all the time: some releases of etcd lose events of a
+//! watch that is not read.
 
 use super::faults::fault_of_read;
 use super::{ANSWER_BYTES_MAX, header, key_value, unsigned};
@@ -13,7 +14,7 @@ use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// How many answers may wait to be taken.
+/// How many answers may wait in the channel.
 const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
 
@@ -22,7 +23,7 @@ pub struct Stream {
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
 }
 
-/// Opens it; the member has said that it is there.
+/// Opens a watch, and waits until the member has confirmed it.
 pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result<Stream, Fault> {
     let (asking, questions) = channel(ASKED_MAX);
     let create = wire::WatchRequest { request_union: Some(wire::WatchUnion::Create(asked)) };
@@ -34,7 +35,7 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
         Some((next, (None, questions)))
     });
     let mut request = tonic::Request::new(questions);
-    // A member that is cut off from the others ends the watch, instead of never saying anything again.
+    // With this header, a member without a leader ends the watch instead of going silent.
     request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
     let mut calling = tonic::client::Grpc::new(channel_.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
     calling.ready().await.map_err(|error| Fault::Unreachable(error.to_string()))?;
@@ -56,7 +57,7 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
                 Err(status) => Err(fault_of_read(&status)),
             };
             let is_last = next.is_err();
-            // Whoever watches is slower than etcd: the rest waits on the line.
+            // The reader is slower than etcd: further answers wait in the connection.
             let sent = tokio::task::block_in_place(|| answer.send(next));
             if is_last || sent.is_err() {
                 return;
@@ -78,7 +79,7 @@ impl Watch for Stream {
 
     fn ask_progress(&mut self) -> Result<(), Fault> {
         let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
-        // With so many questions on their way an answer comes anyhow.
+        // If the channel is full, requests for progress are under way, and an answer comes in any case.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! A model of etcd for simulations: revisions, transactions, compaction, watches, leases; answers that are lost, calls
-//! that are done late, members that lag, backups that are restored.
+//! A model of etcd for simulations: revisions, transactions, compaction, watches and leases; with lost answers, delayed
+//! calls, lagging members and restored backups.
 //!
-//! Nothing happens by itself and nothing is random: [`Chance`] decides the fate of each call, time passes by
-//! [`Model::advance`], and members catch up by [`Model::catch_up`].
+//! Nothing happens by itself and nothing is random: [`Chance`] decides the fate of each call, [`Model::advance`] passes
+//! time, and [`Model::catch_up`] lets members catch up.
 
 mod store;
 #[cfg(test)]
@@ -14,58 +14,58 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::Store;
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
     Answered,
-    /// It never came to etcd, and the caller knows.
+    /// etcd does not get the call, and the caller knows.
     Unreachable,
-    /// It is done, and the answer is lost.
+    /// The call is carried out, and its answer is lost.
     DoneUnanswered,
-    /// The answer is lost, and it is done after as many other calls, which may change what comes of it.
+    /// The answer is lost, and the call is carried out after so many other calls, which may change its result.
     DoneLater(u32),
-    /// It was lost on its way, and nobody knows.
+    /// The call is lost, and the caller does not know.
     LostUnanswered,
-    /// It writes although the quota is used up, and is answered as if it had not.
+    /// The call writes although the quota is used up, and is answered as if it had not.
     DoneThoughFull,
 }
 
-/// What is called.
+/// The kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Range,
     Transact,
     Watch,
-    /// The next events of a watch. Unless it is answered, the watch is over.
+    /// The next events of a watch. Any other fate than `Answered` ends the watch.
     Next,
     Compact,
     Grant,
 }
 
-/// Decides the fate of each call by a client.
+/// Decides the fate of each call of a client.
 pub type Chance = Box<dyn FnMut(Call) -> Fate + Send>;
 
-/// What releases of etcd with known bugs do.
+/// Known bugs of releases of etcd.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bugs {
-    /// A member that lags answers linearizable reads with what it has (etcd#20418).
+    /// A lagging member answers linearizable reads with old data (etcd#20418).
     pub stale_reads: bool,
     /// A watch that is opened right behind the compacted revision misses the first event (etcd#19179).
     pub loses_first_event: bool,
-    /// Events come twice.
+    /// Events are sent twice.
     pub repeats_events: bool,
     /// A watch is told of progress that it has not made (etcd#15220).
     pub early_progress: bool,
 }
 
-/// A cluster. Its clients are at one of its members.
+/// A cluster. Each client is connected to one of its members.
 #[derive(Clone)]
 pub struct Model(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Something was written, or a member has caught up.
+    /// Notified of writes and of members that caught up.
     moved: Condvar,
 }
 
@@ -76,14 +76,14 @@ struct State {
     now: u64,
     version: String,
     bugs: Bugs,
-    /// How far members are that lag behind, and for how many looks at them.
+    /// The revision of each lagging member, and after how many looks it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
-    /// Nobody waits: what has not come yet does not come while the caller waits for it.
+    /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
 }
 
-/// A client of the model, at one member.
+/// A client of the model, connected to one member.
 pub struct Client {
     shared: Arc<Shared>,
     member: u64,
@@ -108,12 +108,12 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Its calls have the fates that `chance` gives them.
+    /// A client whose calls have the fates that `chance` decides.
     pub fn client(&self, member: u64, chance: Chance) -> Client {
         Client { shared: self.0.clone(), member, chance: Mutex::new(chance) }
     }
 
-    /// A client whose calls are answered.
+    /// A client whose calls are all answered.
     pub fn plain_client(&self, member: u64) -> Client {
         self.client(member, Box::new(|_| Fate::Answered))
     }
@@ -122,7 +122,7 @@ impl Model {
         self.0.lock().bugs = bugs;
     }
 
-    /// What members say that they are: `3.6.16` unless it is set.
+    /// The version that members report; `3.6.16` by default.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.0.lock().version);
     }
@@ -140,13 +140,13 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// All callers are on one thread, so that it helps nobody to wait.
+    /// Declares that all calls come from one thread, so that waiting is useless.
     pub fn be_alone(&self) {
         self.0.lock().is_alone = true;
     }
 
-    /// A member stays where it is until it was looked at so often: its watches get no events, and its reads fail,
-    /// unless it has the bug.
+    /// Makes a member lag: it stays at its revision until it was looked at so often. Meanwhile its watches get no
+    /// events, and its reads fail, unless it has the bug of stale reads.
     pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;
@@ -158,22 +158,22 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// Another member leads.
+    /// Elects another leader.
     pub fn change_leader(&self) {
         self.0.lock().term += 1;
     }
 
-    /// What is late is done now.
+    /// Carries out the delayed calls now.
     pub fn settle(&self) {
         let mut state = self.0.lock();
         for (_, late) in std::mem::take(&mut state.late) {
-            // Nobody is told what came of it.
+            // The callers have given up waiting.
             let _ = state.store.transact(&late);
         }
         self.0.moved.notify_all();
     }
 
-    /// A new cluster with what this one has now, as from a backup. Late calls do not reach it.
+    /// A new cluster with the current content of this one, as from a backup. Delayed calls do not reach it.
     pub fn backup(&self) -> Model {
         let state = self.0.lock();
         let backup = Model::default();
@@ -187,7 +187,7 @@ impl Model {
         backup
     }
 
-    /// This cluster has what another one holds, and its own id, as when the disks of its members are put back.
+    /// Replaces this cluster's content and keeps its id, as when the disks of its members are restored.
     pub fn restore_same(&self, backup: &Model) {
         let store = backup.0.lock().store.clone();
         let mut state = self.0.lock();
@@ -197,7 +197,7 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// This cluster has what a backup holds, as after `etcdutl snapshot restore` in its place.
+    /// Replaces this cluster by a backup, as after `etcdutl snapshot restore` in its place.
     pub fn restore(&self, backup: &Model) {
         let (store, cluster) = {
             let from = backup.0.lock();
@@ -233,12 +233,12 @@ impl State {
         Header { cluster: self.cluster, member, revision: self.applied(member), term: self.term }
     }
 
-    /// How far a member is.
+    /// The revision of a member.
     fn applied(&self, member: u64) -> u64 {
         self.lagging.get(&member).map_or(self.store.revision, |(revision, _)| *revision)
     }
 
-    /// A member that lags was looked at once more.
+    /// Counts one look at a lagging member.
     fn look(&mut self, member: u64) {
         if let Some((_, looks)) = self.lagging.get_mut(&member) {
             *looks = looks.saturating_sub(1);
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    /// One more call has come: what was late comes closer.
+    /// Counts one more call: delayed calls come closer, and those that are due are carried out.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {
@@ -304,7 +304,7 @@ impl Client {
             (Some(keys), false) => state.store.range(&Range::of(keys.clone()), state.store.revision).keys,
             _ => Vec::new(),
         };
-        // A write is answered by a member that has applied it.
+        // The member that answers a write has applied it.
         let revision = state.store.revision;
         Ok(Decided { header: Header { revision, ..state.header(self.member) }, held, found })
     }
@@ -316,7 +316,7 @@ impl Etcd for Client {
         let mut state = self.shared.lock();
         state.pass();
         if fate != Fate::Answered {
-            // A read that nobody answers is as good as none.
+            // A read without an answer has no effect.
             return Err(unreachable());
         }
         let is_stale = state.lagging.contains_key(&self.member);
@@ -412,7 +412,7 @@ impl Etcd for Client {
     }
 }
 
-/// How many fates a watch takes along when it is opened; later ones are answered.
+/// How many fates are drawn for a watch when it is opened; later calls are answered.
 const FATES_AHEAD: usize = 256;
 
 struct Watching {
@@ -466,7 +466,7 @@ impl Watch for Watching {
 }
 
 impl Watching {
-    /// What is there for it: events up to where its member is, or how far that is.
+    /// The watch's next answer: events up to its member's revision, or the progress.
     fn watched(&mut self, state: &State) -> Result<Option<Watched>, Fault> {
         if self.next <= state.store.compacted {
             self.has_ended = true;

@@ -1,29 +1,29 @@
-//! What a cluster holds: every version of every key since the last compaction, and leases.
+//! The content of a model cluster: every version of every key since the last compaction, and leases.
 
 use crate::client::{Compare, Event, Expected, Fault, KeyValue, Keys, Operation, Range, Txn, What};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations and comparisons of one transaction, as `--max-txn-ops` has it by default.
+/// The most operations, and the most comparisons, in a transaction: the default of `--max-txn-ops`.
 const OPERATIONS_MAX: usize = 128;
-/// Bytes of one request, as `--max-request-bytes` has it by default.
+/// The most bytes of a request: the default of `--max-request-bytes`.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
-/// One cluster's keys. Each has its versions in the order of their revisions.
+/// The keys of a cluster, each with its versions in the order of their revisions.
 #[derive(Clone)]
 pub struct Store {
     pub revision: u64,
     pub compacted: u64,
     keys: BTreeMap<Bytes, Vec<Version>>,
-    /// Which keys each revision wrote, in the order of the transaction's operations.
+    /// The keys that each revision wrote, in the order of the transaction's operations.
     written: BTreeMap<u64, Vec<Bytes>>,
     leases: BTreeMap<u64, LeaseState>,
     next_lease: u64,
-    /// No puts any more.
+    /// Puts are refused.
     pub is_full: bool,
 }
 
-/// What a key became at a revision: a value, or nothing.
+/// A key at a revision: its value, or `None` if it was deleted.
 #[derive(Clone)]
 struct Version {
     revision: u64,
@@ -36,14 +36,14 @@ struct LeaseState {
     keys: BTreeSet<Bytes>,
 }
 
-/// The keys that a range has, and how many there are whatever its limit.
+/// The keys in a range, and their number regardless of the limit.
 pub struct Found {
     pub keys: Vec<KeyValue>,
     pub count: u64,
 }
 
 impl Store {
-    /// An empty one. As in etcd, the first write has revision 2.
+    /// An empty store. As in etcd, the first write has revision 2.
     pub fn new() -> Store {
         Store {
             revision: 1,
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// What was there at a revision.
+    /// The keys in a range at a revision.
     pub fn range(&self, asked: &Range, revision: u64) -> Found {
         let limit = if asked.limit == 0 { usize::MAX } else { usize::try_from(asked.limit).unwrap_or(usize::MAX) };
         let mut found = Found { keys: Vec::new(), count: 0 };
@@ -73,14 +73,15 @@ impl Store {
     }
 
     fn of<'s>(&'s self, keys: &'s Keys) -> impl Iterator<Item = (&'s Bytes, &'s Vec<Version>)> {
-        // One byte more than a key is right behind it.
+        // A key with a zero byte appended is the next key in byte order.
         let end = if keys.to.is_empty() { [&keys.from, &[0][..]].concat().into() } else { keys.to.clone() };
         let empty = keys.from >= end;
         let range = if empty { keys.from.clone()..keys.from.clone() } else { keys.from.clone()..end };
         self.keys.range(range)
     }
 
-    /// Whether all comparisons held; then all of it is done, at a revision of its own where it wrote anything.
+    /// Returns whether all comparisons held; if so, carries out all operations, at a revision of their own if they
+    /// wrote anything.
     pub fn transact(&mut self, asked: &Txn) -> Result<bool, Fault> {
         let refused = |why: &str| Err(Fault::Refused(format!("etcdserver: {why}")));
         if asked.compares.len().max(asked.operations.len()) > OPERATIONS_MAX {
@@ -132,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Writes at the next revision, unless nothing changes: what is not there cannot be deleted.
+    /// Writes at the next revision, unless nothing changes: deleting a missing key is no change.
     fn write(&mut self, changes: impl Iterator<Item = (Bytes, Option<(Bytes, u64)>)>) {
         let revision = self.revision + 1;
         let mut written = Vec::new();
@@ -162,7 +163,7 @@ impl Store {
         }
     }
 
-    /// The events on keys of the revisions from one up to another.
+    /// The events on keys between two revisions.
     pub fn events(&self, keys: &Keys, from: u64, to: u64) -> Vec<Event> {
         if from > to {
             return Vec::new();
@@ -195,7 +196,7 @@ impl Store {
         }
         self.compacted = revision;
         self.keys.retain(|_, versions| {
-            // What was there at the revision is kept, unless that is nothing.
+            // Keeps the version that is current at the revision, unless the key is deleted then.
             let stood = versions.iter().rposition(|version| version.revision <= revision);
             if let Some(stood) = stood {
                 let from = if versions[stood].is.is_some() { stood } else { stood + 1 };
@@ -217,7 +218,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Ends the leases that are over; the keys of each go at one revision.
+    /// Ends the leases that have expired; the keys of each are deleted at one revision.
     pub fn expire(&mut self, now: u64) {
         let over: Vec<u64> = self.leases.iter().filter(|(_, lease)| lease.ends <= now).map(|(id, _)| *id).collect();
         for id in over {
@@ -228,7 +229,7 @@ impl Store {
     }
 }
 
-/// What a key was at a revision.
+/// A key at a revision.
 fn at(versions: &[Version], revision: u64) -> Option<&KeyValue> {
     let behind = versions.partition_point(|version| version.revision <= revision);
     behind.checked_sub(1).and_then(|nth| versions[nth].is.as_ref())

@@ -34,7 +34,7 @@ fn values(client: &Client, revision: u64) -> Result<Vec<(String, String)>, Fault
     Ok(ranged.found.iter().map(|found| (text(&found.key), text(&found.value))).collect())
 }
 
-/// The fates in this order, and then answers.
+/// These fates in order, then answers.
 fn fated(fates: &[Fate]) -> Chance {
     let mut fates = Vec::from(fates).into_iter();
     Box::new(move |_| fates.next().unwrap_or_default())
@@ -154,7 +154,7 @@ fn a_lease_ends_with_all_its_keys_at_one_revision() {
     for name in ["/a", "/b", "/c"] {
         one(&client, leased(name, lease)).unwrap();
     }
-    // Without a lease it is written anew, and stays.
+    // A put without a lease detaches the key, so it does not expire.
     one(&client, put("/c", "2", 4)).unwrap();
     let mut watch = client.watch(&all(), 6).unwrap();
     model.advance(9);

@@ -1,5 +1,5 @@
-//! Two servers on the model of etcd, under one seed: what they write, answers that get lost, members that lag, restarts,
-//! compactions, a backup that is restored. What the servers were told is judged by what the model says that happened.
+//! Two servers on the model of etcd under one seed: they write, answers get lost, members lag, servers restart, etcd
+//! compacts, a backup is restored. The servers' answers are then compared with what happened in the model.
 
 use bytes::Bytes;
 use holdfast_core::etcd::Media;
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 const STEPS: usize = 60;
 const NAMES: usize = 5;
-/// What a recovery may be tried before it counts as one that never comes.
+/// After so many tries a recovery counts as failed.
 const RECOVERIES_MAX: usize = 200;
 const WHO: &str = "/registry.holdfast/who/";
 const PREFIX: &str = "/registry/configmaps/a/";
 
-/// One run: nothing, or what is wrong.
+/// Runs one seed; fails with the rule that was broken.
 pub fn run(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed)?;
     for _ in 0..STEPS {
@@ -38,11 +38,11 @@ struct World {
     random: StdRng,
     servers: Vec<Server>,
     values: u64,
-    /// What became of each value that was proposed.
+    /// The outcome of each proposed value.
     told: BTreeMap<u64, Told>,
-    /// Every event of objects, collected before etcd lets go of any.
+    /// Every event of objects, collected before etcd compacts it.
     truth: BTreeMap<u64, Happened>,
-    /// Faults come only while there are some to come.
+    /// While set, no faults occur.
     is_calm: Arc<AtomicBool>,
 }
 
@@ -50,11 +50,11 @@ struct World {
 #[derive(Default)]
 struct Happened {
     events: Vec<Event>,
-    /// What is kept of who wrote it.
+    /// The value of the key that says who wrote it.
     who: String,
 }
 
-/// One value, as it was asked for and answered.
+/// A proposed value, and what the server answered.
 #[derive(Debug, Clone)]
 struct Told {
     name: String,
@@ -67,7 +67,7 @@ struct Told {
 enum Outcome {
     At(u64),
     No,
-    /// As the server's log says once it has recovered.
+    /// The outcome as read from the server's log after it has recovered.
     ReadBack(Option<u64>),
 }
 
@@ -131,12 +131,12 @@ impl World {
             0 => {
                 self.servers[at].log = None;
                 if self.random.random_ratio(1, 2) {
-                    // Others go on, and etcd forgets what it has missed.
+                    // The other server writes on, and etcd compacts events that this one has missed.
                     self.commit(1 - at)?;
                     self.commit(1 - at)?;
                     self.note_truth();
                     let revision = self.model.revision();
-                    // What was compacted already is no harm.
+                    // It may be compacted already.
                     let _ = self.model.plain_client(9).compact(revision);
                 }
                 self.open(at)
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Some decisions, each of which is judged by what this server knows.
+    /// Commits some decisions, each judged on what this server knows.
     fn commit(&mut self, at: usize) -> Result<(), String> {
         let current = self.current(at)?;
         let first = self.values + 1;
@@ -218,19 +218,19 @@ impl World {
     }
 
     fn recover(&mut self, at: usize) -> Result<(), String> {
-        // A fence is a write, which takes room in etcd.
+        // Raising the fence is a write, which needs room in etcd.
         self.model.set_full(false);
         for _ in 0..RECOVERIES_MAX {
             if self.log(at).recover().is_ok() {
                 return Ok(());
             }
         }
-        // Not for ever.
+        // Faults do not last for ever.
         self.is_calm.store(true, Ordering::SeqCst);
         self.log(at).recover().map_err(|fault| format!("it never recovers: {fault}"))
     }
 
-    /// What the server has, by name: the version.
+    /// The server's objects by name, with their versions.
     fn current(&self, at: usize) -> Result<BTreeMap<String, u64>, String> {
         let mut found = BTreeMap::new();
         let mut visit = |record: Record| -> Result<(), Fault> {
@@ -248,7 +248,7 @@ impl World {
         Ok(events.iter().find(is_it).map(|record| record.offset))
     }
 
-    /// Takes down what has happened since the last time.
+    /// Collects the events since the last time.
     fn note_truth(&mut self) {
         for event in self.model.events() {
             let revision = event.now.mod_revision;
@@ -280,13 +280,13 @@ impl World {
         self.judge_restore()
     }
 
-    /// What is in etcd is what was told.
+    /// Compares the servers' answers with etcd's events.
     fn judge_answers(&self) -> Result<(), String> {
         for (revision, Happened { events, who }) in &self.truth {
             if events.len() > 1 {
                 return Err(format!("revision {revision} has {} objects of one resource", events.len()));
             }
-            // An etcd that is full takes a deletion only where nothing is put beside it.
+            // A full etcd accepts a deletion only without a put beside it.
             if events.len() == 1 && who.is_empty() && !events[0].is_delete {
                 return Err(format!("nobody knows who wrote revision {revision}"));
             }
@@ -334,7 +334,7 @@ impl World {
         last.filter(|event| !event.is_delete).map_or(0, |event| event.now.mod_revision)
     }
 
-    /// The server has all events that it says it has, and what is there now.
+    /// Checks that the server has all events that it claims to have, and the current objects.
     fn judge_log(&self, at: usize) -> Result<(), String> {
         let log = self.log(at);
         let found = self.model.plain_client(9).range(&Range::of(Keys::between(PREFIX, "/registry/configmaps/a0")));
@@ -367,9 +367,9 @@ impl World {
         Ok(())
     }
 
-    /// An older etcd in the place of this one is not taken for it.
+    /// Checks that an older etcd in the place of this one is noticed.
     fn judge_restore(&mut self) -> Result<(), String> {
-        // The same cluster by its id, as from a snapshot of a disk.
+        // With the same cluster id, as from a snapshot of a disk.
         let older = Model::default();
         older.be_alone();
         self.model.restore_same(&older);
@@ -390,7 +390,7 @@ fn marker(value: u64) -> String {
     format!("value-{value}.")
 }
 
-/// Who wrote it travels with each event, deletions too.
+/// Each event says who wrote it, deletions as well.
 fn is_of(record: &Record, value: u64) -> bool {
     record.actor.request_id == marker(value)
 }
@@ -403,7 +403,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     );
     let operation = if is_delete { Operation::Delete } else { Operation::Put };
     Record {
-        // Of the writer's own numbers nothing stays.
+        // The writer's own offset is not used.
         offset: 1_000_000 + value,
         time_ms: 1_795_000_000_000,
         resource: "configmaps".into(),
@@ -415,7 +415,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     }
 }
 
-/// What becomes of a call while faults come.
+/// The fate of a call while faults occur.
 fn fate(call: Call, random: &mut StdRng) -> Fate {
     let is_rare = |random: &mut StdRng, one_of| random.random_ratio(1, one_of);
     match call {
