@@ -1,4 +1,4 @@
-//! Answers, in the words of kubelets.
+//! Answers in the words of kubelets.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -31,17 +31,17 @@ pub fn json(text: String) -> Answer {
     made(StatusCode::OK, "application/json", whole(text))
 }
 
-/// The text of metrics.
+/// Metrics as text.
 pub fn exposition(text: String) -> Answer {
     made(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
 }
 
-/// An error of a service, which kubelets write as JSON of its message where they do so.
+/// An error of the kubelet's web service, as plain text.
 pub fn fault(code: StatusCode, text: &str) -> Answer {
     made(code, "text/plain; charset=utf-8", whole(text.to_owned()))
 }
 
-/// Bytes that come one after the other.
+/// A body of pieces that are sent as they come.
 pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     use futures_util::StreamExt;
     let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));

@@ -1,4 +1,4 @@
-//! What kubelets ask of the API server, when somebody asks them.
+//! Requests of kubelets to the API server, made while a client is served.
 
 use holdfast_component::api::{Api, ApiError};
 use holdfast_nodes::Template;
@@ -9,17 +9,17 @@ use kube::client::Body;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long an answer may take.
+/// The timeout of a request.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long a token that a container mounts is good; as kubelets do, another one is asked for after four fifths of it.
+/// How long a token mounted in a container is valid. As kubelets do, another one is requested after four fifths of it.
 const TOKEN_SECONDS: u64 = 3607;
 pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 
-/// The cluster that the nodes are of.
+/// The cluster of the nodes.
 #[derive(Clone)]
 pub struct Cluster {
     pub api: Api,
-    /// How pods behave that do not say so themselves.
+    /// How pods behave whose annotations do not say so.
     pub template: Arc<Template>,
 }
 
@@ -28,13 +28,13 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Whether a name can stand in a path as it is.
+/// Whether a name needs no escaping in a path.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
 }
 
 impl Cluster {
-    /// The pod; nothing where there is none.
+    /// A pod; `None` if it does not exist.
     pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
         if !is_plain(namespace) || !is_plain(name) {
             return Ok(None);
@@ -46,16 +46,16 @@ impl Cluster {
         }
     }
 
-    /// All pods of a node, or of all nodes where nobody can tell which one is asked.
+    /// All pods of a node; of all nodes if it is unknown which node the client means.
     pub async fn pods(&self, node: Option<&str>) -> Result<Vec<Value>, ApiError> {
         let selector = node.filter(|node| is_plain(node)).map(|node| format!("?fieldSelector=spec.nodeName={node}"));
         let list = self.api.get(&format!("/api/v1/pods{}", selector.unwrap_or_default())).await?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Reads the ConfigMaps, Secrets and Services that a container mounts or has in its environment, and with
-    /// `with_tokens` has new tokens made for it. An object that is missing, or that the simulated nodes' account may not
-    /// read, is left out.
+    /// Reads the ConfigMaps, Secrets and Services that a container mounts or has in its environment; with `with_tokens`
+    /// also requests new tokens for it. An object is left out if it is missing or the simulated nodes' account may not
+    /// read it.
     pub async fn sources(&self, pod: &Value, container: &Value, with_tokens: bool) -> Sources {
         let mut found = Sources::default();
         for path in sources(pod, container) {
@@ -87,7 +87,7 @@ impl Cluster {
         found
     }
 
-    /// Writes what became of a container that ended otherwise than its node had foreseen.
+    /// Writes the status of a container that ended otherwise than its node had foreseen.
     pub async fn tell_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let path =

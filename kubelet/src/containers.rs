@@ -1,7 +1,8 @@
-//! Containers that somebody looks at: each is a machine of the shell, brought from the container's begin to the present.
+//! Containers in use by a client. Each is a machine of the shell, replayed from the container's start to the present.
 //!
-//! A machine is made when the first asks for it and let go a while after the last one has gone; the same one is made
-//! again from the pod. What a command that was executed in it has changed is kept longer, as nothing else knows of it.
+//! A machine is made at the first use and dropped a while after the last one; the pod has everything to make it again.
+//! A machine in which an executed command has changed something is kept longer, because the change is recorded nowhere
+//! else.
 
 use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
@@ -16,20 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// How many machines there are, and how many bytes their files may come to together.
+/// The most machines, and the most bytes of all their files together.
 const MACHINES_MAX: usize = 512;
 const FILES_BYTES_MAX: usize = 256 << 20;
-/// How many steps a command is gone when it is brought to the present. What it would have done besides is left out.
+/// The most steps of a replay; what the command would have done beyond that is left out.
 const REPLAY_STEPS: u64 = 300_000;
-/// How many steps are gone at once, and how long a machine that has more to do rests then.
+/// How many steps a machine runs at once, and how long it then pauses if it has more to do.
 const TURN_STEPS: u64 = 2_000;
 const TURN_REST: Duration = Duration::from_millis(20);
-/// How long a machine stays after the last one has looked at it; with changes, and without.
+/// How long a machine is kept after its last use: if commands have changed something in it, and otherwise.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 const STAYS: Duration = Duration::from_secs(30);
-/// How many containers are gone through for one that shares volumes with them.
+/// The most containers that are replayed because they share volumes with another.
 const SHARING_MAX: usize = 16;
-/// How often the pod is looked at, and the objects that its files come from.
+/// How often the pod is read again, and the objects that its files come from.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
@@ -41,14 +42,14 @@ struct Key {
     restarts: i64,
 }
 
-/// All containers that somebody looks at.
+/// All containers in use.
 #[derive(Clone)]
 pub struct Containers {
     cluster: Cluster,
     held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
-    /// What the containers of a pod share, by its UID, as long as one of them is there.
+    /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
-    /// Machines are brought to the present one at a time.
+    /// Machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
@@ -57,10 +58,10 @@ pub struct Container {
     pub spec: Value,
     restarts: i64,
     volumes: Arc<Volumes>,
-    /// Containers that share volumes with it: they go on as long as it does.
+    /// Containers that share volumes with this one: their machines live as long as this one.
     company: Mutex<Vec<Look>>,
     state: Mutex<State>,
-    /// Counts what happened.
+    /// Counts events in the machine, to wake followers.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
@@ -71,7 +72,7 @@ pub struct State {
     pub journal: Journal,
     /// Whether the shell runs the container's own command.
     pub runs: bool,
-    /// The program of the container's own command that is not known.
+    /// The program of the container's own command, if the shell does not know it.
     pub unknown: Option<String>,
     pub ended: Option<i32>,
     pub recent: Recent,
@@ -83,7 +84,7 @@ pub struct State {
     sources: Sources,
 }
 
-/// Somebody looks at a container; it is not let go.
+/// A use of a container; it is kept while this exists.
 pub struct Look(pub Arc<Container>);
 
 impl Drop for Look {
@@ -135,7 +136,7 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
     others.take(SHARING_MAX)
 }
 
-/// The init containers that have ended and may have left something for others, with the times of their begin and end.
+/// The init containers that have ended and may have left files for later ones, with their start and end times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
     let first = inside::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
@@ -157,11 +158,11 @@ impl Containers {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A container that runs.
+    /// A running container.
     pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
         let mut company = Vec::new();
         if self.known(&Key::of(pod, spec)).is_none() {
-            // Those that share volumes with it come first, so that what they have written is there.
+            // Containers that share volumes with it are made first, so that it finds the files that they have written.
             for other in sharing(pod, spec) {
                 if self.known(&Key::of(pod, other)).is_none() {
                     company.extend(self.look_at(pod, other).await);
@@ -187,7 +188,7 @@ impl Containers {
             let bytes: usize =
                 held.values().map(|container| container.lock().machine.with_files(|files| files.bytes())).sum();
             if held.len() >= MACHINES_MAX || bytes > FILES_BYTES_MAX {
-                // One that nobody looks at goes first; without such a one, there is no room.
+                // A machine without clients is dropped to make room; if there is none, there is no room.
                 let idle = held.iter().find(|(_, container)| container.lookers.load(Ordering::Relaxed) == 0);
                 let Some(key) = idle.map(|(key, _)| key.clone()) else {
                     return Err("too many containers are looked at".into());
@@ -212,7 +213,7 @@ impl Containers {
         Some(Look(known.clone()))
     }
 
-    /// A run of a container that has ended, where it is still held because commands were executed in it.
+    /// A run of a container that has ended, if it is still kept because commands were executed in it.
     pub fn ended(&self, pod: &Value, name: &str, restarts: i64) -> Option<Look> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
         let known = self.known(&Key { uid, container: name.to_owned(), restarts })?;
@@ -220,7 +221,7 @@ impl Containers {
         has_ended.then_some(known)
     }
 
-    /// What a container had put out when it ended, made again.
+    /// The output of an ended run, made again by a replay.
     pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<Container, String> {
         self.make(pod, spec, begin_ms, Some(end_ms)).await
     }
@@ -250,7 +251,7 @@ impl Containers {
         making.await.map_err(|error| error.to_string())
     }
 
-    /// What the containers of a pod share; as an error where it is new, and nobody has written to it yet.
+    /// The shared volumes of a pod. `Err`: they are new, and no container has written to them yet.
     fn volumes(&self, pod: &Value) -> Result<Arc<Volumes>, Arc<Volumes>> {
         let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = text(&pod["metadata"]["uid"]);
@@ -263,7 +264,7 @@ impl Containers {
         Err(volumes)
     }
 
-    /// Lets time pass in a container, until nobody looks at it any more.
+    /// Lets time pass in a container until it is no longer used.
     async fn go_on(self, key: Key, container: Arc<Container>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
@@ -284,7 +285,7 @@ impl Containers {
                     if let Err(why) = self.tell_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
-                    // Nothing else knows what it has put out.
+                    // Its output is recorded nowhere else.
                     tokio::time::sleep(STAYS_CHANGED).await;
                 }
                 break;
@@ -322,13 +323,13 @@ impl Containers {
         self.lock().retain(|known, held| *known != key || !Arc::ptr_eq(held, &container));
     }
 
-    /// Whether the container still runs; where it is time to, what is mounted in it is brought up to date.
+    /// Whether the container still runs. With `refreshes` its mounted files are updated.
     async fn is_there(&self, container: &Container, refreshes: bool, with_tokens: bool) -> bool {
         let meta = &container.pod["metadata"];
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
             Ok(None) => return false,
-            // Nobody can tell now.
+            // The API server does not answer, so assume that it runs.
             Err(_) => return true,
         };
         let status = status(&pod, text(&container.spec["name"]));
@@ -340,7 +341,7 @@ impl Containers {
         }
         let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        // One that could not be had is asked for again when the next one is due; the old one stays until then.
+        // A token that could not be had is requested again next time; until then the old one stays.
         for (audience, token) in std::mem::take(&mut state.sources.tokens) {
             sources.tokens.entry(audience).or_insert(token);
         }
@@ -363,7 +364,7 @@ impl Containers {
             && told["restartCount"].as_i64().unwrap_or(0) == container.restarts
             && told["state"]["running"].is_object();
         if !is_same {
-            // Its node knows already, and has gone on from there.
+            // The node has noticed the end and has restarted the container.
             return Ok(());
         }
         let message = {
@@ -385,7 +386,7 @@ impl Containers {
         let list = lists.iter().find(in_it).copied().unwrap_or("containerStatuses");
         let status = json!([{"name": name, "ready": false, "started": false,
             "state": {"running": null, "terminated": ended}}]);
-        // What has changed meanwhile is not written over.
+        // The resource version makes the patch fail if the status has changed meanwhile.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
         self.cluster.tell_end(&container.pod, &patch).await
@@ -443,12 +444,12 @@ impl Container {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Told whenever something happened in it.
+    /// Notifies of each event in the container.
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.happened.subscribe()
     }
 
-    /// Something was done to it: it goes on at once.
+    /// Wakes the machine after something was done to it.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -466,7 +467,7 @@ impl Container {
         turn
     }
 
-    /// It is stopped from outside.
+    /// Stops it from outside.
     fn end(&self) {
         {
             let mut state = self.lock();
@@ -476,7 +477,7 @@ impl Container {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Hands input to a command in it, or to its own; says how much was taken.
+    /// Writes input to a command in it, or to its own; returns how much was taken.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;
@@ -488,13 +489,13 @@ impl Container {
         taken
     }
 
-    /// No more input comes.
+    /// Closes the input.
     pub fn end_input(&self, pid: Pid) {
         self.lock().machine.end_input(pid);
         self.nudge();
     }
 
-    /// Begins a command in it.
+    /// Starts a command in it.
     pub fn execute(&self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Executed<'_>> {
         let mut state = self.lock();
         let changes = state.machine.with_files(|files| files.changes());
@@ -506,11 +507,11 @@ impl Container {
     }
 }
 
-/// A command that was begun in a container. It ends when nobody holds it any more.
+/// A command executed in a container. Dropping it ends the command.
 pub struct Executed<'a> {
     container: &'a Container,
     pub pid: Pid,
-    /// How often files had been changed before.
+    /// The count of file changes before the command.
     changes: u64,
 }
 
@@ -523,7 +524,7 @@ impl Drop for Executed<'_> {
 }
 
 impl State {
-    /// Goes so many steps at this time, and takes what the container's own command puts out.
+    /// Runs up to `steps_max` steps at this time, and takes the output of the container's own command.
     fn go(&mut self, now_ms: i64, steps_max: u64) -> Turn {
         let turn = self.machine.run(now_ms, steps_max);
         let mut has_put_out = false;
@@ -546,7 +547,7 @@ impl State {
         if has_put_out { Turn::More } else { turn }
     }
 
-    /// Lets the `postStart` hook go on: nobody reads what it puts out.
+    /// Runs the `postStart` hook, and discards its output.
     fn go_on_with_hook(&mut self) {
         let Some(pid) = self.hook else { return };
         for stream in [Stream::Output, Stream::Errors] {
@@ -558,7 +559,7 @@ impl State {
         }
     }
 
-    /// From the begin of the container to now.
+    /// Replays from the container's start to now.
     fn replay(&mut self, begin_ms: i64, now_ms: i64) {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {

@@ -1,4 +1,4 @@
-//! `/portForward`: what answers at a pod's ports. Nothing listens there, so there is one answer for all.
+//! `/portForward`: the answers of a pod's ports. No program listens there, so each port gives a fixed answer.
 
 use crate::answers::{Answer, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-/// How many connections one client has open at once.
+/// The most open connections of one client.
 const CONNECTIONS_MAX: usize = 256;
-/// The largest head of a request that is answered.
+/// The largest head of an HTTP request that is answered.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const METHODS: [&str; 8] = ["GET ", "HEAD ", "POST ", "PUT ", "PATCH ", "DELETE ", "OPTIONS ", "CONNECT "];
 
-/// What a pod's ports answer.
+/// The answers of a pod's ports.
 struct Ports {
     namespace: String,
     name: String,
     uid: String,
-    /// Those that it names, each with what its container is told to answer. Where it names none, all answer.
+    /// The ports in the pod's spec, each with the answer of its container. If the spec names none, all ports answer.
     named: Vec<(u16, Said)>,
     usual: Said,
 }
 
-/// What a container's ports are told to answer, and the status of requests of HTTP.
+/// The answer of a container's ports, and the status of HTTP responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Said {
     text: Option<String>,
@@ -131,7 +131,7 @@ pub async fn answer(sessions: &Sessions, told: &Told, pod: &Value, mut request: 
     switched(answer)
 }
 
-/// Answers on one connection: requests of HTTP with a text, anything else with itself.
+/// Answers on one connection: HTTP requests get a response, anything else is echoed.
 async fn serve(mut forward: Forward, ports: &Ports) {
     let port = forward.port;
     let said = match ports.find(port) {
@@ -157,7 +157,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
     let mut held: Vec<u8> = Vec::new();
     let mut piece = vec![0; 16 << 10];
     loop {
-        // Whether what has come can still be the begin of a request.
+        // Whether the bytes so far can be the start of an HTTP request.
         let may_be_http = METHODS.iter().any(|method| {
             let length = held.len().min(method.len());
             held[..length] == method.as_bytes()[..length]
@@ -170,7 +170,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
             }
             held.extend_from_slice(&piece[..count]);
             if body.is_some() {
-                // It is none of HTTP: all that follows is sent back.
+                // It is not HTTP: everything is echoed.
                 return echo(forward, held, piece).await;
             }
             continue;

@@ -1,12 +1,12 @@
-//! The log of a container: lines with their times, the newest of them.
+//! The log of a container: its newest lines, with their times.
 
 use std::collections::VecDeque;
 
-/// How many bytes of lines are kept.
+/// The most bytes of lines that are kept.
 const BYTES_MAX: usize = 1 << 20;
-/// The longest line that is kept in one piece.
+/// The longest line; a longer one is split.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// How much of what was put out is kept for those who are attached.
+/// How much recent output is kept for attached clients.
 const RECENT_BYTES_MAX: usize = 256 << 10;
 /// What a line counts for besides its bytes.
 const LINE_BYTES: usize = 40;
@@ -14,22 +14,22 @@ const LINE_BYTES: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub time_ms: i64,
-    /// With its end, where that has come.
+    /// Including the line break, if it has come.
     pub bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
     lines: VecDeque<Line>,
-    /// How many lines came before those that are kept.
+    /// How many older lines were dropped.
     gone: u64,
     bytes: usize,
-    /// What has come of the next line, for output and errors apart.
+    /// The incomplete last line, of stdout and of stderr.
     open: [Option<Line>; 2],
 }
 
 impl Journal {
-    /// Takes what was put out; of lines those that are whole count.
+    /// Adds output; complete lines are appended to the log.
     pub fn put(&mut self, time_ms: i64, is_error: bool, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let open = &mut self.open[usize::from(is_error)];
@@ -53,13 +53,13 @@ impl Journal {
         }
     }
 
-    /// No more comes.
+    /// Ends the log: incomplete lines are appended.
     pub fn end(&mut self) {
         self.close(false);
         self.close(true);
     }
 
-    /// Lines from a number on, and the number of the next one.
+    /// The lines from a number on, and the number of the next one.
     pub fn since(&self, number: u64) -> (Vec<Line>, u64) {
         let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         let lines = self.lines.iter().skip(skip).cloned().collect();
@@ -67,7 +67,7 @@ impl Journal {
     }
 }
 
-/// What a container has put out just now, as it came, for those who are attached.
+/// A container's recent output as it came, for attached clients.
 #[derive(Debug, Default)]
 pub struct Recent {
     pieces: VecDeque<(bool, Vec<u8>)>,
@@ -95,7 +95,7 @@ impl Recent {
         self.gone + self.pieces.len() as u64
     }
 
-    /// Pieces from a number on; whoever is too slow lacks some.
+    /// The pieces from a number on; a slow client misses the oldest.
     pub fn since(&self, number: u64) -> Vec<(bool, Vec<u8>)> {
         let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         self.pieces.iter().skip(skip).cloned().collect()

@@ -1,8 +1,8 @@
-//! What kubelets serve, for simulated nodes: logs, commands and ports of containers of which none runs.
+//! The kubelet API of simulated nodes: logs, commands and ports of containers that do not really run.
 //!
-//! One listener stands for all nodes of a process. A container's command is run by a shell of our own
-//! (`holdfast-shell`), in memory and only while somebody looks at it: [`containers`] makes it go on from the pod's
-//! status to the present, and keeps what a command that was executed in it has changed.
+//! One listener serves all nodes of a process. A container's command is run by the shell `holdfast-shell`, in memory
+//! and only while a client uses the container. [`containers`] replays it from the pod's status to the present, and
+//! keeps what executed commands have changed.
 
 mod answers;
 mod cluster;

@@ -1,4 +1,4 @@
-//! `/containerLogs`: what a container has put out.
+//! `/containerLogs`: the output of a container.
 
 use crate::answers::{Answer, fault, stream};
 use crate::cluster::now_ms;
@@ -15,18 +15,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How many lines of a template are written at most.
+/// The most lines that are written from a template.
 const TEMPLATE_LINES_MAX: i64 = 100_000;
-/// How many pieces wait for whoever reads.
+/// How many pieces wait for the reader.
 const PIECES_MAX: usize = 16;
-/// How large a piece is.
+/// The size of a piece.
 const PIECE_BYTES: usize = 32 << 10;
-/// How long a reader may take nothing.
+/// How long a reader may stall.
 const READER_PATIENCE: Duration = Duration::from_secs(4 * 3600);
 /// The longest template of a line.
 const TEMPLATE_BYTES_MAX: usize = 4096;
 
-/// What of a log is wanted.
+/// The parameters of a log request.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     follow: bool,
@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What a query says; an error is the answer to it.
+    /// Parses a query; the error is the response to send.
     pub fn of(query: &Query) -> Result<Options, (StatusCode, &'static str)> {
         let invalid = (StatusCode::UNPROCESSABLE_ENTITY, "{\"message\": \"Invalid request.\"}\n");
         let undecoded = (StatusCode::BAD_REQUEST, "{\"message\": \"Unable to decode query.\"}\n");
@@ -48,7 +48,7 @@ impl Options {
         };
         let tail = match query.first("tailLines") {
             Some(_) => number("tailLines")?,
-            // As it was called once.
+            // The parameter's former name.
             None => query
                 .first("tail")
                 .filter(|text| *text != "all")
@@ -85,7 +85,7 @@ impl Options {
     }
 }
 
-/// Writes lines to whoever reads, as many bytes as are wanted.
+/// Sends lines to the reader, up to the byte limit.
 struct Writer {
     to: mpsc::Sender<Bytes>,
     timestamps: bool,
@@ -93,7 +93,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Says whether more is wanted.
+    /// Returns whether more is wanted.
     async fn write(&mut self, lines: impl IntoIterator<Item = Line>) -> bool {
         let mut piece = Vec::new();
         for line in lines {
@@ -129,7 +129,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The lines that annotations tell of.
+/// The log lines that annotations describe.
 struct Template {
     line: String,
     every_ms: i64,
@@ -181,7 +181,7 @@ impl Template {
     }
 }
 
-/// Answers a request for the log of a container.
+/// Answers a request for a container's log.
 pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &Target, options: Options) -> Answer {
     let name = &target.container;
     let Some(spec) = inside::container(pod, name) else {
@@ -208,13 +208,13 @@ pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &
         () => return bad(format!("{shown} is not available")),
     };
     let Some(begin_ms) = time_ms(begin) else { return bad(format!("{shown} is not available")) };
-    // Times in a status are whole seconds: what is put out within the last one belongs to it.
+    // Times in a status are whole seconds, so the container may have ended up to 999 ms after the written time.
     let end_ms = end.map(|end| time_ms(end).unwrap_or(begin_ms).saturating_add(999));
     let (to, pieces) = mpsc::channel(PIECES_MAX);
     let writer = Writer { to, timestamps: options.timestamps, left: options.limit };
     let behaviour = Behaviour::of(name, told, &Told::of(pod));
     if let Some(template) = Template::of(&behaviour, pod, name, begin_ms, end_ms) {
-        // It ends with the container.
+        // Following ends when the container ends.
         let look = match template.end_ms {
             None if options.follow => containers.look(pod, spec).await.ok(),
             _ => None,
@@ -243,7 +243,7 @@ pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &
     stream(futures_util::stream::unfold(pieces, async |mut pieces| pieces.recv().await.map(|piece| (piece, pieces))))
 }
 
-/// What says that nothing was run.
+/// A line that says that nothing was run.
 fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_ms: i64) -> Line {
     let image = text(&container.spec["image"]);
     let what = match unknown {
@@ -254,7 +254,7 @@ fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_m
     Line { time_ms: begin_ms, bytes: line.into_bytes() }
 }
 
-/// All lines that there are, with the word that nothing was run where that is so.
+/// All lines, with the note if nothing was run.
 fn all_lines(container: &crate::containers::Container, begin_ms: i64) -> Vec<Line> {
     let state = container.lock();
     let mut lines = state.journal.since(0).0;
@@ -283,7 +283,7 @@ async fn write_log(mut writer: Writer, look: Look, begin_ms: i64, options: Optio
         }
         tokio::select! {
             told = happened.changed() => if told.is_err() { return },
-            // Whoever read has gone.
+            // The reader has gone.
             () = writer.to.closed() => return,
         }
     }
@@ -296,7 +296,7 @@ async fn write_template(mut writer: Writer, template: Template, options: Options
         (None, Some(since)) => (since.saturating_sub(template.begin_ms) / template.every_ms).clamp(0, count),
         (None, None) => 0,
     };
-    // A log that is longer has lost its oldest lines.
+    // Of a longer log only the newest lines are kept.
     let mut next = first.max(count.saturating_sub(TEMPLATE_LINES_MAX)).max(0);
     while next < count {
         let until = count.min(next + 256);

@@ -1,5 +1,4 @@
-//! What nodes and their containers use, as kubelets tell it: made of what annotations say at the moment that somebody
-//! asks.
+//! The usage metrics of nodes and their containers, as kubelets serve them: computed from annotations at each request.
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};
@@ -7,7 +6,7 @@ use holdfast_nodes::{Behaviour, Told, Usage};
 use holdfast_value::{Value, json};
 use std::fmt::Write;
 
-/// One container that runs.
+/// A running container.
 struct Running<'p> {
     namespace: &'p str,
     pod: &'p str,
@@ -47,7 +46,7 @@ fn running<'p>(pods: &'p [Value], told: &Told) -> Vec<Running<'p>> {
 }
 
 impl Running<'_> {
-    /// The seconds of a processor that it has used since its begin.
+    /// The CPU seconds that it has used since its start.
     fn cpu_seconds(&self, now_ms: i64) -> f64 {
         let ran_ms = now_ms.saturating_sub(self.began_ms).max(0);
         self.usage.cpu_nanos as f64 / 1e9 * (ran_ms as f64 / 1000.0)
@@ -155,7 +154,7 @@ pub fn cadvisor(pods: &[Value], told: &Told) -> String {
     out
 }
 
-/// `/metrics`: few things are counted where nothing runs.
+/// `/metrics`: a few counts only.
 pub fn own(pods: &[Value], told: &Told) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();

@@ -1,4 +1,4 @@
-//! `/exec`, `/attach` and `/run`: commands in containers, and what containers put out as it comes.
+//! `/exec`, `/attach` and `/run`: commands in containers, and the output of containers as it comes.
 
 use crate::answers::{Answer, fault, plain, whole};
 use crate::containers::{Container, Containers, Executed, Look};
@@ -16,18 +16,18 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many commands, attachments and forwarded ports are open at once.
+/// The most commands, attachments and forwarded ports at a time.
 pub const SESSIONS_MAX: usize = 1000;
-/// How many words a command has at most, and how many bytes.
+/// The most words of a command, and the most bytes.
 const WORDS_MAX: usize = 1000;
 const WORDS_BYTES_MAX: usize = 256 << 10;
-/// How much is taken of a command's output at once.
+/// How much of a command's output is read at once.
 const PIECE_BYTES: usize = 32 << 10;
-/// How long a command of `/run` may take, and how much it may put out.
+/// The timeout of a command of `/run`, and the limit on its output.
 const RUN_MAX: Duration = Duration::from_secs(60);
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// Places for what lasts.
+/// Limits the sessions.
 #[derive(Clone)]
 pub struct Sessions(Arc<Semaphore>);
 
@@ -38,25 +38,25 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// A place; without one, the answer is [`full`].
+    /// A permit for a session; if there is none, answer [`full`].
     pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
     }
 }
 
-/// There is no place for one more session.
+/// The answer when there are too many sessions.
 pub fn full() -> Answer {
     let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
     answer
 }
 
-/// Answers a request to switch protocols.
+/// The answer that switches protocols.
 pub fn switched(answer: Response<()>) -> Answer {
     answer.map(|()| whole(""))
 }
 
-/// An answer of the library, with its text.
+/// A refusal of the `streams` crate as an answer.
 pub fn refused(refusal: upgrade::Refusal) -> Answer {
     refusal.into_response().map(whole)
 }
@@ -65,7 +65,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The container that is meant, where it runs.
+/// The container of a request, if it runs.
 async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<Look, Answer> {
     let Some(spec) = inside::container(pod, &target.container) else {
         let why = format!("container not found ({:?})", target.container);
@@ -78,7 +78,7 @@ async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<L
     })
 }
 
-/// Which streams a query asks for, if it asks for any.
+/// The streams that a query asks for; `None` if none.
 fn wanted(query: &Query) -> Option<Wanted> {
     let wanted = Wanted {
         stdin: query.is_set("input") || query.is_set("stdin"),
@@ -134,7 +134,7 @@ pub async fn answer(
 }
 
 async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) {
-    // Sizes change nothing here; they are read so that nobody waits.
+    // Terminal sizes change nothing; they are read so that the client does not block.
     let resizes = session.resize.take().map(Resizes::new);
     let resizing = tokio::spawn(async move {
         let Some(mut resizes) = resizes else { return };
@@ -143,7 +143,7 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
     let closed = session.closed();
     let outcome = tokio::select! {
         outcome = run(&mut session, container, command, wanted) => Some(outcome),
-        // Whoever asked has gone.
+        // The client has gone.
         () = closed.cancelled() => None,
     };
     resizing.abort();
@@ -178,7 +178,7 @@ async fn attached(session: &mut Session, container: &Container) {
     pass(session, container, MAIN, None).await;
 }
 
-/// Passes input and output on, until the command ends.
+/// Passes input and output on until the command ends.
 async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
     let mut happened = container.follow();
     let mut seen = container.lock().recent.next();
@@ -195,7 +195,7 @@ async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: 
             let mut state = container.lock();
             match executed {
                 Some(_) => {
-                    // The end is looked for first: what was put out before it is then all there.
+                    // The end is checked before the output is read, so that all output before the end is included.
                     let ended = state.machine.exit_code(pid).or(state.ended.map(|_| 137));
                     let output = state.machine.read(pid, Stream::Output, PIECE_BYTES);
                     let errors = state.machine.read(pid, Stream::Errors, PIECE_BYTES);
@@ -214,7 +214,7 @@ async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: 
         };
         let is_empty = output.is_empty() && errors.is_empty();
         if !is_empty {
-            // Room was made for more.
+            // Reading has made room for more output.
             container.nudge();
         }
         for (to, bytes) in [(&mut stdout, output), (&mut stderr, errors)] {
@@ -249,12 +249,12 @@ async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: 
             },
         }
     };
-    // Dropped, they end: what was written goes out before the outcome.
+    // Closing these streams first sends all output before the exit status.
     drop((stdout, stderr));
     code
 }
 
-/// Answers `/run`: a command to its end, and what it put out.
+/// Answers `/run`: runs a command to its end and returns its output.
 pub async fn run_whole(
     containers: &Containers,
     sessions: &Sessions,

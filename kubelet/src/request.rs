@@ -1,18 +1,18 @@
-//! What is asked of a kubelet, and what one must be allowed for it.
+//! The requests to a kubelet, and the permissions that they need.
 
 use http::Method;
 use std::collections::BTreeMap;
 
-/// How many parameters of a query are read.
+/// The most parameters of a query.
 const PARAMETERS_MAX: usize = 1000;
 
-/// What a path asks for.
+/// The meaning of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     Healthz,
     Pods,
     RunningPods,
-    /// `/metrics` and what is below it.
+    /// `/metrics` and the paths below it.
     Metrics(String),
     Stats,
     Configz,
@@ -23,7 +23,7 @@ pub enum Asked {
     Forward(Target),
 }
 
-/// A container of a pod; without a container, the pod.
+/// A container of a pod; `container` is empty if the path names only the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Target {
     pub namespace: String,
@@ -33,7 +33,7 @@ pub struct Target {
 }
 
 impl Asked {
-    /// What a path asks for; nothing where there is no such path.
+    /// Parses a path; `None` for an unknown one.
     pub fn of(path: &str) -> Option<Asked> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -73,7 +73,7 @@ impl Asked {
         }
     }
 
-    /// The subresources of the node of which one must be allowed, in the order in which they are asked about.
+    /// The subresources of the node of which the user needs one, in the order of asking.
     pub fn subresources(&self) -> &'static [&'static str] {
         match self {
             Asked::Healthz => &["healthz", "proxy"],
@@ -94,7 +94,7 @@ impl Asked {
     }
 }
 
-/// The verb of a method, as authorization has it.
+/// The authorization verb of an HTTP method.
 pub fn verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "create",
@@ -105,7 +105,7 @@ pub fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// `%41` and the like, decoded.
+/// Decodes percent-encoding such as `%41`.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -141,7 +141,7 @@ impl Query {
         self.all(name).first().map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// As Go reads a flag.
+    /// Parses a boolean as Go does.
     pub fn is_set(&self, name: &str) -> bool {
         matches!(self.first(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
     }

@@ -1,4 +1,4 @@
-//! The listener of all nodes: TLS, who asks, whether they may, and what they get.
+//! The listener of all simulated nodes: TLS, authentication, authorization and routing.
 
 use crate::answers::{Answer, exposition, fault, json, plain};
 use crate::cluster::Cluster;
@@ -27,10 +27,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many connections there are at once.
+/// The most connections.
 const CONNECTIONS_MAX: usize = 4_000;
 
-/// What answers for all simulated nodes of a process.
+/// The server of all simulated nodes in a process.
 #[derive(Clone)]
 pub struct Server {
     cluster: Cluster,
@@ -48,7 +48,7 @@ impl Server {
         Server { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
     }
 
-    /// Serves whoever connects, for ever.
+    /// Serves connections; never ends.
     pub async fn serve(self, listener: TcpListener) {
         let bounds = self.bounds;
         serving::accept(listener, bounds, move |stream, place| {
@@ -90,7 +90,7 @@ impl Server {
         self.allowed(asked, node, request).await
     }
 
-    /// Says no, where the user may not: all of these would do.
+    /// The refusal, unless the user is allowed one of the subresources.
     async fn refusal(&self, user: &User, method: &Method, node: Option<&str>, subresources: &[&str]) -> Option<Answer> {
         let verb = verb(method);
         for subresource in subresources {
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// The pod that is meant, where it is on this node; without an answer, there is none.
+    /// The pod of a request, if it is on this node. `Err(None)`: it is not.
     async fn pod(&self, target: &Target, node: Option<&str>) -> Result<Value, Option<Answer>> {
         let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
             Ok(pod) => pod.ok_or(None)?,
@@ -209,7 +209,7 @@ fn missing() -> Answer {
     fault(StatusCode::NOT_FOUND, "pod does not exist")
 }
 
-/// The node that is meant, by the name that the connection is for; an address may be that of many.
+/// The node of a request, from the host name of the connection; several nodes may share an address.
 fn node_of<B>(request: &Request<B>) -> Option<String> {
     let host = request.headers().get(header::HOST)?.to_str().ok()?;
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);

@@ -1,20 +1,20 @@
-//! Addresses of pods: each is one pod's, as long as the pod is there.
+//! IP addresses of pods; each belongs to one pod while it exists.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// Where addresses come from on nodes that have no range of their own.
+/// The range for nodes without a pod CIDR.
 const COMMON: (u32, u32) = (Ipv4Addr::new(10, 64, 0, 0).to_bits(), 10);
 
 #[derive(Debug, Default)]
 pub struct Addresses {
     used: HashMap<u32, Box<str>>,
-    /// Where the search in a range goes on.
+    /// Where the search continues in each range.
     next: HashMap<(u32, u32), u32>,
 }
 
 impl Addresses {
-    /// Notes that a pod has an address.
+    /// Records that a pod has an address.
     pub fn learn(&mut self, address: &str, uid: &str) {
         if let Ok(address) = address.parse::<Ipv4Addr>() {
             self.used.entry(address.to_bits()).or_insert_with(|| uid.into());
@@ -29,14 +29,14 @@ impl Addresses {
         }
     }
 
-    /// An address for a pod, out of its node's range where that has one left.
+    /// A free address for a pod, from its node's range if any is left there.
     pub fn hand_out(&mut self, range: Option<&str>, uid: &str) -> String {
         let own = range.and_then(parse);
         let address = own.and_then(|range| self.free(range, uid)).or_else(|| self.free(COMMON, uid));
         address.map_or_else(String::new, |address| Ipv4Addr::from_bits(address).to_string())
     }
 
-    /// The next free one; the first and the last of a range are nobody's.
+    /// The next free address; the first and the last of a range are not used.
     fn free(&mut self, (base, bits): (u32, u32), uid: &str) -> Option<u32> {
         let size = 1u32.checked_shl(32 - bits).filter(|size| *size > 2)?;
         let next = self.next.entry((base, bits)).or_insert(1);
@@ -70,7 +70,7 @@ mod tests {
         let range = Some("10.1.0.0/29");
         let got: Vec<String> = (0..5).map(|n| addresses.hand_out(range, &n.to_string())).collect();
         assert_eq!(got, ["10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"]);
-        // The range is used up: the common one helps out.
+        // The node's range is used up, so the common range is used.
         assert_eq!(addresses.hand_out(range, "more"), "10.64.0.1");
         addresses.forget("10.1.0.3", "somebody else");
         addresses.forget("10.1.0.4", "2");

@@ -1,14 +1,14 @@
-//! How the containers of a pod behave, as annotations tell it.
+//! The behaviour of a pod's containers, as annotations describe it.
 
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What the names of the annotations begin with; `.CONTAINER` at the end of a name makes it about that container alone.
+/// The prefix of the annotations. A name that ends with `.CONTAINER` applies to that container only.
 pub const PREFIX: &str = "simulate.holdfast.dev/";
 
-/// How long something takes.
+/// A duration, or forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     Millis(i64),
@@ -16,7 +16,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// `30s`, `1m30s`, or `forever`.
+    /// Parses `30s`, `1m30s`, or `forever`.
     pub fn parse(text: &str) -> Option<Span> {
         match text {
             "forever" | "never" => Some(Span::Forever),
@@ -25,46 +25,46 @@ impl Span {
     }
 }
 
-/// How a container's image arrives.
+/// How an image pull goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {
     After(Span),
     Fails,
 }
 
-/// How one container behaves. What is not told is as a container behaves that does its work.
+/// The behaviour of one container. The defaults are those of a container that works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     pub pull: Pull,
-    /// How long it runs; nothing told: for ever, or no time where it belongs to a Job.
+    /// How long it runs. By default for ever; in a Job it ends at once.
     pub run_for: Option<Span>,
-    /// Nothing told: what its command says, or 0.
+    /// By default that of its command, or 0.
     pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,
-    /// How long after its start it is ready.
+    /// The delay from its start to being ready.
     pub ready_after: Span,
-    /// When its probe finds it ready, and when not any more, in milliseconds since its start.
+    /// When its readiness probe changes its result, in milliseconds since its start.
     pub ready_at: Vec<(i64, bool)>,
-    /// How long it takes to stop when it is told to.
+    /// How long it takes to stop.
     pub stop_for: Span,
     pub stop_exit_code: i64,
     /// Whether its `preStop` hook fails.
     pub stop_hook_failed: bool,
     pub usage: Usage,
-    /// A line of its log, how often it is written, and how many of them there are at most.
+    /// A line of its log, how often it is written, and how often at most.
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
-    /// What its ports answer; `echo` sends back what comes, and `refused` lets nobody connect.
+    /// The answer of its ports; `echo` returns the input, and `refused` refuses connections.
     pub answer: Option<String>,
-    /// The status that requests of HTTP get.
+    /// The status of HTTP responses.
     pub answer_code: Option<u16>,
-    /// What people are told while it runs.
+    /// Events about it while it runs.
     pub told: Vec<crate::course::Telling>,
 }
 
-/// What a container uses.
+/// The resources that a container uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_nanos: u64,
@@ -72,7 +72,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of a container of which nothing is told, as with KWOK.
+    /// The default usage, as in KWOK.
     const LITTLE: Usage = Usage { cpu_nanos: 1_000_000, memory_bytes: 1 << 20 };
 
     pub fn add(&mut self, other: Usage) {
@@ -105,7 +105,7 @@ impl Default for Behaviour {
     }
 }
 
-/// What annotations can tell; also how a node's template tells it of all pods.
+/// The settings in annotations; a node's template has the same form for all its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Told(BTreeMap<String, String>);
@@ -129,7 +129,7 @@ const NAMES: &[&str] = &[
 ];
 
 impl Told {
-    /// What the annotations of a pod tell. Names that mean nothing are mistakes.
+    /// The settings in a pod's annotations. Unknown names are kept, as mistakes.
     pub fn of(pod: &Value) -> Told {
         let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
         Told(
@@ -139,17 +139,17 @@ impl Told {
         )
     }
 
-    /// What words tell; of two that tell the same the last one counts.
+    /// Settings from names and values; the last of equal names wins.
     pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> Told {
         Told(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// Whether nothing is told.
+    /// Whether there are no settings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is wrong with it.
+    /// The mistakes in the settings.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes: Vec<String> = Vec::new();
         for (name, value) in &self.0 {
@@ -164,10 +164,10 @@ impl Told {
     }
 
     fn apply(&self, behaviour: &mut Behaviour, container: &str) {
-        // Looked up by name: a pod may have thousands of annotations, and of containers.
+        // Looked up by name, because a pod may have thousands of annotations and of containers.
         for name in NAMES {
             let own = self.0.get(&format!("{name}.{container}"));
-            // What is told of the container alone counts most.
+            // The container's own setting overrides the general one.
             for value in self.0.get(*name).into_iter().chain(own) {
                 behaviour.tell(name, value);
             }
@@ -176,7 +176,7 @@ impl Told {
 }
 
 impl Behaviour {
-    /// Of a container: what is told of all pods, and then what its pod tells.
+    /// The behaviour of a container: its pod's settings override those of `everywhere`.
     pub fn of(container: &str, everywhere: &Told, pod: &Told) -> Behaviour {
         let mut behaviour = Behaviour::default();
         everywhere.apply(&mut behaviour, container);
@@ -184,7 +184,7 @@ impl Behaviour {
         behaviour
     }
 
-    /// Takes one word in; says whether it was understood.
+    /// Applies a setting; returns whether it is valid.
     fn tell(&mut self, name: &str, value: &str) -> bool {
         fn put<T>(place: &mut T, value: Option<T>) -> bool {
             let understood = value.is_some();
@@ -219,12 +219,12 @@ impl Behaviour {
     }
 }
 
-/// As much as can be told of an amount that is not negative.
+/// A non-negative amount, capped at the maximum.
 fn amount(number: Option<i128>) -> Option<u64> {
     number.filter(|number| *number >= 0).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
 }
 
-/// Milliseconds of a duration as Go writes them; at least one of a positive one.
+/// Parses a Go duration to milliseconds; a positive one is at least one.
 pub fn duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -254,7 +254,7 @@ pub fn duration(text: &str) -> Option<i64> {
         millis += number * unit;
         rest = &rest[letters..];
     }
-    // A float that is too large becomes the largest number there is.
+    // Casting a float that is too large gives the maximum.
     let millis = millis.ceil() as i64;
     Some(if negative { millis.saturating_neg() } else { millis })
 }

@@ -1,9 +1,10 @@
-//! How much work one evaluation for one object may be, counted, so that the same work always ends at the same place.
+//! A budget of work for evaluating one object. Work is counted rather than timed, so the same evaluation always stops
+//! at the same point.
 
 use holdfast_value::Value;
 use std::cell::Cell;
 
-/// What is left of the work that an evaluation may be. Once something was too much, all is.
+/// The remaining budget of an evaluation. Once it is exceeded, all further work fails.
 #[derive(Debug)]
 pub struct Budget {
     steps: Cell<usize>,
@@ -11,7 +12,7 @@ pub struct Budget {
     is_spent: Cell<bool>,
 }
 
-/// The evaluation is more work than it may be.
+/// The evaluation exceeds its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
@@ -19,17 +20,17 @@ pub struct Spent;
 pub const VALUE_BYTES: usize = 24;
 
 impl Budget {
-    /// So many steps, and so many bytes of values that are made or gone through.
+    /// A budget of steps, and of bytes of values that are made or read.
     pub fn new(steps: usize, bytes: usize) -> Budget {
         Budget { steps: Cell::new(steps), bytes: Cell::new(bytes), is_spent: Cell::new(false) }
     }
 
-    /// Whether something was too much.
+    /// Whether the budget was exceeded.
     pub fn is_spent(&self) -> bool {
         self.is_spent.get()
     }
 
-    /// Work that is counted elsewhere was too much.
+    /// Marks the budget as exceeded, for work that is counted elsewhere.
     pub fn end(&self) -> Spent {
         self.is_spent.set(true);
         Spent
@@ -43,12 +44,12 @@ impl Budget {
         self.take(&self.bytes, count)
     }
 
-    /// The values are made or gone through.
+    /// Counts values that are made or read.
     pub fn values(&self, count: usize) -> Result<(), Spent> {
         self.bytes(count.saturating_mul(VALUE_BYTES))
     }
 
-    /// The value is copied, compared or written out. It is looked at no further than there is room.
+    /// Counts a value that is copied, compared or printed as a whole. Stops when the budget is exceeded.
     pub fn whole(&self, value: &Value) -> Result<(), Spent> {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => self.values(1),

@@ -1,15 +1,15 @@
-//! How long a container's command sleeps. Nothing else of a command is known: what it does besides takes no time.
+//! How long a container's command sleeps. All other work of a command is taken to need no time.
 
 use crate::behaviour::Span;
 
-/// Shells that are given a script with `-c`.
+/// Shells that run a script with `-c`.
 const SHELLS: [&str; 5] = ["sh", "ash", "bash", "dash", "zsh"];
-/// What may stand before a command in a script.
+/// Words that may precede a command in a script.
 const PREFIXES: [&str; 7] = ["exec", "do", "then", "else", "{", "(", "!"];
-/// How many words of a command are looked at.
+/// The most words of a command that are read.
 const WORDS_MAX: usize = 1000;
 
-/// How long a command sleeps; `None` where it does not, as far as can be told.
+/// How long a command sleeps; `None` if it contains no known sleep.
 pub fn sleeps<'a>(words: impl Iterator<Item = &'a str>) -> Option<Span> {
     let mut words = words.take(WORDS_MAX);
     let program = words.next()?;
@@ -21,7 +21,7 @@ pub fn sleeps<'a>(words: impl Iterator<Item = &'a str>) -> Option<Span> {
     script(options.next()?)
 }
 
-/// The name of a program, without the folder that it is in.
+/// The name of a program without its folder.
 fn name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or_default()
 }
@@ -33,13 +33,13 @@ fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Optio
             let spans: Option<Vec<Span>> = arguments.map(amount).collect();
             spans?.into_iter().reduce(longer)
         }
-        // It waits for more of the file.
+        // `tail -f` waits for more of the file.
         "tail" => arguments.any(|word| matches!(word, "-f" | "-F")).then_some(Span::Forever),
         _ => None,
     }
 }
 
-/// The commands of a script, one after the other; a loop without an end lasts for ever.
+/// The sum over a script's commands; an endless loop lasts forever.
 fn script(text: &str) -> Option<Span> {
     let commands = text.split([';', '\n', '&', '|']).map(|command| command.trim_end_matches(['}', ')', ' ']));
     let spans = commands.filter_map(|command| {
@@ -62,7 +62,7 @@ fn longer(one: Span, then: Span) -> Span {
     }
 }
 
-/// `30`, `1.5m`, `infinity`, as `sleep` takes it.
+/// Parses an argument of `sleep`: `30`, `1.5m`, `infinity`.
 fn amount(text: &str) -> Option<Span> {
     Some(holdfast_shell::sleep_millis(text)?.map_or(Span::Forever, Span::Millis))
 }

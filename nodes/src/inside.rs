@@ -1,4 +1,4 @@
-//! What the processes of a simulated container find: the words of its command, its variables, its files.
+//! What the processes of a simulated container find: the words of their command, variables and files.
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;
@@ -6,22 +6,22 @@ use holdfast_shell::files::{Files, Volume};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many objects one container's files and variables may come from.
+/// The most objects that one container's files and variables come from.
 const SOURCES_MAX: usize = 64;
-/// Where containers say why they ended, unless told otherwise.
+/// The default termination message path.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// What stands in place of a token that nobody asked the API for.
+/// Stands for a token that was not requested.
 const NO_TOKEN: &str = "simulated: no token was asked for";
 
-/// Objects that a container's files and variables come from, by the paths that they are read at.
+/// The objects that a container's files and variables come from, by their API paths.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub objects: BTreeMap<String, Value>,
-    /// Tokens of the pod's account, by their audience.
+    /// Tokens of the pod's account by audience.
     pub tokens: BTreeMap<String, String>,
 }
 
-/// The volumes of a pod that its containers may write to, by their names: each is there once for all of them.
+/// The volumes of a pod that its containers can write to, by name; the containers share them.
 pub type Volumes = BTreeMap<String, Volume>;
 
 /// The volumes that these containers of a pod may write to, as they begin: empty.
@@ -40,7 +40,7 @@ fn mounted(container: &Value) -> impl Iterator<Item = &str> {
     items(&container["volumeMounts"]).map(|mount| text(&mount["name"]))
 }
 
-/// Whether the node writes a volume, and nobody else.
+/// Whether only the node writes to a volume.
 fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
@@ -52,7 +52,7 @@ pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) 
     mounts.map(|mount| text(&mount["mountPath"])).collect()
 }
 
-/// The containers of a pod with the list that they stand in.
+/// The containers of a pod, each with the list that it is in.
 pub fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
@@ -72,7 +72,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A place where a volume is mounted: with its path, and the volume.
+/// The volume mounts of a container with their volumes.
 fn mounts<'p>(pod: &'p Value, container: &'p Value) -> impl Iterator<Item = (&'p Value, &'p Value)> {
     items(&container["volumeMounts"]).filter_map(|mount| {
         let volume = items(&pod["spec"]["volumes"]).find(|volume| volume["name"] == mount["name"])?;
@@ -80,12 +80,12 @@ fn mounts<'p>(pod: &'p Value, container: &'p Value) -> impl Iterator<Item = (&'p
     })
 }
 
-/// The sources of a volume: of a projected one all of them.
+/// The sources of a volume; a projected volume may have several.
 fn parts(volume: &Value) -> impl Iterator<Item = &Value> {
     std::iter::once(volume).chain(items(&volume["projected"]["sources"]))
 }
 
-/// The paths of the objects that a container's files and variables come from.
+/// The API paths of the objects that a container's files and variables come from.
 pub fn sources(pod: &Value, container: &Value) -> Vec<String> {
     let namespace = text(&pod["metadata"]["namespace"]);
     let mut paths = BTreeSet::new();
@@ -118,14 +118,14 @@ fn services(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services?limit=500")
 }
 
-/// The audiences of the tokens that are mounted.
+/// The audiences of the mounted tokens.
 pub fn audiences(pod: &Value, container: &Value) -> BTreeSet<String> {
     let parts = mounts(pod, container).flat_map(|(_, volume)| parts(volume));
     let tokens = parts.filter(|part| part["serviceAccountToken"].is_object());
     tokens.map(|part| text(&part["serviceAccountToken"]["audience"]).to_owned()).take(SOURCES_MAX).collect()
 }
 
-/// Whether the words of a command say something of what comes from other objects, so that what it does hangs on these.
+/// Whether a command mentions files or variables from other objects, so that its course depends on them.
 pub fn mentions_sources(pod: &Value, container: &Value, words: &[String]) -> bool {
     let mentions = |what: &str| !what.is_empty() && words.iter().any(|word| word.contains(what));
     let is_foreign = |volume: &Value| {
@@ -149,7 +149,7 @@ impl Sources {
     }
 }
 
-/// The keys of a ConfigMap or a Secret with what they hold.
+/// The decoded data of a ConfigMap or a Secret.
 fn data(object: &Value, is_secret: bool) -> BTreeMap<String, Vec<u8>> {
     use base64::Engine as _;
     let decode = |value: &str| base64::engine::general_purpose::STANDARD.decode(value).unwrap_or_default();
@@ -166,7 +166,7 @@ fn data(object: &Value, is_secret: bool) -> BTreeMap<String, Vec<u8>> {
     pairs("data", is_secret).into_iter().chain(binary).collect()
 }
 
-/// What a field of the pod comes to.
+/// The value of a downward API field.
 fn field(pod: &Value, path: &str) -> String {
     let keyed = |of: &str| -> Option<String> {
         let key = path.strip_prefix(of)?.strip_prefix("['")?.strip_suffix("']")?;
@@ -198,7 +198,7 @@ fn field(pod: &Value, path: &str) -> String {
     }
 }
 
-/// What a resource of a container comes to, in units of the divisor.
+/// The value of a container's resource, in units of the divisor.
 fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Value) -> String {
     let of = match reference["containerName"].as_str() {
         Some(name) => self::container(pod, name).unwrap_or(&Value::Null),
@@ -207,7 +207,7 @@ fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Val
     let Some((kind, name)) = text(&reference["resource"]).split_once('.') else { return String::new() };
     let told = match of["resources"][kind][name].as_str() {
         Some(told) => told,
-        // Where there is no limit, all of the node is.
+        // Without a limit, the value is the node's allocatable amount.
         None if kind == "limits" => allocatable[name].as_str().unwrap_or("0"),
         None => "0",
     };
@@ -218,7 +218,7 @@ fn resource(pod: &Value, container: &Value, reference: &Value, allocatable: &Val
     }
 }
 
-/// `$(NAME)` replaced by values that are known; `$$` stands for `$`.
+/// Replaces `$(NAME)` by known values, and `$$` by `$`.
 fn filled(template: &str, values: &BTreeMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), template);
     while let Some(at) = rest.find('$') {
@@ -243,7 +243,7 @@ fn filled(template: &str, values: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// The variables of a container. Each may use those before it.
+/// A container's variables. Each may refer to those before it.
 pub fn environment(pod: &Value, container: &Value, sources: &Sources, allocatable: &Value) -> BTreeMap<String, String> {
     let mut values = BTreeMap::from([
         ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -282,7 +282,7 @@ pub fn environment(pod: &Value, container: &Value, sources: &Sources, allocatabl
     values
 }
 
-/// `NAME_SERVICE_HOST` and its like for the services of the namespace.
+/// `NAME_SERVICE_HOST` and the like, for the Services of the namespace.
 fn service_links(pod: &Value, sources: &Sources, values: &mut BTreeMap<String, String>) {
     let Some(list) = sources.objects.get(&services(text(&pod["metadata"]["namespace"]))) else { return };
     for service in items(&list["items"]) {
@@ -320,13 +320,13 @@ pub fn hostname(pod: &Value) -> &str {
     }
 }
 
-/// The words of a container's command; empty where only its image knows them.
+/// The words of a container's command; empty if only the image knows them.
 pub fn words(container: &Value, environment: &BTreeMap<String, String>) -> Vec<String> {
     let fields = ["command", "args"].into_iter().flat_map(|field| items(&container[field]));
     fields.filter_map(Value::as_str).map(|word| filled(word, environment)).collect()
 }
 
-/// The files of one part of a volume.
+/// The files of one source of a volume.
 fn files_of(
     pod: &Value,
     container: &Value,
@@ -368,7 +368,7 @@ fn files_of(
     found
 }
 
-/// Puts what is mounted into the files of a container, again when it has changed. What there is no room for is left out.
+/// Writes the mounted files of a container; called again when they have changed. Files that do not fit are left out.
 pub fn mount(
     pod: &Value,
     container: &Value,
@@ -399,7 +399,7 @@ pub fn mount(
     }
 }
 
-/// What a container's processes find when it begins.
+/// The environment in which a container's processes start.
 pub fn setup(
     pod: &Value,
     container: &Value,

@@ -1,10 +1,11 @@
-//! Simulated nodes: they register, renew leases, and take pods through their lives as kubelets do. No container runs.
+//! Simulated nodes: they register, renew their leases, and take pods through their lives as kubelets do. No container
+//! runs.
 //!
-//! [`kubelet`] decides, from a pod's status and the time alone; [`stage`] does where users say otherwise, in the form that
-//! KWOK knows. [`Nodes`] and [`Pods`] are controllers that carry it out for any number of nodes, [`Others`] plays Stages for
-//! objects of all other kinds, [`stages::Reports`] tells of Stages that are not understood.
+//! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] does so where users have written
+//! Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] carry this out for any number of nodes. [`Others`]
+//! plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be parsed.
 
-/// How each of these controllers is called, and that it acts as a kubelet does.
+/// Gives a controller its name, and the account of the nodes.
 macro_rules! acts_as_kubelet {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -55,12 +56,12 @@ pub use stages::Reports;
 use holdfast_world::Controller;
 use std::sync::Arc;
 
-/// The service account in `kube-system` that simulated nodes act as: one for all of them.
+/// The service account in `kube-system` of all simulated nodes.
 pub const ACCOUNT: &str = "simulated-nodes";
-/// Who owns the fields that they write, as on nodes where containers run.
+/// The field manager of their writes, as on real nodes.
 pub const MANAGER: &str = "kubelet";
 
-/// All that simulates `count` nodes, and the Nodes of others that ask to be simulated.
+/// The controllers that simulate `count` nodes, and Nodes of others that are marked as simulated.
 pub fn all(template: Template, count: u32) -> Vec<Box<dyn Controller>> {
     let template = Arc::new(template);
     vec![

@@ -1,5 +1,5 @@
-//! What simulated nodes and their pods use, as metrics.k8s.io tells it: made of what annotations say at the moment that
-//! somebody asks, and stored nowhere.
+//! The usage of simulated nodes and their pods for metrics.k8s.io: computed from annotations at each request, and never
+//! stored.
 
 use crate::behaviour::{Behaviour, PREFIX, Told, Usage};
 use crate::node::{KWOK_NODE, SIMULATED, Template};
@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, HashSet};
 
 pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
-/// The Service, by namespace and name, that the APIService names; there is none, for this process answers itself.
+/// The namespace and name of the Service in the APIService. There is no such Service: this process answers itself.
 pub const SERVICE: (&str, &str) = ("kube-system", "simulated-metrics");
-/// The annotations by which KWOK's users tell what each container of a pod uses.
+/// KWOK's annotations about the usage of each container of a pod.
 const KWOK_USAGE: [(&str, &str); 2] =
     [("kwok.x-k8s.io/usage-cpu", "usage-cpu"), ("kwok.x-k8s.io/usage-memory", "usage-memory")];
-/// The time that usage is told of: it is known at each moment, so the shortest that people read.
+/// The reported window of usage: the shortest that clients accept, because the usage at each moment is known.
 const WINDOW: &str = "1s";
 
-/// The request that has the API served. Where another server is registered for it, that one stays.
+/// The action that registers the API, unless another server is registered for it.
 pub fn api_service() -> Action {
     let resource = Resource::new("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);
     let name = format!("v1beta1.{GROUP}");
@@ -37,7 +37,7 @@ pub fn api_service() -> Action {
     Action::new(&resource, Key::cluster(&name), Verb::Create(object))
 }
 
-/// The request that takes the API away, where it was served for simulated nodes that are no more.
+/// The action that removes the registration, if it is one of simulated nodes that no longer exist.
 pub fn without(state: &State) -> Option<Action> {
     let Action { resource, key, .. } = api_service();
     let (_, entry) = request::find(state, &resource, &key)?;
@@ -49,7 +49,7 @@ pub fn without(state: &State) -> Option<Action> {
     is_ours.then(|| Action::new(&resource, key, verb))
 }
 
-/// What is asked for.
+/// The meaning of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked<'a> {
     Group,
@@ -77,7 +77,7 @@ impl Asked<'_> {
     }
 }
 
-/// Which objects are asked for.
+/// The selected objects.
 #[derive(Debug)]
 pub struct Selection {
     labels: LabelSelector,
@@ -85,7 +85,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads what the parameters `labelSelector` and `fieldSelector` say.
+    /// Parses the parameters `labelSelector` and `fieldSelector`.
     pub fn parse(labels: &str, fields: &str) -> Result<Selection, String> {
         Ok(Selection { labels: LabelSelector::parse(labels)?, fields: FieldSelector::parse(fields)? })
     }
@@ -100,7 +100,7 @@ impl Selection {
     }
 }
 
-/// Answers a GET: with a code of HTTP, and a document.
+/// Answers a GET with an HTTP status and a document.
 pub fn answer(
     state: &State,
     template: &Template,
@@ -129,7 +129,7 @@ pub fn answer(
     }
 }
 
-/// The only object where one is asked for by name, which may not be there; or the list.
+/// The object if one is asked for by name, or an error if it does not exist; otherwise the list.
 fn one_or_all(kind: &str, mut items: Vec<Value>, missing: Option<String>) -> (u16, Value) {
     match (missing, items.pop()) {
         (None, last) => {
@@ -167,7 +167,7 @@ fn resources() -> Value {
         "resources": [resource("nodes", "NodeMetrics", false), resource("pods", "PodMetrics", true)]})
 }
 
-/// What is looked at of metadata.
+/// The metadata that is read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
@@ -221,7 +221,7 @@ impl Node {
 }
 
 impl Pod {
-    /// What each container that runs uses.
+    /// The usage of each running container.
     fn usages(&self, template: &Template) -> Vec<(&str, Usage)> {
         let annotations = &self.metadata.annotations;
         let kwok = KWOK_USAGE.iter().filter_map(|(name, word)| Some((*word, annotations.get(*name)?.as_str())));
@@ -238,7 +238,7 @@ impl Pod {
     }
 }
 
-/// What there is, and what of it is asked for.
+/// The state and the request's selection.
 struct Cluster<'a> {
     state: &'a State,
     template: &'a Template,
@@ -247,7 +247,7 @@ struct Cluster<'a> {
 }
 
 impl Cluster<'_> {
-    /// The objects of a kind below a prefix, or the one of that key.
+    /// The objects of a kind below a prefix, or the object of a key.
     fn objects<'s, T: DeserializeOwned>(
         &'s self,
         plural: &str,
@@ -305,7 +305,7 @@ impl Cluster<'_> {
         found
     }
 
-    /// The names of the nodes whose pods this process knows about.
+    /// The names of the simulated nodes.
     fn simulated(&self) -> HashSet<String> {
         let nodes = self.objects::<Node>("nodes", "", None).into_iter();
         nodes.filter(|(node, _)| node.is_simulated()).map(|(node, _)| node.metadata.name).collect()

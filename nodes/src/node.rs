@@ -1,4 +1,4 @@
-//! Simulated nodes: what they say of themselves.
+//! Simulated nodes: their Node objects.
 
 use crate::behaviour::Told;
 use holdfast_value::{Map, Value, json};
@@ -7,38 +7,38 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The port that kubelets listen on, unless they find another one.
+/// The default port of kubelets.
 pub const PORT: u16 = 10250;
-/// So many nodes tell of all that becomes of containers, where nothing else is said.
+/// Up to so many nodes, all Events of containers are written by default.
 const TELLING_NODES_MAX: usize = 100;
-/// How many nodes there may be: each has 256 addresses for pods.
+/// The most nodes: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
 pub use holdfast_core::kinds::{KWOK_NODE, SIMULATED_NODE as SIMULATED};
-/// What nodes run on, in words that `describe node` shows.
+/// The OS image, as `kubectl describe node` shows it.
 pub const OS_IMAGE: &str = "simulated by Holdfast: no container runs here";
-/// The release of the API that nodes claim to be of.
+/// The kubelet version of the nodes.
 const KUBELET_VERSION: &str = "v1.35.0";
 
-/// What nodes are like; the form of the file of `--node-template`.
+/// The properties of nodes; the format of the file of `--node-template`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Template {
-    /// What the names of nodes begin with; a number follows.
+    /// The prefix of node names; a number follows.
     pub name_prefix: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub capacity: BTreeMap<String, Amount>,
-    /// The capacity, if nothing is said.
+    /// By default the capacity.
     pub allocatable: BTreeMap<String, Amount>,
-    /// Nodes are put into these zones in turn.
+    /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
-    /// Whether people are told of all that becomes of containers and nodes; if nothing is said, while there are few nodes.
+    /// Whether all Events of containers and nodes are written; by default if there are few nodes.
     pub events: Option<bool>,
-    /// How pods behave on these nodes that do not say so themselves.
+    /// How pods on these nodes behave whose annotations do not say so.
     pub pods: Told,
-    /// Where the nodes of this process answer: the port that they share, and the address, where it is one of this machine.
+    /// The kubelet API of this process's nodes: their common port, and the address if it belongs to this machine.
     #[serde(skip)]
     pub port: u16,
     #[serde(skip)]
@@ -54,7 +54,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// A quantity, also where YAML takes it for a number.
+/// A quantity, even if YAML parses it as a number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum Amount {
@@ -92,7 +92,7 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Reads the file of `--node-template`; what is wrong is said by the field's name.
+    /// Parses the file of `--node-template`; faults name the field.
     pub fn parse(text: &str) -> Result<Template, String> {
         let mut template: Template = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
         for (name, amount) in Template::default().capacity {
@@ -114,17 +114,17 @@ impl Template {
         }
     }
 
-    /// Whether so many nodes tell of more than of failures: each pod comes to several Events.
+    /// Whether Events about more than failures are written for so many nodes: there are several for each pod.
     pub fn tells_all(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
 
-    /// The name of a node by its number, from 0.
+    /// The name of a node, by its number from 0.
     pub fn name(&self, number: u32) -> String {
         format!("{}{number}", self.name_prefix)
     }
 
-    /// The number of a node by its name.
+    /// The number of a node, by its name.
     pub fn number(&self, name: &str) -> Option<u32> {
         let digits = name.strip_prefix(&self.name_prefix)?;
         let number: u32 = digits.parse().ok()?;
@@ -166,7 +166,7 @@ impl Template {
         })
     }
 
-    /// The status that a Node is to have, where its own does not say.
+    /// The status of a Node; fields that it has stay.
     pub fn status(&self, old: &Value, name: &str, address: &str, now: Time) -> Value {
         let amounts = |amounts: &BTreeMap<String, Amount>| -> Value {
             amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.text()))).collect::<Map>().into()
@@ -217,7 +217,7 @@ fn node_info(old: &Value, name: &str) -> Value {
     info.into()
 }
 
-/// Type, status, reason and message of the conditions that a kubelet keeps.
+/// Type, status, reason and message of the conditions that a kubelet maintains.
 pub fn conditions() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
     [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -228,7 +228,7 @@ pub fn conditions() -> impl Iterator<Item = (&'static str, &'static str, &'stati
     .into_iter()
 }
 
-/// The conditions with this heartbeat.
+/// The conditions with this heartbeat time.
 pub fn heartbeat(old: &Value, now: Time) -> Value {
     let find = |kind: &str| old["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind);
     conditions()
@@ -241,12 +241,12 @@ pub fn heartbeat(old: &Value, now: Time) -> Value {
         .collect()
 }
 
-/// The address of a node by its number: 172.16.0.1 and on.
+/// The address of a node by its number, from 172.16.0.1 on.
 pub fn host_address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % (1 << 20))
 }
 
-/// The addresses for pods of a node by its number: 10.128.0.0/24 and on.
+/// The pod CIDR of a node by its number, from 10.128.0.0/24 on.
 pub fn pod_range(number: u32) -> String {
     let base = Ipv4Addr::new(10, 128, 0, 0).to_bits() + ((number % NODES_MAX) << 8);
     format!("{}/24", Ipv4Addr::from_bits(base))

@@ -1,4 +1,4 @@
-//! Nodes that register, say how they are, and renew their leases.
+//! Registers nodes, updates their status, and renews their leases.
 
 use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
 use crate::stage::About;
@@ -14,19 +14,19 @@ use holdfast_world::{
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// How long a lease counts, and after how long it is renewed, as kubelets do.
+/// The duration of a lease, and when it is renewed, as in kubelets.
 const LEASE_SECONDS: i64 = 40;
 const RENEWAL_MS: i64 = 10_000;
-/// How often a node says how it is though nothing changed.
+/// How often a node's status is updated without changes.
 const STATUS_MS: i64 = 300_000;
-/// Nodes whose signs of life are due within this time give them at once, and one write to the disk is enough for all.
+/// Heartbeats due within this time are sent together, so that one fsync is enough for all.
 const TOGETHER_MS: i64 = 250;
 const LEASES: &str = "kube-node-lease";
 
 static LEASE: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("coordination.k8s.io", "v1", "leases", "Lease", true));
 
-/// The nodes of one process.
+/// The nodes of this process.
 pub struct Nodes {
     template: Arc<Template>,
     count: u32,
@@ -34,17 +34,17 @@ pub struct Nodes {
     script: Script,
 }
 
-/// What is known of one node's signs of life.
+/// The heartbeats of one node.
 struct Beat {
     registered: bool,
-    /// Whether people are yet to be told that it has begun.
+    /// Whether the Events of its start have yet to be written.
     is_news: bool,
     lease_due: Time,
-    /// When it last said how it is.
+    /// When its status was last updated.
     said: Option<Time>,
 }
 
-/// Whether a Node stands for a simulated one: made here, or by others who ask for it.
+/// Whether a Node is simulated: made here, or made by a user and marked so.
 pub fn is_simulated(meta: &Meta) -> bool {
     meta.annotation(SIMULATED) == Some("true") || meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1)
 }
@@ -54,7 +54,7 @@ impl Nodes {
         Nodes { template, count, beats: HashMap::new(), script: Script::new(About::new("v1", "Node")) }
     }
 
-    /// What the stages of Nodes say of it.
+    /// What the Stages of Nodes do with a node.
     fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
         if self.script.is_empty() {
             return Turn::Nobodys;
@@ -66,7 +66,7 @@ impl Nodes {
         self.script.turn(&subject, !node.status.conditions.is_empty(), stamp, &around)
     }
 
-    /// The number of a node that is to be there.
+    /// The number of a node, if it should exist.
     fn number(&self, name: &str) -> Option<u32> {
         self.template.number(name).filter(|number| *number < self.count)
     }
@@ -97,7 +97,7 @@ impl Nodes {
         Some(Action::new(&LEASE, place, verb))
     }
 
-    /// What the node says of itself, where it is time to or something lacks.
+    /// The update of a node's status, if it is due or incomplete.
     fn status(&mut self, node: Seen<Node>, now: Time) -> Option<Action> {
         let (due, meta) = (self.status_due(node, now), node.meta());
         let beat = self.beats.get_mut(meta.name.as_str())?;
@@ -117,7 +117,7 @@ impl Nodes {
         Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
     }
 
-    /// When it is to say how it is.
+    /// When its status is due.
     fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
@@ -152,7 +152,7 @@ impl Controller for Nodes {
             None => {
                 self.script.forget(&change.key);
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
-                    // Another of its name is new; one that was deleted does not come back by itself.
+                    // A Node created again under its name starts anew; a deleted one is not created again here.
                     (beat.said, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
@@ -223,7 +223,7 @@ impl Controller for Nodes {
     }
 }
 
-/// What a node tells of itself when it has registered.
+/// The Events of a node that has registered.
 fn begun(node: Seen<Node>) -> Vec<Note> {
     let name = &node.meta().name;
     let states = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
@@ -236,16 +236,16 @@ fn begun(node: Seen<Node>) -> Vec<Note> {
     told.map(note).collect()
 }
 
-/// When a node gives its next sign of life of those that it gives every so many milliseconds. Each node has its own
-/// moments in that time, whenever the process began, so that those of many nodes are spread evenly over it.
+/// The time of a node's next heartbeat of this period. Each node has fixed times within the period, whenever the
+/// process started, so that the heartbeats of many nodes are spread evenly.
 fn next_beat(name: &str, after: Time, period_ms: i64) -> Time {
     let own = spread(name, period_ms / TOGETHER_MS) * TOGETHER_MS;
     let since = (after.millis() - own).rem_euclid(period_ms);
     after.plus_millis(period_ms - since)
 }
 
-/// When a node's lease is to be renewed first: one that an earlier process has just renewed needs it no sooner than if
-/// that process had gone on.
+/// When a node's lease is first renewed: a lease that an earlier process has just renewed is due when that process
+/// would have renewed it.
 fn lease_due(world: &World, name: &str, now: Time) -> Time {
     let lease = world.object(&LEASE, &Key::new(LEASES, name)).map(|lease| lease.document());
     let renewed = lease.and_then(|lease| Time::parse(lease["spec"]["renewTime"].as_str()?));
@@ -253,19 +253,19 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
     due.filter(|due| *due <= now.plus_millis(RENEWAL_MS)).map_or(now, |due| due.max(now))
 }
 
-/// When a node that is ready last said how it is, be it to an earlier process.
+/// When the status of a ready node was last updated, by this process or an earlier one.
 fn heard(node: Seen<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))
 }
 
-/// Whether a node has said what it is and where it answers, and not only how it is.
+/// Whether the status has the node's software and its port, and not only conditions.
 fn is_complete(status: &Value, port: u16) -> bool {
     status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port
         && status["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
 }
 
-/// A number below `bound` that differs from name to name.
+/// A hash of the name below `bound`.
 fn spread(name: &str, bound: i64) -> i64 {
     let hash = name
         .bytes()
@@ -273,12 +273,12 @@ fn spread(name: &str, bound: i64) -> i64 {
     i64::try_from((hash >> 16) % u64::try_from(bound.max(1)).unwrap_or(1)).unwrap_or(0)
 }
 
-/// For nodes that others made: beyond the numbers of ours.
+/// A number for a Node that a user made, beyond the numbers of this process's nodes.
 fn number_of_stranger(name: &str) -> u32 {
     crate::node::NODES_MAX + u32::try_from(spread(name, 1 << 19)).unwrap_or(0)
 }
 
-/// What templates of a Node's stages may ask.
+/// What templates of a Node's Stages can read.
 struct Around<'a> {
     name: &'a str,
     number: Option<u32>,

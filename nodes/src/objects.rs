@@ -1,14 +1,14 @@
-//! What simulated nodes need in a cluster beside their rights as nodes: an account's role, and the kind of Stages.
+//! The objects that simulated nodes need besides their Nodes: the role of their account, and the definition of Stages.
 
 use crate::{ACCOUNT, stage};
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Resource, Verb};
 
 const ROLE: &str = "holdfast:simulated-nodes";
-/// The label of the ClusterRoles of which that role is made.
+/// The label of the ClusterRoles that are aggregated to the role.
 const PART: &str = "simulate.holdfast.dev/aggregate-to-nodes";
 
-/// The requests that make what nodes need, whoever they act as. What is there already is left as it is.
+/// The actions that create what nodes need, with any account. Existing objects are not changed.
 pub fn needed() -> Vec<Action> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
     let definitions = "customresourcedefinitions";
@@ -17,8 +17,8 @@ pub fn needed() -> Vec<Action> {
     vec![create(&namespaces, namespace), create(&definition, stage::definition())]
 }
 
-/// The requests that give the account of nodes its rights: a role that gathers others, so that an administrator adds
-/// what Stages may do besides, or takes away what they need not.
+/// The actions that grant the nodes' account its rights. The role is aggregated, so that an administrator can add
+/// rights that Stages need, and remove others.
 pub fn rights() -> Vec<Action> {
     let metadata = json!({"name": ROLE});
     let gathers = json!({"clusterRoleSelectors": [{"matchLabels": {PART: "true"}}]});
@@ -41,9 +41,9 @@ pub fn rights() -> Vec<Action> {
     vec![
         create(&roles, part("kubelet", of_kubelets())),
         create(&roles, part("stages", of_stages())),
-        // As the controller that gathers would make it: nodes need not wait for that.
+        // Created as the aggregation controller would make it, so that nodes need not wait for it.
         create(&roles, gathered),
-        // One of an earlier release held its rules itself.
+        // An earlier release's role had its rules itself.
         Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),
         create(&bindings, binding),
     ]
@@ -65,7 +65,7 @@ fn named(mut rule: Value, name: &str) -> Value {
     rule
 }
 
-/// What kubelets do to nodes, pods, leases and Events.
+/// What kubelets do with nodes, pods, leases and Events.
 fn of_kubelets() -> Value {
     json!([
         rule("", &["nodes"], &["create", "delete", "get", "list", "patch", "watch"]),
@@ -76,20 +76,20 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
-        // What pods' files and variables come from, read where somebody looks into a container.
+        // The objects of pods' files and variables, read when a client uses a container.
         rule("", &["configmaps", "secrets"], &["get"]),
         rule("", &["services"], &["list"]),
         rule("", &["serviceaccounts/token"], &["create"]),
-        // Who asks a node, and whether they may.
+        // Authentication and authorization of the nodes' clients.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // Whether what they need is there.
+        // Whether the objects that nodes need exist.
         named(rule("", &["namespaces"], &["get"]), "kube-node-lease"),
         named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]), stage::DEFINITION),
     ])
 }
 
-/// Groups of kinds that neither hold secrets nor say who may do what.
+/// API groups whose kinds neither hold secrets nor grant rights.
 const PLAIN: [&str; 12] = [
     "apps",
     "autoscaling",
@@ -105,7 +105,7 @@ const PLAIN: [&str; 12] = [
     "storage.k8s.io",
 ];
 
-/// Such kinds among those of the core.
+/// Such resources in the core group.
 const PLAIN_OF_CORE: [&str; 14] = [
     "configmaps",
     "endpoints",
@@ -123,7 +123,8 @@ const PLAIN_OF_CORE: [&str; 14] = [
     "services/status",
 ];
 
-/// What Stages may do from the start. Whoever may write Stages does it with the rights of the nodes' account.
+/// The rights of Stages at the start. A user who may write Stages acts through them with the rights of the nodes'
+/// account.
 fn of_stages() -> Value {
     const VERBS: [&str; 6] = ["create", "delete", "get", "list", "patch", "watch"];
     let mut rules = vec![rule("", &PLAIN_OF_CORE, &VERBS)];

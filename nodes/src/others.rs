@@ -1,7 +1,7 @@
-//! Objects of all kinds but Pods and Nodes, where Stages are about them.
+//! Plays Stages for objects of all kinds but Pods and Nodes.
 //!
-//! Nobody knows their kinds before there is such a Stage, so they are seen by their metadata, and an object is read in
-//! the version that its Stages name each time that it is its turn.
+//! Which kinds is unknown before such a Stage exists. So the controller watches objects' metadata only, and reads an
+//! object in the version that its Stages name each time that it plans it.
 
 use crate::stage::{About, Stage};
 use crate::stages::{Script, Subject, Turn, note};
@@ -12,23 +12,23 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Who lives without Stages, and sees to its own.
+/// Kinds with controllers of their own.
 const ALIVE: [&str; 2] = ["Node", "Pod"];
 
-/// Plays the Stages of these kinds. A key is a version of the API and the uid of an object.
+/// Plays the Stages of other kinds. A key is an API version and the UID of an object.
 #[derive(Default)]
 pub struct Others {
     scripts: BTreeMap<About, Script>,
-    /// What each Stage is about.
+    /// The kind of each Stage.
     stages: HashMap<Text, About>,
-    /// The version of an object at which it is read, and what came of it. The next plan takes it.
+    /// The version of an object at which it is read, and the result, which the next plan takes.
     read: HashMap<Key, (String, Option<Result<Value, Refusal>>)>,
-    /// When this process began, for templates.
+    /// When this process started, for templates.
     began: Option<Time>,
 }
 
 impl Others {
-    /// Takes a change of a Stage in: the objects that it is about, and was, have another turn.
+    /// Applies a change of a Stage: the objects of its kind, and of its former kind, are planned again.
     fn learn(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         let name = &change.key.name;
         let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
@@ -70,7 +70,7 @@ fn key_of(about: &About, object: &Object) -> Key {
     Key::new(&about.api_version, &object.meta.uid)
 }
 
-/// Where an object is read.
+/// The API path of an object.
 fn path(resource: &Resource, object: &Object) -> String {
     let group = if resource.group().is_empty() { "/api" } else { "/apis" };
     let namespace = match resource.namespaced() {
@@ -134,7 +134,7 @@ impl Controller for Others {
                 plan.notes.extend(script.take_notes());
                 plan
             }
-            // It is gone, as will be seen; or nobody serves the version.
+            // The object is gone, which a change will show, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
@@ -158,7 +158,7 @@ impl Controller for Others {
     }
 }
 
-/// What templates may ask of an object that is on no node.
+/// What templates can read for an object that is not on a node.
 struct Around {
     began: Time,
     stamp: Stamp,
@@ -270,7 +270,7 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.run();
         assert_eq!(trial.names("widgets.example.com"), ["b"]);
-        // It was gone with its last finalizer.
+        // It was deleted with its last finalizer.
         assert!(trial.take_refused().iter().all(|refused| refused.refusal.is_not_found()));
     }
 
@@ -289,7 +289,7 @@ steps:
         let (told, refused) = (trial.take_notes(), trial.take_refused());
         assert!(told[0].starts_with("Warning StageFailed Stage s cannot be played: "), "{told:?}");
         assert!((5..25).contains(&refused.len()), "{}", refused.len());
-        // What is allowed and changes nothing is told once, and rests as long.
+        // A Stage that changes nothing is reported once, and has the same pauses.
         trial.patch("stages.kwok.x-k8s.io", "s", patching("metadata", "labels: {}"));
         trial.delete("widgets.example.com", "a");
         trial.create(widget("a", json!({})));

@@ -1,4 +1,4 @@
-//! Pods on simulated nodes: what their kubelets do, and what Stages say instead.
+//! Pods on simulated nodes: the work of their kubelets, or of Stages instead.
 
 use crate::addresses::Addresses;
 use crate::course::Courses;
@@ -28,24 +28,24 @@ pub struct Pods {
     addresses: RefCell<Addresses>,
     script: Script,
     courses: Courses,
-    /// Up to when people were told of failures in the containers of a pod, by its UID.
+    /// Until when Events about failures of a pod's containers have been written, by its UID.
     told: HashMap<Text, Time>,
-    /// When this process began, for templates.
+    /// When this process started, for templates.
     began: Option<Time>,
 }
 
 /// One pod of a node.
 #[derive(Clone)]
 enum Bound {
-    /// Its kubelet has not taken it yet.
+    /// Its kubelet has not admitted it yet.
     New,
-    /// It takes so much of its node; nothing known where nobody asked yet.
+    /// Admitted, with what it takes of the node; `None` if that was not needed yet.
     Taken(Option<Shared<Taken>>),
-    /// It has ended, and takes nothing any more.
+    /// It has ended and takes nothing.
     Over,
 }
 
-/// What pods need of their node.
+/// A node's data for its pods.
 struct Machine {
     address: String,
     range: Option<String>,
@@ -81,7 +81,7 @@ impl Pods {
         }
     }
 
-    /// Whether nothing is to be done for a pod, whatever the time and its node.
+    /// Whether a pod needs no work, at any time and on any node.
     fn is_at_rest(&self, pod: Seen<Pod>) -> bool {
         let is_over = pod.is_finished() && !pod.meta().is_deleting();
         self.script.is_empty() && (is_over || kubelet::is_settled(pod, &self.template.pods))
@@ -138,7 +138,7 @@ impl Pods {
         };
     }
 
-    /// Whether the node takes a pod that is new to it; the pod is one of its pods from here on.
+    /// Admits a new pod to its node, or rejects it; from here on it counts as one of the node's pods.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
@@ -159,7 +159,7 @@ impl Pods {
         rejection
     }
 
-    /// What the node's kubelet does.
+    /// The kubelet's work.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
         let place = Place {
@@ -168,7 +168,7 @@ impl Pods {
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
             courses: &self.courses,
-            // What failed before this process began was told by the one before.
+            // Failures before this process started were reported by the process before.
             told_until: self.told.get(uid.as_str()).or(self.began.as_ref()).copied().unwrap_or(stamp.time),
         };
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
@@ -226,7 +226,7 @@ impl Controller for Pods {
 }
 
 impl Pods {
-    /// What is to be done for a pod, by stages or by its kubelet.
+    /// What to do for a pod, by Stages or by its kubelet.
     fn planned(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let began = *self.began.get_or_insert(stamp.time);
         let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
@@ -247,7 +247,7 @@ impl Pods {
             stamp,
         };
         match self.script.turn(&seen, pod.status.start_time.is_some(), stamp, &around) {
-            // A pod that is being deleted ends even where no stage says so.
+            // A pod that is being deleted ends even if no Stage says so.
             Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => return plan,
             _ => {}
         }
@@ -267,7 +267,7 @@ impl Pods {
     }
 }
 
-/// A pod that does not fit fails, and people are told why.
+/// Fails a pod that was not admitted, with an Event.
 fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
     let Rejection { reason, message } = rejection;
     let host = seen.document["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -278,7 +278,7 @@ fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
     plan
 }
 
-/// What templates of a Pod's stages may ask.
+/// What templates of a Pod's Stages can read.
 struct Around<'a> {
     machines: &'a HashMap<Text, Machine>,
     addresses: &'a RefCell<Addresses>,

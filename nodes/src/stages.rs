@@ -1,4 +1,4 @@
-//! The Stages that there are, understood, and whose turn it is.
+//! The parsed Stages, and which of them is due for each object.
 
 use crate::budget::Budget;
 use crate::jq::Query;
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-/// A stage is played for an object no more often than this, however little it waits.
+/// The shortest time between two plays of Stages for an object.
 const PERIOD_MIN_MS: i64 = 1000;
 
 /// Stages in the world.
@@ -27,48 +27,48 @@ pub fn resource() -> Resource {
     <StageView as holdfast_world::View>::resource().clone()
 }
 
-/// A stage that changes nothing is played again after this at the latest.
+/// A Stage that changes nothing is played again after this time at the latest.
 const PERIOD_MAX_MS: i64 = 1_000_000;
 
-/// How long a stage rests in a namespace where it was too much work for an object: at first, and at most.
+/// How long a Stage pauses in a namespace in which it exceeded its budget: the first and the longest pause.
 const REST_MIN_MS: i64 = 1000;
 const REST_MAX_MS: i64 = 64_000;
-/// In how many namespaces at a time it is known how long a stage rested before.
+/// For how many namespaces the last pause is remembered.
 const RESTS_KEPT: usize = 4096;
 
-/// The stages of one kind, and where each object is among them.
+/// The Stages of one kind, and the state of each object.
 pub struct Script {
     about: About,
     stages: BTreeMap<Text, Arc<Stage>>,
     parts: HashMap<Key, Part>,
-    /// Stages that were too much work for an object, by stage and namespace.
+    /// Stages that exceeded their budget, by Stage and namespace.
     rests: HashMap<(Text, Text), Rest>,
-    /// What people should know of stages.
+    /// Events about Stages.
     notes: Vec<Note>,
 }
 
-/// A stage rests in one namespace: one tenant's large objects keep no stage from those of others.
+/// The pause of a Stage in one namespace: large objects of one tenant do not delay those of others.
 struct Rest {
     until: Time,
     pause_ms: i64,
-    /// The object that it was too much work for: it goes on without the stage, and others wait.
+    /// The object for which it exceeded its budget. That object continues without the Stage, and others wait.
     name: Text,
 }
 
-/// One object's part.
+/// The state of one object.
 struct Part {
     uid: Text,
-    /// The stage that is next, and when.
+    /// The next Stage, and when it is due.
     next: Option<(Text, Time)>,
-    /// The last that was played, when, and on which version of the object.
+    /// The last Stage that was played, when, and at which version of the object.
     played: Option<(Text, Time, String)>,
-    /// How often in turn the same stage has left the object as it was, and whether people were told why.
+    /// How many times in a row the Stage has left the object unchanged, and whether that was reported.
     idle: u32,
     told: bool,
 }
 
 impl Part {
-    /// When the stage that was played last may be played again.
+    /// When the last Stage may be played again.
     fn rests_until(&self) -> Option<Time> {
         let (_, time, _) = self.played.as_ref()?;
         let pause =
@@ -77,11 +77,11 @@ impl Part {
     }
 }
 
-/// What the stages say of an object now.
+/// What Stages say about an object now.
 pub enum Turn {
-    /// Nothing: it lives as it does without stages.
+    /// No Stage applies, so the object behaves as without Stages.
     Nobodys,
-    /// A stage has it in hand, and nothing is to be done but this.
+    /// Stages control the object; this plan is all there is to do.
     Stages(Plan),
 }
 
@@ -91,7 +91,7 @@ impl Script {
         Script { about, stages, parts, rests, notes: Vec::new() }
     }
 
-    /// Takes a change of a Stage in. True where objects are to be looked at again.
+    /// Applies a change of a Stage. Returns whether objects must be planned again.
     pub fn learn(&mut self, change: &Change) -> bool {
         if change.resource != resource() {
             return false;
@@ -115,7 +115,7 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// Whose turn it is with an object. `begun` says that its life has begun already.
+    /// What Stages say about an object. `begun`: its life has begun already.
     pub fn turn(&mut self, seen: &Subject, begun: bool, stamp: Stamp, around: &dyn Surroundings) -> Turn {
         let uid = seen.object.meta.uid.as_str();
         if self.stages.is_empty() {
@@ -145,7 +145,7 @@ impl Script {
             idle: 0,
             told: false,
         });
-        // What it did is not seen yet.
+        // The effect of the last Stage has not been seen yet.
         if part
             .played
             .as_ref()
@@ -185,12 +185,12 @@ impl Script {
                 plan.notes.push(seen.note(true, "StageFailed", message));
             }
         }
-        // Where it changes nothing, it is looked at again after a while all the same.
+        // If the Stage changes nothing, it is checked again after a while.
         plan.again = part.rests_until();
         Turn::Stages(plan)
     }
 
-    /// The server refuses what a stage does to an object: people are told.
+    /// Reports that the server refused an effect of a Stage.
     pub fn refused(&mut self, key: &Key, resource: &Resource, meta: &Meta, refused: &[Refused]) -> Plan {
         let mut plan = Plan::default();
         let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
@@ -202,7 +202,7 @@ impl Script {
         plan
     }
 
-    /// The stage that is next for an object, and when.
+    /// The next Stage for an object, and when it is due.
     fn next(&self, seen: &Subject, stamp: Stamp, work: &Work) -> Option<(Text, Time)> {
         let stages = || self.stages.values().filter(|stage| !self.is_resting(stage, seen, stamp.time));
         let part = self.parts.get(&seen.key);
@@ -221,7 +221,7 @@ impl Script {
         Some((stage.name.as_str().into(), due))
     }
 
-    /// Whether some stage can be about the object at all.
+    /// Whether any Stage can match the object, now or later.
     fn may_match(&self, seen: &Subject, now: Time, work: &Work) -> bool {
         let mut stages = self.stages.values().filter(|stage| !self.is_resting(stage, seen, now));
         stages.any(|stage| work.of(stage, |budget| stage.may_match(seen.document, budget).unwrap_or(false)))
@@ -239,7 +239,7 @@ impl Script {
         self.resting(stage, seen, now).is_some()
     }
 
-    /// When a stage is to be asked again that rests, and that may be about this object.
+    /// When a paused Stage that may match this object ends its pause.
     fn awaits(&self, seen: &Subject, now: Time) -> Option<Time> {
         let of_others = self.stages.values().filter_map(|stage| {
             let rest = self.resting(stage, seen, now).filter(|rest| rest.name != seen.key.name)?;
@@ -248,7 +248,7 @@ impl Script {
         of_others.min()
     }
 
-    /// A stage was too much work for an object: it rests in its namespace, and people are told.
+    /// Pauses a Stage that exceeded its budget in the object's namespace, and reports it.
     fn rest(&mut self, stage: &Stage, seen: &Subject, now: Time) {
         if self.rests.len() >= RESTS_KEPT {
             self.rests.retain(|_, rest| rest.until.plus_millis(REST_MAX_MS) > now);
@@ -280,29 +280,29 @@ impl Script {
         });
     }
 
-    /// What people should know of stages since this was asked last.
+    /// The Events about Stages since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }
 
-    /// No stage matches: an object that stages have led stays where they left it.
+    /// No Stage matches: an object that Stages have controlled stays as it is.
     fn nobody(&mut self, seen: &Subject, begun: bool) -> Turn {
         let led = match self.parts.get_mut(&seen.key) {
             Some(part) => {
                 part.next = None;
                 part.played.is_some()
             }
-            // Who led it is not known any more; stages may have, if one can be about it at all.
+            // Who has controlled it before a restart is unknown; it may have been Stages, since one can match it.
             None => begun,
         };
         if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }
     }
 }
 
-/// What the queries of stages are asked about one object.
+/// The evaluation of Stages' queries for one object.
 struct Work<'a> {
     document: &'a Value,
-    /// Stages that were too much work.
+    /// Stages that exceeded their budget.
     spent: RefCell<BTreeSet<String>>,
 }
 
@@ -311,7 +311,7 @@ impl Work<'_> {
         self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
     }
 
-    /// What a stage says, within the work that its queries may be each time.
+    /// Evaluates `ask` for a Stage, within a new budget.
     fn of<T>(&self, stage: &Stage, ask: impl FnOnce(&Budget) -> T) -> T {
         let budget = Query::budget();
         let said = ask(&budget);
@@ -322,7 +322,7 @@ impl Work<'_> {
     }
 }
 
-/// The object that stages are played for.
+/// The object for which Stages are played.
 pub struct Subject<'a> {
     pub resource: &'a Resource,
     pub key: Key,
@@ -336,7 +336,7 @@ impl Subject<'_> {
     }
 }
 
-/// A warning about an object.
+/// A warning Event about an object.
 pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> Note {
     Note {
         resource: resource.clone(),
@@ -396,7 +396,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
     plan
 }
 
-/// Applies an object of a kind that the server itself knows.
+/// Applies an object of a built-in kind.
 fn applied(object: Value) -> Result<Action, String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let about = About::new(text("/apiVersion"), text("/kind"));
@@ -413,7 +413,7 @@ fn applied(object: Value) -> Result<Action, String> {
 
 static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "events", "Event", true));
 
-/// An Event in any words, of a node if one is named.
+/// An Event with any text, from a node if one is named.
 pub fn event(
     seen: &Subject,
     host: &str,
@@ -442,7 +442,7 @@ pub fn event(
     Action::new(&EVENTS, Key::new(namespace, &name), Verb::Create(body))
 }
 
-/// Tells people of Stages that are not understood: by a condition on the Stage.
+/// Reports Stages that cannot be parsed, by a condition on the Stage.
 #[derive(Default)]
 pub struct Reports;
 

@@ -1,4 +1,4 @@
-//! Simulated nodes in a cluster in memory, with the rules of the real one.
+//! Simulated nodes in a trial cluster, with the rules of the real one.
 
 use crate::{Nodes, Pods, Reports, Template};
 use holdfast_value::{Value, json};
@@ -52,7 +52,7 @@ fn nodes_register_and_renew_their_leases() {
     trial.run_for(300);
     assert_ne!(beat(&trial)["lastHeartbeatTime"], first["lastHeartbeatTime"]);
     assert_eq!(beat(&trial)["lastTransitionTime"], first["lastTransitionTime"]);
-    // A node that is deleted stays away, and its name may come back as another.
+    // A deleted node stays away, and its name may be used for a new Node.
     trial.delete("nodes", "node-1");
     trial.run_for(60);
     assert_eq!(trial.names("nodes"), ["node-0", "node-2"]);
@@ -76,7 +76,7 @@ fn pods_run_and_go() {
     trial.delete("pods", "a");
     trial.run();
     assert_eq!(trial.names("pods"), ["b"]);
-    // A finalizer holds it; nobody tries again and again.
+    // A finalizer keeps the pod; the kubelet does not retry.
     trial.patch("pods", "b", json!({"metadata": {"finalizers": ["x/y"]}}));
     trial.delete("pods", "b");
     trial.run();
@@ -103,7 +103,7 @@ fn a_restart_of_the_simulation_changes_nothing() {
     assert!(trial.take_refused().is_empty());
 }
 
-/// The stages that KWOK's users have for pods, in short.
+/// The usual KWOK Stages for pods, shortened.
 fn life() -> Vec<Value> {
     let absent = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
     vec![
@@ -142,7 +142,7 @@ fn stages_tell_the_life_of_pods() {
     assert_eq!((phase(&trial, "a").as_str(), phase(&trial, "b").as_str()), ("Running", "Pending"));
     let a = trial.get("pods", "a");
     assert_eq!((&a["status"]["podIP"], &a["status"]["hostIP"]), (&json!("10.128.0.1"), &json!("172.16.0.1")));
-    // The stages have no more to say, and the kubelet leaves it as it is.
+    // No Stage matches any more, and the kubelet does not touch the pod.
     assert!(a["status"]["containerStatuses"][0].get("containerID").is_none(), "{a}");
     trial.run_for(60);
     assert_eq!(phase(&trial, "b"), "Running");
@@ -152,7 +152,7 @@ fn stages_tell_the_life_of_pods() {
     trial.delete("pods", "a");
     trial.run_for(2);
     assert_eq!(trial.names("pods"), ["b"]);
-    // Without its memory it still knows whose the pod is.
+    // After a restart it still knows that Stages control the pod.
     trial.restart(Pods::new(Arc::new(Template::default())));
     trial.run_for(10);
     assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());
@@ -326,7 +326,7 @@ fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
     let after = versions(&trial);
     let renewed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert!(renewed <= 3, "{renewed} of {}", before.len());
-    // And they go on from there.
+    // Leases are renewed as usual from there on.
     trial.run_for(10);
     assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
 }
@@ -339,7 +339,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
         pod
     };
-    // Both are given to the node before it has taken either.
+    // Both are bound to the node before it has admitted either.
     trial.create(asking("a", "20"));
     trial.create(asking("b", "20"));
     trial.run();
@@ -354,7 +354,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         (&told["type"], &told["message"], &told["source"]["host"]),
         (&json!("Warning"), &json!(message), &json!("node-0"))
     );
-    // What has ended takes nothing, and neither does what is gone; a process that begins anew finds it out.
+    // Ended and deleted pods take nothing; a restarted process finds that out.
     trial.delete("pods", "a");
     trial.run();
     trial.restart(Pods::new(Arc::new(Template::default())));
@@ -420,7 +420,7 @@ fn a_node_says_that_it_begins_once() {
     assert!(trial.take_notes().is_empty());
 }
 
-/// A tenant's own object is no reason why others wait: its stage rests in its namespace alone, and says so.
+/// A tenant's object does not make others wait: the Stage pauses in its namespace only, and reports it.
 #[test]
 fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     let mut trial = cluster(1);

@@ -1,4 +1,4 @@
-//! How a container's command goes, as far as the shell can run it: found out before it happens, in a time of its own.
+//! The course of a container's command, as far as the shell can run it: computed in simulated time, before it happens.
 
 mod probes;
 mod shares;
@@ -17,29 +17,30 @@ use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// How many steps of a command are gone. One that goes on is taken to last for ever.
+/// The most steps of a command; one that exceeds them is taken to run forever.
 const STEPS_MAX: u64 = 20_000;
-/// How many courses are remembered.
+/// How many courses are cached.
 const COURSES_MAX: usize = 4096;
-/// How long a message of an end may be, and how much of a log may stand in its place.
+/// The longest termination message, and how much of the log may replace it.
 const MESSAGE_BYTES_MAX: usize = 4096;
 const MESSAGE_LOG_BYTES: usize = 2048;
 const MESSAGE_LOG_LINES: usize = 80;
-/// Of a command without `command` only its image knows the program; but these are programs of images that have none.
+/// Without `command` the image's entrypoint decides what `args` mean. Images whose `args` begin with one of these
+/// programs have no entrypoint, so `args` is the whole command.
 const PLAIN_PROGRAMS: [&str; 12] =
     ["sh", "bash", "ash", "dash", "sleep", "tail", "echo", "printf", "cat", "true", "false", "/bin/sh"];
-/// How many ends of probes are gone through.
+/// The most probe results of a course.
 const PROBES_MAX: usize = 2_000;
-/// Of how many failures people are told: as many as a kubelet writes Events of at once about one object.
+/// The most Events about failures: as many as a kubelet writes at once about one object.
 const TOLD_MAX: usize = 25;
-/// The grace of a pod that says nothing of it.
+/// The default grace period of a pod.
 const GRACE_SECONDS: i64 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Course {
     Ends(Ending),
     Lasts,
-    /// It is none that the shell can run.
+    /// The shell cannot run it.
     Unknown,
 }
 
@@ -47,23 +48,23 @@ pub enum Course {
 pub struct Ending {
     pub after_ms: i64,
     pub code: i64,
-    /// What the container says of it.
+    /// The termination message.
     pub message: String,
 }
 
-/// A course with what probes and hooks find.
+/// A course with the results of probes and hooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub course: Course,
-    /// When it becomes ready, and when it does not seem so any more, where a probe or a hook says so.
+    /// When the container becomes ready and unready, if a probe or a hook decides it.
     pub ready: Vec<(i64, bool)>,
     pub told: Vec<Telling>,
 }
 
-/// What people are told of a container while it runs.
+/// An Event about a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telling {
-    /// Since the container began.
+    /// Since the container's start.
     pub at_ms: i64,
     pub warning: bool,
     pub reason: &'static str,
@@ -72,11 +73,11 @@ pub struct Telling {
 
 const UNKNOWN: Found = Found { course: Course::Unknown, ready: Vec::new(), told: Vec::new() };
 
-/// Courses by all that they hang on, so that pods of one template are gone through once.
+/// Courses by everything that they depend on, so that the pods of one template are computed once.
 #[derive(Debug, Default)]
 pub struct Courses(RefCell<HashMap<[u8; 32], Found>>);
 
-/// The words of a container's command, where the shell can run it.
+/// The words of a container's command, if the shell can run it.
 pub fn runnable(container: &Value, words: Vec<String>) -> Option<Vec<String>> {
     let program = words.first()?;
     let has_command = container["command"].as_array().is_some_and(|command| !command.is_empty());
@@ -84,13 +85,13 @@ pub fn runnable(container: &Value, words: Vec<String>) -> Option<Vec<String>> {
     (holdfast_shell::knows(program) && (has_command || is_plain())).then_some(words)
 }
 
-/// Whether a program takes scripts.
+/// Whether a program runs scripts.
 pub fn is_shell(program: &str) -> bool {
     matches!(program.rsplit('/').next(), Some("sh" | "ash" | "bash" | "dash" | "busybox"))
 }
 
 impl Courses {
-    /// How a container's command goes that begins at this time, and what its probes find.
+    /// The course of a container's command that starts at this time, with the results of its probes.
     pub fn find(
         &self,
         pod: &Value,
@@ -113,7 +114,7 @@ impl Courses {
         if words.is_none() && probes.is_empty() && !rests {
             return UNKNOWN;
         }
-        // Where only its image knows the program, that is taken to last.
+        // If only the image knows the program, it is taken to run forever.
         let is_known = words.is_some();
         let words = words.unwrap_or_else(|| vec!["sleep".to_owned(), "infinity".to_owned()]);
         let mentions = |what: &str| words.iter().any(|word| word.to_ascii_lowercase().contains(what));
@@ -156,8 +157,9 @@ impl Courses {
         let setup = inside::setup(pod, container, &none, &volumes, allocatable, begin_ms);
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
         let mut found = Going { container, words: &words, begin_ms, grace_ms, is_known }.go(setup, probes);
-        // What stands in other objects is read where somebody looks into the container, not for each that begins, and
-        // what others of the pod write is not awaited: a command that fails without it may do well with it.
+        // Objects that files and variables come from are read only when a client uses the container, and files of other
+        // containers are not waited for. So a command that fails without them may succeed with them, and its failure is
+        // not believed.
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
         let mut missing = shares.beside.clone();
         if !is_filled {
@@ -180,25 +182,25 @@ impl Courses {
     }
 }
 
-/// A `postStart` hook that runs.
+/// A running `postStart` hook.
 enum Hook {
     Command(Pid),
     Until(i64),
     Over,
 }
 
-/// A container that is gone through.
+/// A container whose course is being computed.
 struct Going<'a> {
     container: &'a Value,
     words: &'a [String],
     begin_ms: i64,
     grace_ms: i64,
-    /// Whether the words are its own command.
+    /// Whether `words` are the container's own command.
     is_known: bool,
 }
 
 impl Going<'_> {
-    /// From its begin to its end, with its hook and its probes.
+    /// Runs the container from its start to its end, with its hook and its probes.
     fn go(&self, setup: Setup, mut probes: Vec<probes::Probe>) -> Found {
         let (container, begin_ms) = (self.container, self.begin_ms);
         let mut machine = Machine::new(setup, begin_ms);
@@ -235,7 +237,7 @@ impl Going<'_> {
                     is_busy = true;
                 }
                 Some(_) => {
-                    // What the hook has put out may be a secret, and is not told.
+                    // The hook's output may contain secrets, so it is not in the Event.
                     found.tell(now_ms, true, "FailedPostStartHook", "PostStartHook failed".into());
                     found.tell(now_ms, false, "Killing", "FailedPostStartHook".into());
                     return self.stops(&mut machine, found, now_ms, self.grace_ms);
@@ -258,7 +260,7 @@ impl Going<'_> {
                     return self.stops(&mut machine, found, now_ms, grace_ms);
                 }
             }
-            // What was begun just now has its first turn yet.
+            // Commands that were just started have not run yet.
             if is_busy {
                 continue;
             }
@@ -273,7 +275,8 @@ impl Going<'_> {
         found
     }
 
-    /// Begins the `postStart` hook, where the container's own command is known: what an image brings for it is not there.
+    /// Starts the `postStart` hook, if the container's own command is known: programs in an unknown image are not
+    /// available.
     fn hook(&self, machine: &mut Machine) -> Hook {
         let told = &self.container["lifecycle"]["postStart"];
         if let Some(seconds) = told["sleep"]["seconds"].as_i64().filter(|seconds| *seconds > 0) {
@@ -287,7 +290,7 @@ impl Going<'_> {
             .map_or(Hook::Over, Hook::Command)
     }
 
-    /// It is told to stop, and ends so.
+    /// Stops the container, and records how it ends.
     fn stops(&self, machine: &mut Machine, found: Found, now_ms: i64, grace_ms: i64) -> Found {
         let told_ms = self.begin_ms.saturating_add(now_ms);
         let Ending { after_ms, code, message } =
@@ -297,7 +300,7 @@ impl Going<'_> {
 }
 
 impl Hook {
-    /// What it ended with, where it has just ended. One whose program the shell does not know is taken to do its work.
+    /// The exit code if the hook has just ended. A hook whose program the shell does not know is taken to succeed.
     fn look(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
         let code = match self {
             Hook::Command(pid) => {
@@ -322,20 +325,20 @@ impl Found {
     }
 
     fn tell(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
-        // The last thing that is told is the most important one.
+        // The last Event is the most important one, so it replaces the one before.
         self.told.truncate(TOLD_MAX - 1);
         self.told.push(Telling { at_ms, warning, reason, message });
     }
 }
 
-/// The command of a container's `postStart` hook, where the shell knows its program.
+/// The command of a container's `postStart` hook, if the shell knows its program.
 pub fn post_start(container: &Value) -> Option<Vec<String>> {
     let command = container["lifecycle"]["postStart"]["exec"]["command"].as_array()?;
     let words: Vec<String> = command.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     words.first().is_some_and(|program| holdfast_shell::knows(program)).then_some(words)
 }
 
-/// What a container says of its end: in the file that it has for that, or by the end of its log.
+/// The termination message of a container: from its file, or from the end of its log.
 pub fn message(container: &Value, machine: &mut Machine, code: i64, log: &[u8]) -> String {
     let told = machine.with_files(|files| files.read(inside::termination_path(container)));
     let told = told.map(|told| told[..told.len().min(MESSAGE_BYTES_MAX)].to_vec()).unwrap_or_default();

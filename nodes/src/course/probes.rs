@@ -1,28 +1,28 @@
-//! Probes of a container while its command is gone through: when each is due, what it finds, and what people are told.
+//! The probes of a container while its course is computed: when each is due, its results, and the Events about them.
 
 use super::Telling;
 use crate::behaviour::Behaviour;
 use holdfast_shell::{Machine, Pid, Stream};
 use holdfast_value::Value;
 
-/// How much of a probe's output is told.
+/// How much of a probe's output is in an Event.
 const OUTPUT_BYTES_MAX: usize = 512;
-/// Stands in messages for the address of the pod, as a course is found once for many pods.
+/// Stands for the pod's address in messages, because a course is computed once for many pods.
 pub const ADDRESS: &str = "{podIP}";
 
-/// The answer of a container's port that is asked to refuse whoever connects.
+/// The port answer that refuses connections.
 pub const REFUSED: &str = "refused";
 
-/// A check of a container, now and then.
+/// A probe of a container.
 pub struct Probe {
     kind: Kind,
     check: Check,
     next_ms: i64,
     period_ms: i64,
     timeout_ms: i64,
-    /// How long its container may take to stop where it fails, if it says so.
+    /// The probe's own termination grace period.
     pub grace_ms: Option<i64>,
-    /// How often it has to succeed, or to fail, in a row.
+    /// How many successes, or failures, in a row change the result.
     wanted: [u64; 2],
     found: [u64; 2],
     holds: bool,
@@ -38,7 +38,7 @@ pub enum Kind {
 
 enum Check {
     Command(Vec<String>),
-    /// It asks over the network, and fails for this reason.
+    /// A network probe that fails for this reason.
     Fails(String),
 }
 
@@ -60,8 +60,8 @@ impl Kind {
     }
 }
 
-/// The probes of a container that find out something: those by a command, where the shell knows its program, and those
-/// over the network that what annotations say of its ports makes fail. All others succeed.
+/// The probes of a container whose result is not always success: exec probes whose program the shell knows, and network
+/// probes that annotations about ports make fail.
 pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<Probe> {
     let probe = |(kind, field, _): (Kind, &str, &str)| {
         let told = &container[field];
@@ -93,7 +93,7 @@ pub fn of(container: &Value, behaviour: &Behaviour, with_commands: bool) -> Vec<
     Kind::ALL.into_iter().filter_map(probe).collect()
 }
 
-/// Why a probe over the network fails, where it does.
+/// Why a network probe fails; `None` if it succeeds.
 fn over_network(container: &Value, told: &Value, behaviour: &Behaviour, timeout_ms: i64) -> Option<String> {
     let is_refused = behaviour.answer.as_deref() == Some(REFUSED);
     let (http, tcp, grpc) = (&told["httpGet"], &told["tcpSocket"], &told["grpc"]);
@@ -125,30 +125,30 @@ fn over_network(container: &Value, told: &Value, behaviour: &Behaviour, timeout_
     None
 }
 
-/// The number of a port that a probe names, or its name where the container has none of that name.
+/// The number of the port that a probe names, or the name if the container has no such port.
 fn port(container: &Value, told: &Value) -> String {
     let Some(name) = told.as_str() else { return told.to_string() };
     let named = container["ports"].as_array().into_iter().flatten().find(|port| port["name"] == name);
     named.map_or_else(|| name.to_owned(), |port| port["containerPort"].to_string())
 }
 
-/// Whether a probe waits for the start of the container to be told.
+/// Whether a probe is not run now: others than the startup probe wait until it has succeeded, and it ends then.
 fn is_held(kind: Kind, probes: &[Probe]) -> bool {
     let start = probes.iter().find(|probe| probe.kind == Kind::Startup);
     start.is_some_and(|start| if kind == Kind::Startup { start.holds } else { !start.holds })
 }
 
-/// What came of looking at all probes once.
+/// The result of looking at all probes once.
 #[derive(Default)]
 pub struct Looked {
     pub begun: usize,
     pub ended: usize,
-    /// Whether the container has become ready, or is so no more.
+    /// Whether the container has become ready or unready.
     pub ready: Option<bool>,
     pub told: Vec<Telling>,
 }
 
-/// Begins probes that are due and takes what they found.
+/// Starts due probes, and collects results.
 pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked {
     let mut looked = Looked::default();
     for at in 0..probes.len() {
@@ -182,7 +182,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
                 }
                 machine.forget(running.pid);
                 match (code, &probe.check) {
-                    // One whose program the shell does not know is taken to succeed.
+                    // A probe whose program the shell does not know is taken to succeed.
                     (Some(0 | 127), _) => Ok(()),
                     (None, Check::Command(words)) => {
                         let seconds = probe.timeout_ms / 1000;
@@ -205,7 +205,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
 }
 
 impl Probe {
-    /// Counts what it found; says whether its container has become ready by that, or is so no more.
+    /// Counts a result; returns whether it makes the container ready or unready.
     fn counts(&mut self, has_succeeded: bool) -> Option<bool> {
         self.found = if has_succeeded { [self.found[0] + 1, 0] } else { [0, self.found[1] + 1] };
         let at = usize::from(!has_succeeded);
@@ -222,7 +222,7 @@ impl Probe {
     }
 }
 
-/// What a failed probe that ends its container is called.
+/// A failed probe that ends its container, with its name in messages.
 pub fn fatal(probes: &[Probe]) -> Option<(&Probe, &'static str)> {
     let has_failed =
         |probe: &&Probe| !probe.holds && probe.kind != Kind::Readiness && probe.found[1] >= probe.wanted[1];
@@ -230,7 +230,7 @@ pub fn fatal(probes: &[Probe]) -> Option<(&Probe, &'static str)> {
     Some((failed, if failed.kind == Kind::Startup { "startup" } else { "liveness" }))
 }
 
-/// When a probe is due, or has run for too long.
+/// When each probe is due next, or times out.
 pub fn due(probes: &[Probe]) -> impl Iterator<Item = i64> {
     probes.iter().filter_map(|probe| match &probe.running {
         Some(running) => Some(running.since_ms.saturating_add(probe.timeout_ms)),

@@ -1,4 +1,4 @@
-//! Volumes that the containers of a pod share: what init containers have left there, and what others may put there.
+//! Volumes that the containers of a pod share: what init containers have left there, and what others may write.
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
@@ -6,14 +6,14 @@ use crate::inside::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine};
 use holdfast_value::Value;
 
-/// How many containers are gone through for one that comes after them.
+/// The most init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
 /// Of how many containers of a pod it is looked what they share. Others have their volumes for themselves.
 const CONTAINERS_MAX: usize = 64;
 
-/// What a container finds that others of its pod have left.
+/// What a container finds in volumes from other containers of its pod.
 pub struct Shares<'p> {
-    /// The init containers that end before it begins, and write where it reads.
+    /// The init containers that end before it starts, and write to volumes that it mounts.
     earlier: Vec<&'p Value>,
     /// Where it sees what these write.
     pub before: Vec<&'p str>,
@@ -34,7 +34,7 @@ impl<'p> Shares<'p> {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
-                    // Nobody else has begun then.
+                    // Later containers have not started then.
                     break;
                 }
                 continue;
@@ -60,13 +60,13 @@ impl<'p> Shares<'p> {
         inside::volumes(pod, &all)
     }
 
-    /// What its course hangs on besides its own.
+    /// A key for the cache of courses.
     pub fn told(&self) -> String {
         let earlier: Vec<String> = self.earlier.iter().map(ToString::to_string).collect();
         format!("{}\n{}", earlier.join("\n"), self.beside.join("\n"))
     }
 
-    /// Goes through the containers before it; says whether all were known to the end.
+    /// Runs the earlier containers; returns whether the shell could run all of them to their end.
     pub fn fill(&self, pod: &Value, volumes: &Volumes, allocatable: &Value, begin_ms: i64) -> bool {
         let none = Sources::default();
         // They share the steps that one container has.
@@ -82,7 +82,7 @@ impl<'p> Shares<'p> {
             let is_whole = is_known && !inside::mentions_sources(pod, container, &words);
             machine.exit_code(MAIN).filter(|code| *code == 0 && is_whole)
         };
-        // All are, whatever became of one of them.
+        // Every container is run, even if one before it could not be.
         self.earlier.iter().filter(|container| run(container).is_some()).count() == self.earlier.len()
     }
 }

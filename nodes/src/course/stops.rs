@@ -1,4 +1,4 @@
-//! How a container stops that is told to: after its `preStop` hook, by its own trap.
+//! How a container stops: after its `preStop` hook, by its own trap.
 
 use super::{Ending, STEPS_MAX, message, runnable};
 use crate::inside::{self, Sources};
@@ -11,7 +11,7 @@ pub struct Stop {
     pub hook_failed: bool,
 }
 
-/// How a container stops that is told to at a time. Nothing where it has neither a hook nor a trap.
+/// How a container stops that is told to at a given time; `None` if it has neither a hook nor a trap.
 pub fn stops(
     pod: &Value,
     container: &Value,
@@ -37,7 +37,7 @@ pub fn stops(
     Some(stop(&mut machine, container, &words, told_ms, grace_ms))
 }
 
-/// The command of a container's `preStop` hook, where the shell knows its program.
+/// The command of a container's `preStop` hook, if the shell knows its program.
 fn hook(container: &Value) -> Option<Vec<String>> {
     let command = container["lifecycle"]["preStop"]["exec"]["command"].as_array()?;
     let words: Vec<String> = command.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -52,8 +52,8 @@ fn traps(words: &[String]) -> bool {
     words.iter().any(|word| word.contains("trap"))
 }
 
-/// Tells a container to stop whose command is `words`, and lets it until its grace is over. One that has neither a hook
-/// nor a trap is killed at once.
+/// Stops a container whose command is `words`, and runs it until its grace period is over. A container with neither a
+/// hook nor a trap is killed at once.
 pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms: i64, grace_ms: i64) -> Stop {
     if !has_hook(container) && !traps(words) {
         return Stop { ending: Ending { after_ms: 0, code: 137, message: String::new() }, hook_failed: false };

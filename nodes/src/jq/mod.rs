@@ -1,5 +1,6 @@
-//! Queries in the part of jq that selectors of Stages are written in: paths, `[]`, `select`, comparisons, alternatives
-//! and the common functions. Nothing in it can define a function or loop, so a query ends, and what it may give is bounded.
+//! Queries in the subset of jq that selectors of Stages use: paths, `[]`, `select`, comparisons, alternatives and
+//! common functions. The subset has no function definitions and no loops, so each query ends and its results are
+//! bounded.
 
 mod parse;
 #[cfg(test)]
@@ -11,15 +12,15 @@ use holdfast_value::Value;
 use std::borrow::Cow;
 use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 
-/// How deeply a query may nest.
+/// The deepest nesting of a query.
 const DEPTH_MAX: usize = 48;
-/// How long the text of a query may be.
+/// The longest query.
 const LENGTH_MAX: usize = 4096;
-/// How many values the queries of a Stage may look at for one object, and how many bytes they may make or go through.
+/// The most values that a Stage's queries may look at for one object, and the most bytes they may make or read.
 const STEPS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 8 << 20;
 
-/// A query that was understood.
+/// A parsed query.
 #[derive(Debug, Clone)]
 pub struct Query(Filter);
 
@@ -27,10 +28,10 @@ pub struct Query(Filter);
 enum Filter {
     Identity,
     Literal(Value),
-    /// `.name`, `["name"]`, `[0]`: of the input what the other filter names.
+    /// `.name`, `["name"]`, `[0]`: the part of the input that the second filter names.
     At(Box<Filter>, Box<Filter>),
     Each(Box<Filter>),
-    /// `f?`: faults give nothing.
+    /// `f?`: a fault gives no values.
     Try(Box<Filter>),
     Pipe(Box<Filter>, Box<Filter>),
     Both(Box<Filter>, Box<Filter>),
@@ -45,7 +46,7 @@ enum Filter {
     Call(Function, Vec<Filter>),
 }
 
-/// Functions with how many arguments they take.
+/// Defines functions with their numbers of arguments.
 macro_rules! functions {
     ($($name:ident $text:literal $arity:literal),* $(,)?) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ functions! {
     Type "type" 0, Values "values" 0,
 }
 
-/// The query meets what it cannot work with, as jq's `null` has no elements.
+/// The query meets a value that it cannot work with, such as iterating over a number.
 struct Fault;
 
 impl From<Spent> for Fault {
@@ -81,18 +82,18 @@ impl Query {
         parse::filter(text).map(Query)
     }
 
-    /// What the queries about one object may do together.
+    /// The common budget of the queries about one object.
     pub fn budget() -> Budget {
         Budget::new(STEPS_MAX, BYTES_MAX)
     }
 
-    /// What the query gives of a document; nothing, where it meets what it cannot work with.
+    /// The values of the query for a document; none if it meets a value that it cannot work with.
     pub fn values<'a>(&self, document: &'a Value, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Spent> {
         let found = self.0.run(Cow::Borrowed(document), budget).unwrap_or_default();
         if budget.is_spent() { Err(Spent) } else { Ok(found) }
     }
 
-    /// The fields that the query begins with: `metadata`, `labels` of `.metadata.labels["a"]`.
+    /// The leading fields of the query: `metadata` and `labels` for `.metadata.labels["a"]`.
     pub fn path(&self) -> Vec<&str> {
         fn walk<'f>(filter: &'f Filter, path: &mut Vec<&'f str>) -> bool {
             match filter {
@@ -132,7 +133,7 @@ impl Filter {
             }
             Filter::At(from, key) => {
                 let keys = match &**key {
-                    // It does not look at the input, which need not be there twice.
+                    // A literal does not read the input, so the input is not copied.
                     Filter::Literal(_) => key.run(Cow::Owned(Value::Null), budget)?,
                     _ => key.run(copy(&input, budget)?, budget)?,
                 };

@@ -1,4 +1,4 @@
-//! From the text of a query to its filter.
+//! Parses a query into its filter.
 
 use super::{DEPTH_MAX, FUNCTIONS, Filter};
 use holdfast_value::{Number, Value};
@@ -31,7 +31,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// Longer signs before those that they begin with.
+/// A sign comes before the signs that are its prefix.
 const SIGNS: &[&str] = &["//", "==", "!=", "<=", ">=", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "+", "-", ";"];
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
@@ -191,7 +191,7 @@ impl Parser {
         }
     }
 
-    /// After `.`: a name, a text, or a bracket.
+    /// What follows `.`: a name, a text, or a bracket.
     fn after_dot(&mut self, filter: Filter) -> Parsed {
         let name = match self.peek() {
             Some(Token::Word(name) | Token::Text(name)) => name.clone(),
@@ -205,7 +205,7 @@ impl Parser {
         Ok(Filter::At(filter.into(), Filter::Literal(name.into()).into()))
     }
 
-    /// After `[`: `]`, or what names an element.
+    /// What follows `[`: `]`, or an index.
     fn bracket(&mut self, filter: Filter) -> Parsed {
         if self.sign("]") {
             return Ok(Filter::Each(filter.into()));

@@ -1,4 +1,4 @@
-//! What the functions and operators of queries do with values.
+//! The functions and operators of queries on values.
 
 use super::{Fault, Filter, Found, Function};
 use crate::budget::Budget;
@@ -31,7 +31,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         let filter = arguments.first().ok_or(Fault)?;
         filter.run(copy(&input, budget)?, budget)?.into_iter().next().ok_or(Fault)
     };
-    // Those below go through all of their input.
+    // The functions below read all of their input.
     match function {
         Function::Not | Function::Empty | Function::Values | Function::First | Function::Last | Function::Type => {}
         Function::Has | Function::Select => {}
@@ -100,7 +100,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         Function::First => Ok(vec![at(input, &Value::from(0))?]),
         Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
         Function::Min | Function::Max => {
-            // What is chosen may be compared with each of the others.
+            // The chosen value may be compared with each of the others.
             let parts = elements(input, budget)?.into_iter();
             let mut chosen: Option<Cow<'a, Value>> = None;
             for part in parts {
@@ -123,7 +123,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             let mut sum = Value::Null;
             for part in elements(input, budget)? {
                 sum = match (sum, &*part) {
-                    // What is put behind what there is costs nothing of that.
+                    // Appending does not copy the existing text, so only the new part counts.
                     (Value::String(mut sum), Value::String(part)) => {
                         sum.push_str(part);
                         Value::String(sum)
@@ -189,7 +189,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
     }
 }
 
-/// The same value once more: what is part of the document is not copied.
+/// Copies a value; a part of the document is borrowed and costs nothing.
 pub fn copy<'a>(value: &Cow<'a, Value>, budget: &Budget) -> Result<Cow<'a, Value>, Fault> {
     if let Cow::Owned(value) = value {
         budget.whole(value)?;
@@ -301,7 +301,7 @@ pub fn add(plus: bool, one: &Value, other: &Value, budget: &Budget) -> Result<Va
         (Value::String(one), Value::String(other)) if plus => Ok(Value::from(format!("{one}{other}"))),
         (Value::Array(one), Value::Array(other)) if plus => Ok(one.iter().chain(other).cloned().collect()),
         (Value::Array(one), Value::Array(other)) => {
-            // Values are told apart by their text.
+            // Values are compared by their text.
             let others: BTreeSet<String> = other.iter().map(Value::to_string).collect();
             Ok(one.iter().filter(|item| !others.contains(&item.to_string())).cloned().collect())
         }
@@ -321,7 +321,7 @@ pub fn compare(operator: &str, one: &Value, other: &Value) -> bool {
     }
 }
 
-/// jq's order of all values: null, booleans, numbers, texts, arrays, objects.
+/// jq's order of values: null, booleans, numbers, strings, arrays, objects.
 fn order(one: &Value, other: &Value) -> Ordering {
     let rank = |value: &Value| match value {
         Value::Null => 0,

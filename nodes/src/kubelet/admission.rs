@@ -1,4 +1,4 @@
-//! Whether a node takes a pod that it was given. A scheduler gives it what fits; who names the node by hand may not.
+//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind others.
 
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
@@ -8,16 +8,16 @@ use holdfast_scheduler::object::{Pool, requests};
 use holdfast_value::{Value, json};
 use holdfast_world::{Shared, Text, Time};
 
-/// What a pod takes of its node.
+/// The resources and ports that a pod takes of its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Taken {
     resources: Resources,
-    /// Ports of the node: the number, the protocol and the address, which is empty for all.
+    /// Host ports: number, protocol, and address, which is empty for all.
     ports: Vec<(i64, String, String)>,
 }
 
 impl Taken {
-    /// Pods of one template take the same, which is kept once.
+    /// Pods of one template take the same, which is stored once.
     pub fn by(pod: &Value) -> Shared<Taken> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -39,17 +39,17 @@ impl Taken {
     }
 }
 
-/// A node, as far as that decides which pods it takes.
+/// The properties of a node that decide about admission.
 #[derive(Debug, Default)]
 pub struct Room {
     name: Text,
     labels: Labels,
     taints: Vec<Taint>,
-    /// Nothing where the node does not say it.
+    /// `None` if the node's status does not have it.
     allocatable: Option<Resources>,
 }
 
-/// Why a pod is not taken.
+/// Why a pod is not admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: String,
@@ -67,7 +67,7 @@ impl Room {
         }
     }
 
-    /// Why this node does not take a pod beside those that it has taken.
+    /// Why the node does not admit a pod beside those already admitted.
     pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Shared<Taken>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");
@@ -90,7 +90,7 @@ impl Room {
         untolerated.map(|_| failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
     }
 
-    /// The first resource of which there is not enough: what is asked for, what is used, and what there is.
+    /// The first resource that does not suffice, with the requested, used and available amounts.
     fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Shared<Taken>]) -> Option<(&'a str, i64, i64, i64)> {
         let all = self.allocatable.as_ref()?;
         let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
@@ -98,7 +98,7 @@ impl Room {
             return Some(("pods", 1, count, all.pods));
         }
         let scalars = wanted.scalars.iter().map(|(name, _)| &**name);
-        // What no node has by itself others give out.
+        // Extended resources that the node does not have are not counted.
         let is_counted = |name: &&str| !is_extended(name) || all.scalars.iter().any(|(known, _)| **known == **name);
         let names = [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(scalars.filter(is_counted));
         names.map(|name| (name, wanted.get(name))).filter(|(_, requested)| *requested > 0).find_map(
@@ -110,7 +110,7 @@ impl Room {
         )
     }
 
-    /// Whether the pod may be on a node like this.
+    /// Whether the node matches the pod's node selector and affinity.
     fn is_meant(&self, pod: &Value) -> bool {
         let (pool, spec) = (&mut Pool::default(), &pod["spec"]);
         let affinity = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -120,7 +120,7 @@ impl Room {
     }
 }
 
-/// The status of a pod that is not taken, as a strategic merge patch.
+/// The status of a rejected pod, as a strategic merge patch.
 pub fn rejected(pod: &Value, rejection: &Rejection, now: Time) -> Value {
     let meta = &pod["metadata"];
     let mut status = json!({

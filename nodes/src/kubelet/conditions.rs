@@ -1,4 +1,4 @@
-//! The conditions that a kubelet keeps on a pod.
+//! The conditions that a kubelet maintains on a pod.
 
 use super::Kubelet;
 use super::container::{Container, Sort};
@@ -20,7 +20,7 @@ impl Condition {
     }
 }
 
-/// The conditions that are to change, as a strategic merge patch has them.
+/// The changed conditions, as a strategic merge patch.
 pub fn written(kubelet: &Kubelet, phase: &str, ready: &[bool], generation: Option<i64>) -> Vec<Value> {
     let held = kubelet.resize.as_ref();
     let mut changed: Vec<Value> = Vec::new();
@@ -56,7 +56,7 @@ pub fn written(kubelet: &Kubelet, phase: &str, ready: &[bool], generation: Optio
     changed
 }
 
-/// A field that is not there is taken away, if it was.
+/// `null` removes a field that may be set.
 fn text(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { text.into() }
 }
@@ -106,7 +106,7 @@ fn wanted(kubelet: &Kubelet, phase: &str, ready: &[bool]) -> Vec<Condition> {
     ]
 }
 
-/// Which readiness gates keep the pod from being ready, in words.
+/// The message about readiness gates that are not true.
 fn closed_gates(pod: &Value) -> String {
     let gates = pod["spec"]["readinessGates"].as_array().into_iter().flatten();
     let words = gates.filter_map(|gate| {

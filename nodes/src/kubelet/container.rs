@@ -1,4 +1,4 @@
-//! One container's life: what its status says of it, and what becomes of it next.
+//! The life of one container: its current state from the pod's status, and its next one.
 
 use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
@@ -6,29 +6,29 @@ use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use sha2::{Digest, Sha256};
 
-/// Back-off between restarts: the first restart is immediate, the second waits so long, each further twice as long.
+/// Back-off between restarts: the first restart is immediate, the second waits so long, each further one twice as long.
 const BACKOFF_FIRST_MS: i64 = 10_000;
 const BACKOFF_MAX_MS: i64 = 300_000;
-/// A container that has run so long begins again with its back-off.
+/// After a container has run so long, its back-off starts again.
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
-/// After so long a failed pull is told as waiting for the next one.
+/// After so long a failed pull is shown as waiting for the next one.
 const PULL_RETRY_MS: i64 = 10_000;
-/// What a container waits for whose image is on its way.
+/// The waiting reason while the image is pulled.
 const CREATING: &str = "ContainerCreating";
-/// That its image did not come, and that it will be asked for again.
+/// The waiting reasons after a failed pull, and before the next one.
 const PULL_FAILED: &str = "ErrImagePull";
 const PULL_WAITS: &str = "ImagePullBackOff";
-/// That it is not restarted yet.
+/// The waiting reason before a restart.
 const CRASHES: &str = "CrashLoopBackOff";
-/// Why a container has ended that never began.
+/// The termination reason of a container that never started.
 const NEVER_SEEN: &str = "ContainerStatusUnknown";
-/// How many changes a container goes through at once.
+/// The most state changes in one call.
 const CHANGES_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     Init,
-    /// An init container that is restarted for ever.
+    /// An init container with the restart policy Always.
     Sidecar,
     Main,
     Ephemeral,
@@ -58,19 +58,19 @@ pub struct Container<'a> {
     pub state: State,
     pub last: Option<End>,
     pub restarts: i64,
-    /// How often it had run when it was looked at.
+    /// The number of runs before this plan.
     ran: i64,
-    /// Why it waited then; empty where it did not.
+    /// The waiting reason before this plan; empty if it was not waiting.
     waited_for: String,
-    /// Since when it ran then.
+    /// The start time before this plan, if it was running.
     ran_since: Option<Time>,
-    /// Whether it was stopped while it ran.
+    /// Whether it was running and has been stopped.
     is_stopped: bool,
-    /// The resources that it runs with, which a change in place may not have reached.
+    /// The resources that it runs with; a resize may not have been applied yet.
     pub resources: Value,
-    /// The policy that counts for it.
+    /// Its effective restart policy.
     policy: String,
-    /// Of its pod.
+    /// The pod's UID.
     uid: &'a str,
     shown: String,
 }
@@ -78,14 +78,14 @@ pub struct Container<'a> {
 /// What a container's life depends on besides itself.
 pub struct Clock {
     pub now: Time,
-    /// When it might have begun.
+    /// When it could start.
     pub origin: Time,
-    /// When something is to happen next, of all that was looked at.
+    /// The earliest time of the next change.
     pub again: Option<Time>,
 }
 
 impl Clock {
-    /// Whether that time has come; else it is remembered.
+    /// Whether a time has been reached; if not, the next plan is due then at the latest.
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
@@ -110,7 +110,7 @@ impl<'a> Container<'a> {
         let policy = match sort {
             Sort::Sidecar => "Always",
             Sort::Ephemeral => "Never",
-            // An init container that is always restarted would never let the pod begin.
+            // A pod-level `Always` does not apply to init containers, which must end before the pod starts.
             Sort::Init if policy == "Always" => "OnFailure",
             _ => policy,
         };
@@ -139,7 +139,7 @@ impl<'a> Container<'a> {
         container
     }
 
-    /// How often it has run.
+    /// How many times it has run.
     fn runs(&self) -> i64 {
         let never = match &self.state {
             State::Waiting { .. } => true,
@@ -168,7 +168,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// It has ended and stays so.
+    /// Whether it has ended and will not be restarted.
     pub fn is_done(&self) -> bool {
         self.end().is_some_and(|end| !self.restarts_after(end))
     }
@@ -177,7 +177,7 @@ impl<'a> Container<'a> {
         self.is_done() && self.end().is_some_and(|end| end.code != 0)
     }
 
-    /// Whether what waits for this init container may begin.
+    /// Whether containers that wait for this init container may start.
     pub fn lets_on(&self) -> bool {
         match self.sort {
             Sort::Sidecar => self.is_running(),
@@ -200,7 +200,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Lets happen what is to have happened by now.
+    /// Makes all changes that are due by now.
     pub fn advance(&mut self, clock: &mut Clock, run_for: Span) {
         for _ in 0..CHANGES_MAX {
             let next = match &self.state {
@@ -221,7 +221,7 @@ impl<'a> Container<'a> {
                 _ => return,
             }
         }
-        // It ends as quickly as it begins: the rest of it comes later.
+        // It ends as fast as it starts: further changes follow in the next plan.
         clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
 
@@ -234,7 +234,7 @@ impl<'a> Container<'a> {
         End { code, reason, message: self.behaviour.exit_message.clone().unwrap_or_default(), started, finished }
     }
 
-    /// From waiting: for its image, or for the end of a back-off.
+    /// A waiting container starts when its image is pulled, or when its back-off ends.
     fn begin(&mut self, clock: &mut Clock) -> Option<State> {
         if let Some(last) = self.last.clone() {
             return self.restart(last, clock);
@@ -276,7 +276,7 @@ impl<'a> Container<'a> {
         (BACKOFF_FIRST_MS << doublings).min(BACKOFF_MAX_MS)
     }
 
-    /// Runs anew for another reason than its own end.
+    /// Restarts it for another reason than its own end.
     pub fn replace(&mut self, now: Time) {
         if let State::Running { since } = self.state {
             let reason = "Completed".to_owned();
@@ -286,7 +286,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Ends it where it runs or waits.
+    /// Ends it if it runs or waits.
     pub fn stop(&mut self, now: Time, code: i64) {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         self.is_stopped |= self.is_running();
@@ -305,7 +305,7 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When it has stopped that was told to at `told`, or nothing where only the grace period ends it.
+    /// When a container that is told to stop at `told` stops; `None` if only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (State::Running { .. }, Span::Forever) => None,
@@ -314,7 +314,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether it does its work, by what is told of its readiness.
+    /// Whether it is ready.
     pub fn is_ready(&self, clock: &mut Clock) -> bool {
         match &self.state {
             State::Running { since } => {
@@ -326,7 +326,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// What its probe found last.
+    /// The last result of its readiness probe.
     fn seems_ready(&self, since: Time, clock: &mut Clock) -> bool {
         let mut ready = true;
         for (after_ms, found) in &self.behaviour.ready_at {
@@ -338,7 +338,7 @@ impl<'a> Container<'a> {
         ready
     }
 
-    /// What people should see of it since it was looked at: failures, and with `all` that it was started and stopped, too.
+    /// Events since the last plan: failures, and with `all` also starts and stops.
     pub fn notices(&self, all: bool) -> Vec<Notice> {
         let mut notices = Vec::new();
         if all {
@@ -351,7 +351,7 @@ impl<'a> Container<'a> {
         notices
     }
 
-    /// What its probes and its hook have said since a time; what they will say is awaited.
+    /// Events of its probes and its hook since `told_until`. The next plan is due at the next such Event.
     pub fn tells(&self, told_until: Time, address: &str, all: bool, clock: &mut Clock) -> Vec<Notice> {
         let since = match (self.ran_since, &self.state) {
             (Some(since), _) => since,
@@ -399,7 +399,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// What it has begun to wait for.
+    /// The Event about a new waiting reason.
     fn tell_of_waiting(&self, all: bool, notices: &mut Vec<Notice>) {
         let State::Waiting { reason, message } = &self.state else { return };
         if *reason == self.waited_for {
@@ -428,7 +428,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// How long its image was pulled before a run; nothing where it was there already.
+    /// How long its image was pulled before a run; `None` if it was present.
     fn pulls(&self, is_first: bool) -> Option<i64> {
         match self.behaviour.pull {
             Pull::After(Span::Millis(millis)) if is_first && millis > 0 => Some(millis),
@@ -437,7 +437,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Where it stands in its pod.
+    /// Its field path in the pod.
     fn part(&self) -> String {
         let list = match self.sort {
             Sort::Init | Sort::Sidecar => "initContainers",
@@ -447,7 +447,7 @@ impl<'a> Container<'a> {
         format!("spec.{list}{{{}}}", self.name())
     }
 
-    /// As the pod's status tells it.
+    /// Its status for the pod.
     pub fn status(&self, ready: bool) -> Value {
         let image = self.image();
         let id = |restarts: i64| {
@@ -531,7 +531,7 @@ fn container_id(of: &str) -> String {
     format!("simulated://{}", crate::template::hex(&Sha256::digest(of)))
 }
 
-/// Where the image's name has a digest, that one; else one made of the name.
+/// The digest in the image's name, or else one made from the name.
 fn image_id(image: &str) -> String {
     match image.split_once('@') {
         Some(_) => image.to_owned(),
@@ -543,7 +543,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// `10s`, `2m40s`, as Go writes durations.
+/// Formats `10s` and `2m40s` as Go does.
 fn shown_seconds(millis: i64) -> String {
     match millis / 1000 {
         seconds if seconds < 60 => format!("{seconds}s"),

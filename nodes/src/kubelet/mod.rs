@@ -1,7 +1,7 @@
-//! What a kubelet makes of a pod on its node: from what the pod's status says, and the time, to the next status.
+//! What a kubelet does with a pod on its node: computes the next status from the present status and the time.
 //!
-//! Nothing is remembered from one plan to the next. When a container began, how often it was restarted and when it ended
-//! stand in the status, so a kubelet that starts anew goes on where the last one stopped.
+//! Nothing is remembered between plans. The status has each container's start, restarts and end, so a restarted kubelet
+//! continues where the last one stopped.
 
 pub mod admission;
 mod conditions;
@@ -22,43 +22,43 @@ use holdfast_world::views::Job;
 use holdfast_world::{Time, View};
 use std::collections::HashMap;
 
-/// What a pod gets from its node.
+/// The node's data for a pod.
 pub struct Place<'a> {
     pub host_ip: &'a str,
-    /// What may be handed out to pods.
+    /// The node's allocatable resources.
     pub allocatable: &'a Value,
-    /// How pods behave that do not say so themselves.
+    /// How pods behave whose annotations do not say so.
     pub told: &'a Told,
-    /// Whether people are told of all that becomes of containers, or only of what fails.
+    /// Whether all Events of containers are written, or only those about failures.
     pub tells_all: bool,
-    /// Up to when people were told of the pod's containers.
+    /// Until when Events about the pod's containers have been written.
     pub told_until: Time,
-    /// How commands go.
+    /// The cache of courses.
     pub courses: &'a Courses,
 }
 
-/// What is to be done about a pod.
+/// What to do about a pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct Life {
     /// A strategic merge patch of the status.
     pub status: Option<Value>,
-    /// Its containers have stopped: it may go.
+    /// Its containers have stopped, so it can be deleted.
     pub gone: bool,
     pub again: Option<Time>,
     pub notices: Vec<Notice>,
 }
 
-/// What is worth an Event.
+/// An Event to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
-    /// The container that it is about: `spec.containers{web}`; empty for the pod.
+    /// The field path of the container, such as `spec.containers{web}`; empty for the pod.
     pub part: String,
 }
 
-/// What a kubelet does about `pod` now. `address` hands out an address for it, the same each time.
+/// What a kubelet does about `pod` now. `address` returns an address for it, the same each time.
 pub fn live(pod: &Value, place: &Place, now: Time, address: &mut dyn FnMut() -> String) -> Life {
     // Times in statuses are whole seconds.
     let now = Time::from_second(now.seconds());
@@ -88,7 +88,7 @@ struct Kubelet<'a> {
     containers: Vec<Container<'a>>,
     clock: Clock,
     started: Time,
-    /// The phase that the pod has come to, where its containers alone do not tell.
+    /// Phase and reason of a pod that failed for another reason than its containers.
     failed: Option<(&'static str, &'static str)>,
     resize: Option<resize::Held>,
     notices: Vec<Notice>,
@@ -119,7 +119,7 @@ impl<'a> Kubelet<'a> {
         Kubelet { pod, place, containers, clock, started, failed: None, resize: None, notices: Vec::new() }
     }
 
-    /// The pod's life up to now.
+    /// Advances the pod to now.
     fn go_on(&mut self) {
         if let Some(seconds) = self.pod["spec"]["activeDeadlineSeconds"].as_i64() {
             let deadline = self.started.plus_seconds(seconds);
@@ -148,15 +148,15 @@ impl<'a> Kubelet<'a> {
                 _ => {}
             }
         }
-        // What has run beside the others ends with them.
+        // Sidecars stop when the other containers have ended.
         if self.phase() != "Pending" && self.is_over() {
             self.stop_sidecars();
         }
     }
 
-    /// Runs init containers one after the other; says whether all have done their work.
+    /// Runs init containers one after another; returns whether all have succeeded.
     fn initialize(&mut self) -> bool {
-        // Once the pod's own containers run, only sidecars are looked after.
+        // Once the pod's main containers have started, only sidecars are run.
         let begun = self
             .containers
             .iter()
@@ -184,7 +184,7 @@ impl<'a> Kubelet<'a> {
         initialized
     }
 
-    /// Whether the pod is one of a Job: its containers end at once, unless told otherwise.
+    /// Whether the pod belongs to a Job: its containers end at once unless annotations say otherwise.
     fn ends_by_itself(&self) -> bool {
         let owners = self.pod["metadata"]["ownerReferences"].as_array();
         let is_job = |owner: &Value| {
@@ -221,7 +221,7 @@ impl<'a> Kubelet<'a> {
         if self.main().any(waits) { "Pending" } else { "Running" }
     }
 
-    /// All containers stop now.
+    /// Stops all containers now.
     fn stop(&mut self) {
         for container in &mut self.containers {
             container.stop(self.clock.now, container.behaviour.stop_exit_code);
@@ -234,12 +234,12 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// A pod that is being deleted: its containers stop, then it may go.
+    /// Stops the containers of a pod that is being deleted; then the pod can go.
     fn end(&mut self, address: &mut dyn FnMut() -> String) -> Life {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         if grace == 0 {
-            // Nobody waits for its containers any more; finalizers may hold it.
+            // The grace period is over, so its containers are not waited for. Finalizers may keep the pod.
             return Life::default();
         }
         if is_finished(self.pod) {
@@ -257,7 +257,7 @@ impl<'a> Kubelet<'a> {
         Life { gone: true, again: None, ..self.told(address, true) }
     }
 
-    /// How containers stop that are told to, as their hooks and traps have it where nobody tells otherwise.
+    /// Computes how containers stop by their hooks and traps, unless annotations say so.
     fn foresee_stops(&mut self, told: Time, grace: i64) {
         for container in &mut self.containers {
             let State::Running { since } = container.state else { continue };
@@ -275,7 +275,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// The patch that makes the status what it is now to be.
+    /// The patch from the present status to the new one.
     fn told(&mut self, address: &mut dyn FnMut() -> String, ending: bool) -> Life {
         let mut phase = self.phase();
         if ending {
@@ -333,7 +333,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Puts the statuses of all containers in; gives back which containers are ready.
+    /// Adds the statuses of all containers; returns whether each is ready.
     fn statuses(&mut self, status: &mut Map) -> Vec<bool> {
         let mut ready = Vec::with_capacity(self.containers.len());
         for container in &self.containers {
@@ -348,7 +348,7 @@ impl<'a> Kubelet<'a> {
             let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
             let mut of: Vec<_> = of.collect();
             if !sorts.contains(&Sort::Init) {
-                // Those that run in order are told in order, and all others by name.
+                // Init containers are listed in their order, and all others by name.
                 of.sort_by_key(|(container, _)| container.name());
             }
             let statuses: Vec<Value> = of.into_iter().map(|(container, ready)| container.status(*ready)).collect();
@@ -360,7 +360,7 @@ impl<'a> Kubelet<'a> {
     }
 }
 
-/// What a container's command will do, for what nobody tells of it.
+/// Computes the course of a container's command, for what annotations do not say.
 fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &Place, now: Time) {
     if behaviour.run_for.is_some() {
         return;
@@ -385,13 +385,13 @@ fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value,
     }
 }
 
-/// How long a container of the pod itself runs.
+/// How long a main container runs.
 fn main_span(behaviour: &Behaviour, runs_out: bool, spec: &Value) -> Span {
     let forever = behaviour.run_for.is_none() && (!runs_out || is_pause(spec["image"].as_str().unwrap_or_default()));
     behaviour.run_for.unwrap_or(if forever { Span::Forever } else { Span::Millis(0) })
 }
 
-/// The image whose program does nothing until it is stopped.
+/// The pause image, whose program only waits to be stopped.
 fn is_pause(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();

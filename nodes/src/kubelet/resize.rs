@@ -1,18 +1,18 @@
-//! Resources of running containers that are changed in place.
+//! In-place resizing of running containers.
 
 use super::container::{Container, Sort};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use holdfast_world::Time;
 
-/// A change that the node cannot carry out.
+/// A resize that the node cannot carry out.
 #[derive(Debug)]
 pub struct Held {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// Gives running containers the resources that their pod now asks for, where the node has them at all.
+/// Gives running containers the resources that their pod requests now, if the node has them.
 pub fn go_on(pod: &Value, allocatable: &Value, containers: &mut [Container], now: Time) -> Option<Held> {
     let changes = |container: &Container| container.resources != container.spec["resources"];
     if !containers.iter().any(changes) {
@@ -30,7 +30,7 @@ pub fn go_on(pod: &Value, allocatable: &Value, containers: &mut [Container], now
     None
 }
 
-/// Whether a resource changed whose change restarts the container.
+/// Whether a changed resource has the resize policy RestartContainer.
 fn asks_for_restart(container: &Container, before: &Value) -> bool {
     let policies = container.spec["resizePolicy"].as_array().into_iter().flatten();
     let mut restarting = policies.filter(|policy| policy["restartPolicy"] == "RestartContainer");

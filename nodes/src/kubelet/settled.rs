@@ -1,4 +1,5 @@
-//! Pods of which nothing is to be done, told without reading them whole: most pods of most clusters, most of the time.
+//! Recognizes pods for which the kubelet has nothing to do, without reading them whole. Most pods are in this state
+//! most of the time.
 
 use crate::behaviour::{PREFIX, Span, Told};
 use crate::command::sleeps;
@@ -7,11 +8,11 @@ use holdfast_world::views::pod::{Condition, Container, ContainerStatus};
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Meta, Seen, View};
 
-/// What a kubelet keeps true of a pod whose containers all run.
+/// The conditions of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Whether a pod runs as its spec asks for and will go on so, whatever the time: then [`super::live`] has nothing to say
-/// of it. Where that cannot be told from so little, it is not settled.
+/// Whether a pod runs as its spec asks for, and will continue so at any time: then [`super::live`] would do nothing. If
+/// the view does not show that, the pod is not settled.
 pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;
@@ -31,13 +32,14 @@ pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
         && status.container_statuses.iter().all(runs)
 }
 
-/// Whether its containers neither end nor change by themselves: nobody has told how they behave, and they are no Job's.
+/// Whether the containers neither end nor change by themselves: no settings describe their behaviour, and they do not
+/// belong to a Job.
 fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
     let is_told = !told.is_empty() || meta.annotations.keys().any(|name| name.starts_with(PREFIX));
     !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
 }
 
-/// Whether its command may end, or is asked whether it does its work.
+/// Whether its command may end, or it has an exec probe.
 fn wakes(container: &Container) -> bool {
     let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
     if probes.into_iter().flatten().any(|probe| probe.exec.is_some()) {
@@ -46,7 +48,7 @@ fn wakes(container: &Container) -> bool {
     let words = || container.command.iter().chain(container.args.iter()).map(String::as_str);
     match words().next() {
         None => false,
-        // A script is gone through, with what its container finds.
+        // Scripts are run by the shell, with the files of their container.
         Some(program) if course::is_shell(program) => true,
         Some(program) => match sleeps(words()) {
             Some(Span::Millis(_)) => true,

@@ -6,7 +6,7 @@ use holdfast_world::Time;
 
 const START: i64 = 1_700_000_000;
 
-/// One pod on its node, with the status that the kubelet's patches make.
+/// A pod on its node, with the status that the kubelet's patches produce.
 struct Pod {
     document: Value,
     now: i64,
@@ -23,7 +23,7 @@ impl Pod {
         Pod { document, now: START, last: Life::default(), tells_all: false, told_until: 0 }
     }
 
-    /// Lets the kubelet plan until it is content, at this many seconds after the start.
+    /// Plans until nothing changes, at this many seconds after the start.
     fn at(&mut self, second: i64) -> &mut Pod {
         self.now = START + second;
         let told = Told::default();
@@ -64,7 +64,7 @@ impl Pod {
         found.cloned().unwrap_or_default()
     }
 
-    /// `running 0`, `terminated 0 1`, `waiting CrashLoopBackOff 2`: the state and how often it was restarted.
+    /// The state and the restart count: `running 0`, `terminated 0 1`, `waiting CrashLoopBackOff 2`.
     fn state(&self, name: &str) -> String {
         let list = if self.container("containerStatuses", name).is_null() {
             "initContainerStatuses"
@@ -81,7 +81,7 @@ impl Pod {
         format!("{kind}{said} {}", status["restartCount"])
     }
 
-    /// What is told now, each with what it is about.
+    /// The current Events, each with its subject.
     fn notices(&self) -> Vec<String> {
         let line = |Notice { warning, reason, message, part }: &Notice| {
             let kind = if *warning { "Warning" } else { "Normal" };
@@ -95,7 +95,7 @@ impl Pod {
     }
 }
 
-/// As a strategic merge patch of a pod's status is merged: conditions by type, all else replaced.
+/// Merges a strategic merge patch of a pod's status: conditions by type, everything else is replaced.
 fn merge(status: &mut Value, patch: &Value) {
     for (name, value) in patch.as_object().expect("an object") {
         if name != "conditions" {
@@ -194,7 +194,7 @@ fn a_crash_loop_waits_longer_each_time() {
         pod.notices(),
         ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
     );
-    // After ten minutes of work the next restart is immediate again.
+    // After running for ten minutes the next restart is immediate again.
     pod.document["metadata"]["annotations"] = told(&[("run-for", "601s"), ("exit-code", "1")]);
     pod.at(1219).at(1219 + 601);
     assert!(pod.state("c").starts_with("running"), "{}", pod.state("c"));
@@ -360,7 +360,7 @@ fn deletion_waits_for_containers_within_the_grace_period() {
     let mut pod = deleted(&[("stop-for", "forever")], 30);
     assert_eq!((pod.at(5).last.gone, pod.again()), (false, Some(35)));
     assert!(pod.at(35).last.gone);
-    // Nothing waits for it any more; finalizers hold it.
+    // Its containers are not waited for; finalizers keep it.
     assert_eq!(deleted(&[], 0).at(5).last, Life::default());
 }
 

@@ -1,4 +1,4 @@
-//! Stages, as KWOK knows them: which objects each is about, when it is its turn, and what it does.
+//! Stages in KWOK's form: which objects each selects, when it is played, and what it does.
 
 mod select;
 #[cfg(test)]
@@ -15,17 +15,17 @@ use select::Selector;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// The group and the version of Stages.
+/// The group and version of Stages.
 pub const GROUP: &str = "kwok.x-k8s.io";
-/// The definition of the kind.
+/// The name of the CustomResourceDefinition.
 pub const DEFINITION: &str = "stages.kwok.x-k8s.io";
 pub const VERSION: &str = "v1alpha1";
 
-/// A Stage that was understood.
+/// A parsed Stage.
 #[derive(Debug)]
 pub struct Stage {
     pub name: String,
-    /// Of the object that says it.
+    /// UID and version of the Stage object.
     pub uid: Text,
     pub version: Text,
     pub about: About,
@@ -36,7 +36,7 @@ pub struct Stage {
     steps: Vec<Step>,
 }
 
-/// What a Stage is about: objects of a kind, as this version shows them.
+/// The kind of a Stage's objects, in the version in which they are read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
     pub api_version: Text,
@@ -48,7 +48,7 @@ impl About {
         About { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// The group and the version; the group of the core is empty.
+    /// The group and the version; the core group is empty.
     pub fn group_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }
@@ -57,7 +57,7 @@ impl About {
         *self.kind == *resource.kind() && self.group_version().0 == resource.group()
     }
 
-    /// Whether the server itself knows the kind; all others are custom.
+    /// Whether the kind is built in; all others are custom.
     fn is_built_in(&self) -> bool {
         let (group, version) = self.group_version();
         registry().find_kind(group, version, &self.kind).is_some()
@@ -76,7 +76,7 @@ struct Length {
     from: Option<Query>,
 }
 
-/// What a stage does, in its order.
+/// The steps of a Stage, in order.
 #[derive(Debug)]
 enum Step {
     Event {
@@ -96,7 +96,7 @@ enum Step {
         form: Form,
         template: Template,
     },
-    /// Another object, as the template tells it whole.
+    /// Creates another object, which the template gives whole.
     Apply(Template),
 }
 
@@ -107,7 +107,7 @@ pub enum Form {
     Json,
 }
 
-/// What is to be done to an object, as data.
+/// An effect on an object, as data.
 #[derive(Debug, PartialEq)]
 pub enum Deed {
     Event {
@@ -115,7 +115,7 @@ pub enum Deed {
         reason: String,
         message: String,
     },
-    /// All finalizers that the object is to have.
+    /// All finalizers that the object should have.
     Finalizers(Vec<String>),
     Delete,
     Patch {
@@ -151,7 +151,7 @@ fn core_group() -> String {
     "v1".into()
 }
 
-/// A query as `expressionFrom`, or as `jq.expression` in newer releases of KWOK.
+/// A query in `expressionFrom`, or in `jq.expression` in newer releases of KWOK.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct From {
@@ -185,10 +185,10 @@ struct Next {
     status_patch_as: Option<Value>,
     #[serde(default)]
     patches: Vec<PatchSpec>,
-    /// One patch, in the steps of newer releases.
+    /// A single patch, as in the steps of newer releases.
     patch: Option<PatchSpec>,
     apply: Option<ApplySpec>,
-    /// What newer releases may know besides.
+    /// Fields of newer releases that are unknown here.
     #[serde(flatten)]
     unknown: Map,
 }
@@ -233,7 +233,7 @@ struct PatchSpec {
 }
 
 impl Stage {
-    /// Understands a Stage, or says what of it is not understood.
+    /// Parses a Stage, or says which part of it is not understood.
     pub fn parse(stage: &Value) -> Result<Stage, String> {
         let spec: Spec = holdfast_value::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
         let ResourceRef { api_group, kind } = spec.resource_ref;
@@ -265,17 +265,17 @@ impl Stage {
         self.selector.matches(object, budget)
     }
 
-    /// Whether it may ever match, whatever becomes of the object: by what users say of it.
+    /// Whether the Stage can match now or later, by the parts of the object that only users change.
     pub fn may_match(&self, object: &Value, budget: &Budget) -> Result<bool, Spent> {
         self.selector.may_match(object, budget)
     }
 
-    /// Whether its labels and annotations are the object's.
+    /// Whether its label and annotation selectors match.
     pub fn names(&self, object: &Value) -> bool {
         self.selector.names(object)
     }
 
-    /// What counts for it among others; nothing, where the object says something that is no number.
+    /// The weight of a Stage for an object; `None` if the object's value is not a number.
     pub fn weight(&self, object: &Value, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.weight_from else { return Some(self.weight) };
         match first(query, object, budget).as_deref() {
@@ -286,7 +286,7 @@ impl Stage {
         }
     }
 
-    /// When it is to be played that matches from `now` on.
+    /// When a Stage that matches from `now` on is played.
     pub fn due(&self, object: &Value, now: Time, chance: u64, budget: &Budget) -> Time {
         let Some(delay) = &self.delay else { return now };
         let Some(millis) = delay.duration.of(object, now, budget) else { return now };
@@ -300,7 +300,7 @@ impl Stage {
         now.plus_millis(millis.max(0))
     }
 
-    /// What it does to an object.
+    /// The effects of a Stage on an object.
     pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, Failure> {
         let deletes = self.steps.iter().any(|step| matches!(step, Step::Delete));
         let mut deeds = Vec::new();
@@ -313,7 +313,7 @@ impl Stage {
                     deeds.extend(finalizers(object, add, remove, *empty).map(Deed::Finalizers));
                 }
                 Step::Delete => deeds.push(Deed::Delete),
-                // What is deleted needs no other status.
+                // An object that is deleted needs no status.
                 Step::Patch { .. } if deletes => {}
                 Step::Apply(template) => match template.document(object, surroundings)? {
                     Value::Null => {}
@@ -336,7 +336,7 @@ impl Stage {
     }
 }
 
-/// Which of the stages that match is next: at random, by weight.
+/// Chooses the next of the matching Stages at random, by weight.
 pub fn choose<'s>(matching: &[&'s Stage], weighed: impl Fn(&Stage) -> Option<i64>, chance: u64) -> Option<&'s Stage> {
     if matching.len() < 2 {
         return matching.first().copied();
@@ -375,7 +375,7 @@ impl Delay {
 }
 
 impl Length {
-    /// Milliseconds: from the object, where it says something; a moment is one that long from now.
+    /// Milliseconds; from the object if the query gives a duration or a time, which is counted from now.
     fn of(&self, object: &Value, now: Time, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.from else { return self.millis };
         match first(query, object, budget).as_deref() {
@@ -389,7 +389,7 @@ impl Length {
     }
 }
 
-/// What a query gives first; nothing, where it is too much work.
+/// The first value of a query; `None` if it exceeds the budget.
 fn first<'a>(query: &Query, object: &'a Value, budget: &Budget) -> Option<Cow<'a, Value>> {
     query.values(object, budget).ok()?.into_iter().next()
 }
@@ -417,7 +417,7 @@ fn parse_next(next: Next, about: &About) -> Result<Vec<Step>, String> {
     if next.status_patch_as.is_some() {
         return Err("statusPatchAs is not supported".into());
     }
-    // Objects of custom kinds have no strategy for their lists.
+    // Custom resources have no merge strategy for lists.
     let usual = if about.is_built_in() { Form::Strategic } else { Form::Merge };
     if let Some(text) = next.status_template.filter(|text| !text.is_empty()) {
         let subresource = subresource(next.status_subresource.as_deref().unwrap_or("status"))?;
@@ -451,7 +451,7 @@ fn subresource(name: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("the subresource {name:?} is not known"))
 }
 
-/// All finalizers that the object is then to have; nothing, where it has them.
+/// All finalizers that the object should have; `None` if it has them.
 fn finalizers(object: &Value, add: &[String], remove: &[String], empty: bool) -> Option<Vec<String>> {
     let known = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     let known: Vec<String> = known.filter_map(Value::as_str).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! Which objects a Stage is about.
+//! The selectors of Stages.
 
 use crate::budget::{self, Spent};
 use crate::jq::Query;
@@ -10,12 +10,12 @@ use holdfast_value::Value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How much work an expression may be.
+/// The cost limit of a CEL expression.
 const COST_MAX: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub enum Selector {
-    /// A Stage without a selector is about nothing.
+    /// A Stage without a selector matches nothing.
     Nothing,
     Where {
         labels: BTreeMap<String, String>,
@@ -46,7 +46,7 @@ pub struct Spec {
     match_expressions: Vec<Expression>,
 }
 
-/// A requirement in either of the two forms that releases of KWOK know: flat, or below `jq` or `cel`.
+/// A requirement in either of the forms of KWOK's releases: flat, or below `jq` or `cel`.
 #[derive(Deserialize)]
 struct Expression {
     #[serde(flatten)]
@@ -84,7 +84,7 @@ impl Selector {
         self.hold(object, requirements.iter(), budget)
     }
 
-    /// Whether it matches by labels, annotations and what else users say, which the object's life does not change.
+    /// Whether labels, annotations and other fields that only users change match.
     pub fn may_match(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
         let Selector::Where { requirements, .. } = self else { return Ok(false) };
         self.hold(object, requirements.iter().filter(|requirement| requirement.is_lasting()), budget)
@@ -107,7 +107,7 @@ impl Selector {
         Ok(true)
     }
 
-    /// Whether it matches by labels and annotations.
+    /// Whether labels and annotations match.
     pub fn names(&self, object: &Value) -> bool {
         let Selector::Where { labels, annotations, .. } = self else { return false };
         let has = |field: &str, wanted: &BTreeMap<String, String>| {
@@ -170,7 +170,7 @@ impl Requirement {
         })
     }
 
-    /// Whether what it looks at stays as users made it.
+    /// Whether only users change the fields that it reads.
     fn is_lasting(&self) -> bool {
         let Requirement::Jq { query, .. } = self else { return false };
         match query.path().as_slice() {

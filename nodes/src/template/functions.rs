@@ -1,4 +1,4 @@
-//! The functions of templates: Go's own, KWOK's, and the common ones of sprig.
+//! The functions of templates: Go's, KWOK's, and the common ones of sprig.
 
 use super::run::{Surroundings, repeated};
 use holdfast_value::{Map, Value, json};
@@ -6,18 +6,18 @@ use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// How far a text is indented at most.
+/// The widest padding and indentation.
 const PAD_MAX: usize = 128;
 
-/// A function by its place in the table.
+/// A function by its index in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function(usize);
 
 type Body = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
-/// Name, the least and the most arguments, and what it does.
+/// Name, least and most arguments, and body.
 const TABLE: &[(&str, usize, usize, Body)] = &[
-    // Go's own. The run asks `and` and `or` for no more operands than they need.
+    // Go's own. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
     ("and", 1, 99, |_, _| Ok(Value::Null)),
     ("or", 1, 99, |_, _| Ok(Value::Null)),
     ("not", 1, 1, |a, _| Ok((!truth(&a[0])).into())),
@@ -257,7 +257,7 @@ pub fn name(function: Function) -> &'static str {
     TABLE[function.0].0
 }
 
-/// For `and` and `or`: the truth of an operand that decides.
+/// The truth of an operand that decides `and` or `or`.
 pub fn decides(function: Function) -> Option<bool> {
     match name(function) {
         "and" => Some(false),
@@ -266,7 +266,7 @@ pub fn decides(function: Function) -> Option<bool> {
     }
 }
 
-/// How many bytes a function may go through or make beyond its arguments, where that is a product of them.
+/// How many bytes a function may read or make beyond its arguments, if that is a product of them.
 pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
     let of = |at: usize| arguments.get(at).unwrap_or(&Value::Null);
     let length = |at: usize| match of(at) {
@@ -274,7 +274,7 @@ pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
         Value::Array(items) => items.len(),
         _ => 0,
     };
-    // At most as many as what is written out has characters.
+    // At most one line per character of the printed value.
     let lines = |at: usize| match of(at) {
         Value::String(text) => text.bytes().filter(|byte| *byte == b'\n').count(),
         other => other.to_string().len(),
@@ -296,7 +296,7 @@ pub fn call(function: Function, arguments: Vec<Value>, surroundings: &dyn Surrou
     body(&arguments, surroundings)
 }
 
-/// What `if` takes for true: everything but what is empty.
+/// The truth of a value in `if`: false if it is empty or zero.
 pub fn truth(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -308,7 +308,7 @@ pub fn truth(value: &Value) -> bool {
     }
 }
 
-/// As an action prints a value.
+/// A value as an action prints it.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".into(),
@@ -412,7 +412,7 @@ fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// The verbs that texts are made with: `%s %d %v %q %f %t %x %%`, with widths and precision.
+/// `printf` with the verbs `%s %d %v %q %f %t %x %%`, widths and precision.
 fn printf(format: &str, arguments: &[Value]) -> Result<String, String> {
     let (mut text, mut rest, mut arguments) = (String::new(), format, arguments.iter());
     while let Some((before, after)) = rest.split_once('%') {

@@ -1,13 +1,13 @@
-//! The text of a template, cut into text and actions, and actions into tokens.
+//! Splits a template into text and actions, and actions into tokens.
 
-/// What stands between two places of a template.
+/// A part of a template.
 #[derive(Debug, PartialEq)]
 pub enum Piece<'a> {
     Text(&'a str),
     Action(&'a str),
 }
 
-/// Cuts a template at its `{{` and `}}`; trims the text beside `{{-` and `-}}`, and leaves comments out.
+/// Splits a template at `{{` and `}}`; trims the text beside `{{-` and `-}}`, and drops comments.
 pub fn pieces(source: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut pieces = Vec::new();
     let (mut rest, mut trim) = (source, false);
@@ -40,7 +40,7 @@ pub fn pieces(source: &str) -> Result<Vec<Piece<'_>>, String> {
     }
 }
 
-/// Where the `}}` is that is not in a text or a comment.
+/// The position of the `}}` that is not in a string or a comment.
 fn end_of_action(action: &str) -> Option<usize> {
     let bytes = action.as_bytes();
     if action.trim_start().starts_with("/*") {
@@ -64,7 +64,7 @@ fn end_of_action(action: &str) -> Option<usize> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token {
-    /// `.a`; the flag says that space was before it, so that it begins an operand.
+    /// `.a`; the flag says that space precedes it, so that it starts an operand.
     Field(String, bool),
     /// `.` alone.
     Dot,
@@ -73,9 +73,9 @@ pub enum Token {
     Word(String),
     Text(String),
     Number(serde_json::Number),
-    /// The flag of `(`: space was before it.
+    /// `(`.
     Open,
-    /// The flag says that a field follows at once: `(f).a`.
+    /// `)`.
     Close,
     Bar,
     Comma,
@@ -150,7 +150,7 @@ fn name(text: &str) -> &str {
     &text[..end]
 }
 
-/// A text in double quotes, and how long it is as written. Go's escapes are JSON's and a few more.
+/// A string in double quotes, and its length in the source. Go's escapes are those of JSON and a few more.
 fn quoted(text: &str) -> Result<(String, usize), String> {
     let mut found = String::new();
     let mut chars = text.char_indices().skip(1);

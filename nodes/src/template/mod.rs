@@ -1,8 +1,9 @@
-//! Templates in the part of Go's language that Stages are written in: actions, variables, `if`, `with`, `range`,
-//! `define`, pipelines, Go's own functions, those that KWOK adds, and the common ones of sprig.
+//! Templates in the subset of Go's language that Stages use: actions, variables, `if`, `with`, `range`, `define`,
+//! pipelines, Go's functions, KWOK's, and the common ones of sprig.
 //!
-//! A template that uses anything else is refused when it is read, by name. Rendering ends: there is no recursion but
-//! through `template`, whose depth is bounded, as are the steps, the bytes of the values and the size of the text.
+//! A template that uses anything else is refused when it is parsed, with its name. Rendering always ends: the only
+//! recursion is through `template`, whose depth is bounded, as are the steps, the bytes of values and the size of the
+//! text.
 
 mod functions;
 mod lex;
@@ -17,10 +18,10 @@ use holdfast_value::Value;
 use parse::Node;
 use std::collections::BTreeMap;
 
-/// How long a template may be.
+/// The longest template.
 const SOURCE_MAX: usize = 256 << 10;
 
-/// A template that was understood.
+/// A parsed template.
 #[derive(Debug, Clone)]
 pub struct Template {
     body: Vec<Node>,
@@ -35,12 +36,12 @@ impl Template {
         parse::template(source)
     }
 
-    /// The text for a document.
+    /// Renders the template for a document.
     pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
         run::render(self, document, surroundings)
     }
 
-    /// What the text says as YAML; nothing, where it is empty.
+    /// Renders the template and parses the text as YAML; null if it is empty.
     pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, Failure> {
         let text = self.render(document, surroundings)?;
         if text.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! From a template's text to what is to be done.
+//! Parses a template's text into nodes.
 
 use super::Template;
 use super::functions::{self, Function};
@@ -6,7 +6,7 @@ use super::lex::{Piece, Token, pieces, tokens};
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// How deeply blocks and parentheses may nest.
+/// The deepest nesting of blocks and parentheses.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub enum Node {
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pub variables: Vec<String>,
-    /// The variables were there before.
+    /// The variables exist already: `=` rather than `:=`.
     pub assigns: bool,
     pub commands: Vec<Command>,
 }
@@ -85,14 +85,14 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What ended a block: `end`, or `else` with what stands after it.
+/// What ended a block: `end`, or `else` with the tokens after it.
 type End = (&'static str, Vec<Token>);
 
-/// What is written where a condition holds.
+/// A condition, and its body.
 type Arm = (Pipeline, Vec<Node>);
 
 impl Parser<'_> {
-    /// Nodes up to what ends them.
+    /// The nodes up to the end of the block.
     fn block(&mut self) -> Result<(Vec<Node>, Option<End>), String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

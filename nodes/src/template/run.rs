@@ -7,14 +7,14 @@ use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 use std::fmt::Write;
 
-/// How much a template may do, how many bytes of values it may make, and how long its text may become.
+/// The most steps of a template, the most bytes of values that it makes, and the longest text.
 const STEPS_MAX: usize = 200_000;
 const BYTES_MAX: usize = 16 << 20;
 const TEXT_MAX: usize = 1 << 20;
-/// How deeply templates may call each other.
+/// The deepest nesting of `template` calls.
 const CALLS_MAX: usize = 32;
 
-/// What templates ask beside the document.
+/// What templates can read besides the document.
 pub trait Surroundings {
     /// The time, with nanoseconds.
     fn now(&self) -> String;
@@ -22,16 +22,16 @@ pub trait Surroundings {
     fn node_ip(&self, node: Option<&str>) -> String;
     fn node_name(&self) -> String;
     fn pod_ip(&self, node: Option<&str>, host_network: bool, uid: &str) -> String;
-    /// A number that nobody can foresee.
+    /// A random number.
     fn chance(&self) -> u64;
 }
 
-/// Why there is no text.
+/// Why rendering failed.
 #[derive(Debug, PartialEq)]
 pub enum Failure {
-    /// The template would do more than it may.
+    /// The template exceeds its budget.
     Spent,
-    /// What is wrong with it, or with what it was given.
+    /// What is wrong with the template or its data.
     Fault(String),
 }
 
@@ -82,7 +82,7 @@ struct Run<'a> {
 }
 
 struct Scope {
-    /// What `$` is.
+    /// The value of `$`.
     root: Value,
     dot: Value,
     variables: Vec<(String, Value)>,
@@ -100,7 +100,7 @@ impl Run<'_> {
         Ok(self.budget.step(1)?)
     }
 
-    /// The same value once more.
+    /// Copies a value, within the budget.
     fn copy(&self, value: &Value) -> Result<Value, Failure> {
         self.budget.whole(value)?;
         Ok(value.clone())
@@ -252,7 +252,7 @@ impl Run<'_> {
         Ok(value)
     }
 
-    /// What a pipeline gives, whoever it is given to.
+    /// The value of a pipeline.
     fn value(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, Failure> {
         let mut value = None;
         for command in &pipeline.commands {
@@ -272,7 +272,7 @@ impl Run<'_> {
         last: Option<Value>,
         scope: &mut Scope,
     ) -> Result<Value, Failure> {
-        // What `and` and `or` have decided by one operand, the others are not asked for.
+        // `and` and `or` stop at the operand that decides.
         if let Some(decides) = functions::decides(function) {
             let mut value = Value::Null;
             for operand in operands {
@@ -316,12 +316,12 @@ impl Run<'_> {
     }
 }
 
-/// What stands at a path; nothing, where it leads nowhere.
+/// The value at a path; null if there is none.
 fn field<'v>(value: &'v Value, path: &[String]) -> &'v Value {
     path.iter().fold(value, |value, name| value.get(name).unwrap_or(&Value::Null))
 }
 
-/// Adds to a text, within bounds.
+/// Repeats a text, within the limit.
 pub fn repeated(text: &str, count: usize) -> Result<String, String> {
     if text.len().saturating_mul(count) > TEXT_MAX {
         return Err(format!("more than {TEXT_MAX} bytes"));

@@ -121,7 +121,7 @@ fn what_is_rendered_is_yaml() {
     assert!(Template::parse("a: [").expect("a template").document(&json!({}), &Fixed).is_err());
 }
 
-/// What a template makes is counted, whatever function does it, also where little of it is written.
+/// Work is counted, whichever function does it, even if little of it is printed.
 #[test]
 fn work_ends_at_the_same_place_for_every_function() {
     let large = vec!["a".repeat(1_000); 2_500];
@@ -146,7 +146,7 @@ fn work_ends_at_the_same_place_for_every_function() {
         let text = Template::parse(source).expect(source).render(&document, &Fixed);
         assert!(text.is_ok(), "{source}: {text:?}");
     }
-    // Aliases do not swell what the text means.
+    // YAML aliases do not expand beyond the limit.
     let source = "a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n{{ range until 9 }}c{{ . }}: [*b, *b, *b, *b, *b, *b, *b, *b, *b]\n{{ end }}";
     let read = Template::parse(source).expect(source).document(&document, &Fixed);
     assert!(read.is_ok_and(|value| value.to_string().len() < 100_000));
