@@ -1,9 +1,9 @@
-//! Whole numbers, as `$((…))` and `expr` reckon with them.
+//! Integer arithmetic of `$((…))` and `expr`.
 
 const DEPTH_MAX: u32 = 32;
 const BYTES_MAX: usize = 4096;
 
-/// What an expression comes to; names of variables are looked up.
+/// Evaluates an expression; `look_up` returns the values of variables.
 pub fn evaluate(text: &str, look_up: &dyn Fn(&str) -> String) -> Result<i64, String> {
     if text.len() > BYTES_MAX {
         return Err("arithmetic expression is too long".into());
@@ -21,7 +21,7 @@ struct Reader<'a> {
     depth: u32,
 }
 
-/// Operators from weak to strong.
+/// Binary operators by precedence, from low to high.
 const LEVELS: [&[&str]; 10] = [
     &["||"],
     &["&&"],
@@ -49,7 +49,7 @@ impl Reader<'_> {
             return false;
         }
         let next = rest.get(sign.len());
-        // A longer operator stands there.
+        // A longer operator starts here.
         if matches!((sign, next), ("|", Some(b'|')) | ("&", Some(b'&')) | ("<", Some(b'<')) | (">", Some(b'>'))) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! What words come to.
+//! Expands words: variables, command substitutions and file name patterns.
 
 use crate::arithmetic;
 use crate::files::absolute;
@@ -6,21 +6,21 @@ use crate::pattern::{is_pattern, literal, matches, plain};
 use crate::shell::{Done, Later, Shell, Stop, WHOLE_BYTES_MAX};
 use crate::syntax::{Change, Part, Word};
 
-/// How many words a command may have.
+/// The most words of a command.
 const WORDS_MAX: usize = 20_000;
-/// The longest text that parts are cut off from.
+/// The longest value from which a prefix or suffix is cut.
 const CUT_BYTES_MAX: usize = 4096;
 
-/// How a word is to be taken.
+/// How a word is expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Several words may come of it.
+    /// The result may be several words.
     Split,
     Whole,
     Pattern,
 }
 
-/// Words that grow; each as a pattern, in which what was quoted stands for itself.
+/// The resulting words. Each is kept as a pattern in which quoted characters are escaped.
 struct Fields {
     mode: Mode,
     words: Vec<String>,
@@ -46,7 +46,7 @@ impl Fields {
         self.words.extend(self.current.take());
     }
 
-    /// Text of a variable or of a command that was not quoted.
+    /// Adds unquoted text of a variable or a command.
     fn bare(&mut self, text: &str, separators: &str) {
         match self.mode {
             Mode::Whole => self.quoted(text),
@@ -60,7 +60,7 @@ impl Fields {
                             if !word.is_empty() {
                                 self.push(&std::mem::take(&mut word));
                             }
-                            // What is no blank separates though nothing stands before it.
+                            // A separator that is not blank ends a word even if the word is empty.
                             if self.current.is_some() || !c.is_whitespace() {
                                 self.current.get_or_insert_default();
                                 self.cut();
@@ -83,7 +83,7 @@ impl Fields {
 }
 
 impl Shell {
-    /// All words that these come to.
+    /// Expands words to words.
     pub async fn words(&mut self, words: &[Word]) -> Done<Vec<String>> {
         let mut fields = Fields::new(Mode::Split);
         for word in words {
@@ -105,14 +105,14 @@ impl Shell {
         Ok(found)
     }
 
-    /// The one text that a word comes to.
+    /// Expands a word to a single text.
     pub async fn single(&mut self, word: &Word) -> Done<String> {
         let mut fields = Fields::new(Mode::Whole);
         self.expand(word, &mut fields).await?;
         Ok(plain(&fields.current.unwrap_or_default()))
     }
 
-    /// The pattern that a word comes to.
+    /// Expands a word to a pattern.
     pub async fn pattern(&mut self, word: &Word) -> Done<String> {
         let mut fields = Fields::new(Mode::Pattern);
         self.expand(word, &mut fields).await?;
@@ -171,7 +171,7 @@ impl Shell {
         }
     }
 
-    /// The value of a variable or of one of the shell's own.
+    /// The value of a variable or of a special parameter.
     fn looked_up(&self, name: &str) -> Option<String> {
         match name {
             "?" => Some(self.status.to_string()),
@@ -201,7 +201,7 @@ impl Shell {
                 self.add(fields, argument, is_quoted);
             }
             if arguments.is_empty() && is_quoted && fields.current.as_deref() == Some("") {
-                // `"$@"` without arguments is no word at all.
+                // `"$@"` without arguments gives no word.
                 fields.current = None;
             }
             return Ok(());
@@ -256,7 +256,7 @@ impl Shell {
         }
         for part in word {
             match part {
-                // As what a variable holds would be.
+                // Treated as a variable's value would be.
                 Part::Text(text) => self.add(fields, text, false),
                 other => self.expand(std::slice::from_ref(other), fields).await?,
             }
@@ -264,7 +264,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Files whose paths are as a pattern says.
+    /// The files whose paths match a pattern.
     fn files_like(&self, pattern: &str) -> Vec<String> {
         let system = self.shared.lock();
         let mut found = vec![String::from(if pattern.starts_with('/') { "/" } else { "" })];
@@ -301,10 +301,10 @@ impl Shell {
     }
 }
 
-/// A text without what a pattern says stands at its begin or end.
+/// Removes a prefix or suffix that matches a pattern.
 fn cut<'v>(value: &'v str, sign: char, is_long: bool, pattern: &str) -> &'v str {
     let mut places: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
-    // From the shortest to the longest part.
+    // From the shortest to the longest candidate.
     if (sign == '%') != is_long {
         places.reverse();
     }

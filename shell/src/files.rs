@@ -1,4 +1,4 @@
-//! A made-up file system: folders and files in memory, bounded, with volumes that are shared with others mounted in it.
+//! The simulated file system: folders and files in memory, bounded, with shared volumes mounted in it.
 
 pub use crate::tree::Volume;
 
@@ -6,13 +6,13 @@ use crate::tree::{Room, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many entries, and bytes of files and names, there may be.
+/// The most entries, and the most bytes of files and names.
 pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The longest path.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Why a file could not be had, in the words of the system.
+/// A file error, in the system's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble(pub &'static str);
 
@@ -38,22 +38,22 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 pub struct Files {
     own: Tree,
-    /// Volumes, each at its path.
+    /// Mounted volumes.
     volumes: Vec<Mounted>,
-    /// Folders below which nobody in the container may write.
+    /// Folders in which the container cannot write.
     read_only: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 struct Mounted {
     path: String,
-    /// The folder of the volume that is seen there.
+    /// The folder of the volume that is mounted.
     folder: String,
     volume: Volume,
 }
 
 impl Mounted {
-    /// Where a path is within the volume.
+    /// The path within the volume.
     fn inner(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(self.path.as_str())?;
         let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
@@ -64,7 +64,7 @@ impl Mounted {
         }
     }
 
-    /// The path at which something within the volume is seen.
+    /// The path in the container of a path within the volume.
     fn outer(&self, inner: &str) -> String {
         let folder = if self.folder == "/" { "" } else { self.folder.as_str() };
         format!("{}{}", self.path, inner.strip_prefix(folder).unwrap_or_default())
@@ -84,7 +84,7 @@ impl Default for Files {
     }
 }
 
-/// A path from the root, without `.` and `..`.
+/// An absolute path without `.` and `..`.
 pub fn absolute(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let begin = if path.starts_with('/') { "" } else { folder };
@@ -110,12 +110,12 @@ pub fn name(path: &str) -> &str {
 }
 
 impl Files {
-    /// How often something was written since it was made.
+    /// The number of writes since the file system was made.
     pub fn changes(&self) -> u64 {
         self.own.changes + self.volumes.iter().map(|mounted| mounted.volume.lock().changes).sum::<u64>()
     }
 
-    /// How many bytes it holds, with the volumes.
+    /// The bytes of all files, with the volumes.
     pub fn bytes(&self) -> usize {
         self.own.bytes() + self.volumes.iter().map(|mounted| mounted.volume.lock().bytes()).sum::<usize>()
     }
@@ -125,7 +125,7 @@ impl Files {
         Room { entries: ENTRIES_MAX.saturating_sub(count), bytes: BYTES_MAX.saturating_sub(self.bytes()) }
     }
 
-    /// Looks at a path where it is: in a volume, or in none.
+    /// Calls `look` for a path in the volume that contains it, or in the container's own tree.
     fn at<T>(&self, path: &str, look: impl FnOnce(&Tree, &str) -> T) -> T {
         match self.mounted(path) {
             Some((mounted, inner)) => look(&mounted.volume.lock(), &inner),
@@ -163,7 +163,7 @@ impl Files {
         }
     }
 
-    /// The names in a folder, in order.
+    /// The sorted names in a folder.
     pub fn names(&self, folder: &str) -> Vec<String> {
         let own = |tree: &Tree, folder: &str| {
             let length = if folder == "/" { 1 } else { folder.len() + 1 };
@@ -173,14 +173,14 @@ impl Files {
         self.at(folder, own)
     }
 
-    /// All paths below a folder, in order; without it.
+    /// The sorted paths below a folder, without the folder itself.
     pub fn below(&self, folder: &str) -> Vec<String> {
         let all = match self.mounted(folder) {
             Some((mounted, inner)) => mounted.volume.lock().below(&inner).map(|path| mounted.outer(path)).collect(),
             None => self.own.below(folder).map(str::to_owned).collect(),
         };
         let mut all: Vec<String> = all;
-        // What is mounted further below.
+        // Volumes mounted further below.
         let inside = |mounted: &&Mounted| {
             let rest = mounted.path.strip_prefix(if folder == "/" { "" } else { folder });
             mounted.path != folder && rest.is_some_and(|rest| rest.starts_with('/'))
@@ -203,7 +203,7 @@ impl Files {
         if self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// Replaces what a file holds, or makes it.
+    /// Writes a file, creating it if necessary.
     pub fn write(&mut self, path: &str, content: Vec<u8>, now_ms: i64) -> Result<(), Trouble> {
         self.may_write(path)?;
         self.store(path, content, None, now_ms)
@@ -234,7 +234,7 @@ impl Files {
         self.change(path, |tree, path, room| tree.make_folder(path, now_ms, room))
     }
 
-    /// Makes a folder with those that it is in.
+    /// Creates a folder with its parents.
     pub fn make_folders(&mut self, path: &str, now_ms: i64) -> Result<(), Trouble> {
         let mut at = 0;
         while at < path.len() {
@@ -248,7 +248,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes a file, or a folder with all that is in it.
+    /// Removes a file, or a folder with all its content.
     pub fn remove(&mut self, path: &str, whole_folders: bool) -> Result<(), Trouble> {
         let entry = self.entry(path).ok_or(MISSING)?;
         if entry.content.is_none() && !whole_folders {
@@ -256,7 +256,7 @@ impl Files {
         }
         self.may_write(path)?;
         let inside = self.below(path);
-        // A folder that is mounted is not removed with the one that it is in.
+        // A folder that contains a mounted volume cannot be removed.
         inside.iter().try_for_each(|path| self.may_write(path))?;
         if self.volumes.iter().any(|mounted| mounted.path == path || inside.contains(&mounted.path)) {
             return Err(BUSY);
@@ -267,7 +267,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes a folder that is empty.
+    /// Removes an empty folder.
     pub fn remove_folder(&mut self, path: &str) -> Result<(), Trouble> {
         match self.entry(path) {
             None => Err(MISSING),
@@ -277,8 +277,7 @@ impl Files {
         }
     }
 
-    /// Puts a folder of files in, as a mount does, in place of what was there. Where it is read-only, only another mount
-    /// changes it.
+    /// Replaces a folder by the given files, as a mount does. A read-only one can be changed only by another mount.
     pub fn mount(
         &mut self,
         folder: &str,
@@ -309,12 +308,12 @@ impl Files {
         if is_read_only {
             self.read_only.push(folder.clone());
         }
-        // What a kubelet writes is none of the container's changes.
+        // Files written by the kubelet do not count as the container's changes.
         self.own.changes = changes;
         Ok(())
     }
 
-    /// Has a folder of a volume be seen at a path, in place of what was there.
+    /// Mounts a folder of a volume at a path, replacing what was there.
     pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
         let (path, folder) = (absolute("/", path), absolute("/", folder));
         let is_there = self.volumes.iter().any(|mounted| mounted.path == path);
@@ -333,7 +332,7 @@ impl Files {
         self.volumes.push(Mounted { path, folder, volume: volume.clone() });
     }
 
-    /// Puts one file in, as a mount of one file does.
+    /// Mounts a single file.
     pub fn mount_file(
         &mut self,
         path: &str,
@@ -413,13 +412,13 @@ mod tests {
         assert_eq!(one.remove("/data", true), Err(BUSY));
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
-        // A folder of it alone.
+        // Only a folder of the volume.
         let mut part = Files::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");
         assert_eq!(one.read("/data/sub/y/z").map(|read| read.to_vec()), Ok(b"2".to_vec()));
         assert_eq!(part.below("/p"), ["/p/z"]);
-        // What it holds counts for all who see it.
+        // The content counts for every container that mounts the volume.
         one.write("/data/big", vec![0; BYTES_MAX / 2], 7).expect("there is room");
         assert_eq!(part.write("/tmp/big", vec![0; BYTES_MAX / 2], 7), Err(FULL));
     }

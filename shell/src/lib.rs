@@ -1,8 +1,8 @@
-//! A small shell with a made-up file system: what simulated containers run. No program of the machine is begun, no file
-//! of it is read, and no clock is looked at: whoever holds a [`Machine`] brings the time and the input, lets it go some
+//! A small shell with a simulated file system, which simulated containers run. It starts no program of the machine,
+//! reads no file of it, and uses no clock: the owner of a [`Machine`] passes the time and the input, lets it run some
 //! steps, and takes the output.
 //!
-//! Every step is counted, and all that a script can hold is bounded; see the constants of each module.
+//! Every step is counted, and everything that a script can allocate is bounded; see the constants of each module.
 
 pub mod arithmetic;
 pub mod commands;
@@ -22,7 +22,7 @@ pub use commands::sleep_millis;
 pub use machine::{MAIN, Machine, Pid, Setup, Signal, Stream, Turn};
 pub use pipe::PIPE_BYTES_MAX;
 
-/// Whether a program of this name, or path, is known.
+/// Whether a program of this name or path is known.
 pub fn knows(program: &str) -> bool {
     commands::is_known(commands::name_of(program))
 }

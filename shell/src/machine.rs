@@ -1,4 +1,4 @@
-//! Processes of one container, and whose turn it is: each step of each is counted, and nothing happens but in
+//! The processes of one container and their scheduling. Each step of each process is counted, and processes run only in
 //! [`Machine::run`].
 
 use crate::files::Files;
@@ -10,30 +10,30 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// How many processes there are at once.
+/// The most processes at a time.
 const PROCESSES_MAX: usize = 32;
-/// How many steps a process goes before it is another one's turn.
+/// How many steps a process runs before the next one's turn.
 const SLICE_STEPS: u64 = 200;
 
 pub type Pid = u32;
 pub type Life = Pin<Box<dyn Future<Output = i32> + Send>>;
 
-/// The process that the container lives as long as.
+/// The container's main process; the container ends with it.
 pub const MAIN: Pid = 1;
 
-/// What a container's processes find.
+/// The initial state of a container.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     pub files: Files,
     pub environment: BTreeMap<String, String>,
-    /// The folder in which commands begin.
+    /// The working directory.
     pub folder: String,
     pub hostname: String,
     pub user: u32,
     pub group: u32,
 }
 
-/// Signals that are known by name here.
+/// The signals that are known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     Hup = 1,
@@ -60,7 +60,7 @@ impl Signal {
         (Signal::Term, "TERM"),
     ];
 
-    /// `TERM`, `SIGTERM` or `15`.
+    /// Parses `TERM`, `SIGTERM` or `15`.
     pub fn parse(text: &str) -> Option<Signal> {
         let name = text.strip_prefix("SIG").unwrap_or(text);
         let is_it = |(signal, known): &&(Signal, &str)| *known == name || (*signal as i32).to_string() == text;
@@ -72,35 +72,35 @@ impl Signal {
     }
 }
 
-/// What all processes share.
+/// The state that all processes share.
 pub struct System {
     pub now_ms: i64,
-    /// Steps that are left of this turn.
+    /// The remaining steps of the running process's turn.
     slice: u64,
     steps: u64,
-    /// When somebody who sleeps wakes next.
+    /// When the next sleeping process wakes.
     wake_ms: Option<i64>,
     pub files: Files,
     pub processes: BTreeMap<Pid, Process>,
     begun: Vec<(Pid, Life)>,
     next_pid: Pid,
-    /// A program that the container's own command wanted, and that is not known here.
+    /// A program that the container's own command called and that is unknown.
     unknown: Option<String>,
-    /// Where the container's own command writes to.
+    /// The output and error streams of the container's own command.
     pub log: Option<(Writer, Writer)>,
 }
 
-/// What others know of a process.
+/// The part of a process that other processes see.
 pub struct Process {
     pub parent: Pid,
     pub signals: Vec<Signal>,
     pub exit_code: Option<i32>,
-    /// Part of the container's own command.
+    /// Belongs to the container's own command.
     pub is_own: bool,
     pub words: String,
 }
 
-/// What the processes share, for one of them.
+/// The shared state, as processes hold it.
 #[derive(Clone)]
 pub struct Shared(Arc<Mutex<System>>);
 
@@ -109,13 +109,13 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes when a process that sleeps wakes.
+    /// Records when a sleeping process wakes.
     pub fn wakes_at(&self, time_ms: i64) {
         let mut system = self.lock();
         system.wake_ms = Some(system.wake_ms.map_or(time_ms, |known| known.min(time_ms)));
     }
 
-    /// Takes so many steps, or none where too few are left.
+    /// Takes steps from the turn; returns false if too few are left.
     pub fn step(&self, count: u64) -> bool {
         let mut system = self.lock();
         if system.slice == 0 {
@@ -126,7 +126,7 @@ impl Shared {
         true
     }
 
-    /// Begins a process; `None` where there are too many.
+    /// Starts a process; `None` if there are too many.
     pub fn begin(&self, parent: Pid, words: &str, life: impl FnOnce(Pid) -> Life) -> Option<Pid> {
         let pid = {
             let mut system = self.lock();
@@ -148,7 +148,7 @@ impl Shared {
         Some(pid)
     }
 
-    /// What a process ended with; it is forgotten with that.
+    /// The exit code of an ended process, which is forgotten then.
     pub fn reap(&self, pid: Pid) -> Option<i32> {
         let mut system = self.lock();
         let code = system.processes.get(&pid)?.exit_code?;
@@ -156,8 +156,8 @@ impl Shared {
         Some(code)
     }
 
-    /// Whether a program that is not known here ends a process with an error. The container's own command rests there:
-    /// what that program would do nobody knows.
+    /// Whether calling an unknown program fails with an error. In the container's own command it does not: nobody knows
+    /// what the program would do, so the process sleeps forever.
     pub fn knows_not(&self, pid: Pid, program: &str) -> bool {
         let mut system = self.lock();
         let is_own = system.processes.get(&pid).is_some_and(|process| process.is_own);
@@ -168,7 +168,7 @@ impl Shared {
     }
 }
 
-/// The ends of a command that the caller holds.
+/// The caller's ends of a command's streams.
 struct Ends {
     input: Option<Writer>,
     output: Reader,
@@ -176,23 +176,23 @@ struct Ends {
     terminal: Option<Terminal>,
 }
 
-/// What came of a turn.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// There is more to do at once.
     More,
-    /// Nothing happens before that time, or before somebody writes or reads.
+    /// Nothing to do before that time, or before input is written or output read.
     Idle { until_ms: Option<i64> },
 }
 
-/// Which output.
+/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Output,
     Errors,
 }
 
-/// The processes of one container, and its files.
+/// The processes and files of one container.
 pub struct Machine {
     shared: Shared,
     lives: BTreeMap<Pid, Life>,
@@ -217,7 +217,7 @@ impl Machine {
         Machine { shared: Shared(Arc::new(Mutex::new(system))), lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
-    /// Begins a command; the first one is the container's own. Where there is no such program it ends with 127.
+    /// Starts a command; the first one is the container's own. An unknown program ends with 127.
     pub fn start(&mut self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Pid> {
         let ((input, in_reader), (out_writer, output), (err_writer, errors)) = (pipe(), pipe(), pipe());
         let err_writer = if is_terminal { out_writer.clone() } else { err_writer };
@@ -232,7 +232,7 @@ impl Machine {
         Some(pid)
     }
 
-    /// Hands input to a command; says how much of it there is room for.
+    /// Writes input to a command; returns how much was accepted.
     pub fn write(&mut self, pid: Pid, bytes: &[u8]) -> usize {
         let Some(ends) = self.ends.get_mut(&pid) else { return bytes.len() };
         let Some(input) = &ends.input else { return bytes.len() };
@@ -250,7 +250,7 @@ impl Machine {
         bytes.len()
     }
 
-    /// As Ctrl-C does: whatever runs in the foreground of a shell ends, and a program other than a shell, too.
+    /// Acts as Ctrl-C: ends a program, or whatever runs in the foreground of a shell.
     fn interrupt(&mut self, pid: Pid) {
         let mut system = self.shared.lock();
         let mut of = vec![pid];
@@ -266,14 +266,14 @@ impl Machine {
         }
     }
 
-    /// No more input comes.
+    /// Closes the input.
     pub fn end_input(&mut self, pid: Pid) {
         if let Some(ends) = self.ends.get_mut(&pid) {
             ends.input = None;
         }
     }
 
-    /// Takes what a command has put out, at most so many bytes.
+    /// Takes at most `bytes_max` bytes of a command's output.
     pub fn read(&mut self, pid: Pid, stream: Stream, bytes_max: usize) -> Vec<u8> {
         let Some(ends) = self.ends.get_mut(&pid) else { return Vec::new() };
         let reader = if stream == Stream::Output { &ends.output } else { &ends.errors };
@@ -290,12 +290,12 @@ impl Machine {
         bytes
     }
 
-    /// What a command ended with. All that it put out may not have been read yet.
+    /// A command's exit code. Its output may not have been read completely.
     pub fn exit_code(&self, pid: Pid) -> Option<i32> {
         self.shared.lock().processes.get(&pid).and_then(|process| process.exit_code)
     }
 
-    /// Nobody is interested in a command any more: where it has not ended, it ends with all that it has begun.
+    /// Drops a command. If it is still running, it ends with all processes that it has started.
     pub fn forget(&mut self, pid: Pid) {
         self.ends.remove(&pid);
         let mut gone = vec![pid];
@@ -320,12 +320,12 @@ impl Machine {
         }
     }
 
-    /// The program that the container's own command wanted and that is not known here; it rests since.
+    /// The unknown program that the container's own command has called; it sleeps since.
     pub fn unknown(&self) -> Option<String> {
         self.shared.lock().unknown.clone()
     }
 
-    /// How many steps there were.
+    /// The number of steps so far.
     pub fn steps(&self) -> u64 {
         self.shared.lock().steps
     }
@@ -334,7 +334,7 @@ impl Machine {
         look(&mut self.shared.lock().files)
     }
 
-    /// Lets happen what happens at this time, with at most so many steps.
+    /// Runs the processes at this time, for at most `steps_max` steps.
     pub fn run(&mut self, now_ms: i64, steps_max: u64) -> Turn {
         let begin = {
             let mut system = self.shared.lock();
@@ -358,7 +358,7 @@ impl Machine {
         }
     }
 
-    /// Everybody has a turn.
+    /// Gives each process a turn.
     fn round(&mut self, steps_max: u64) {
         let begun = std::mem::take(&mut self.shared.lock().begun);
         self.lives.extend(begun);
@@ -371,7 +371,7 @@ impl Machine {
             }
         }
         for (pid, code) in ended {
-            // What it holds goes with it: who reads from it sees the end.
+            // Dropping the process closes its streams, so that their readers see the end.
             self.lives.remove(&pid);
             let mut system = self.shared.lock();
             system.steps += 1;
@@ -384,13 +384,13 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // Nobody asks any more for those that it began and that have ended.
+            // Its ended children are not waited for any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }
 }
 
-/// What a stop of a whole process comes to.
+/// The exit code of a process that was stopped.
 pub fn code_of(stop: &Stop) -> i32 {
     match stop {
         Stop::Exit(code) => *code,

@@ -1,24 +1,24 @@
-//! Reads scripts.
+//! Parses scripts.
 
 use crate::syntax::{Chain, Change, Command, List, Part, Pipeline, Redirection, Target, What, Word};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How deep commands may stand in each other.
+/// The deepest nesting of commands.
 const DEPTH_MAX: u32 = 24;
 /// The longest script.
 pub const SCRIPT_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// More has to come.
+    /// The script is not complete.
     Incomplete,
     Syntax(String),
 }
 
 type Read<T> = Result<T, Fault>;
 
-/// Reads a whole script.
+/// Parses a whole script.
 pub fn script(text: &str) -> Read<List> {
     if text.len() > SCRIPT_BYTES_MAX {
         return Err(Fault::Syntax("script is too long".into()));
@@ -31,7 +31,7 @@ pub fn script(text: &str) -> Read<List> {
     }
 }
 
-/// Reads the text of a here-document, in which variables count.
+/// Parses the text of a here-document in which variables are expanded.
 fn quoted_text(text: String, depth: u32) -> Read<Word> {
     let mut parser = Parser { text: text.chars().collect(), at: 0, jumps: BTreeMap::new(), depth };
     let mut word = Word::new();
@@ -45,7 +45,7 @@ const RESERVED: [&str; 15] =
 struct Parser {
     text: Vec<char>,
     at: usize,
-    /// Where reading goes on behind a line that has here-documents, by the place of the line's end.
+    /// Where parsing continues after a line with here-documents, by the position of the line's end.
     jumps: BTreeMap<usize, usize>,
     depth: u32,
 }
@@ -111,7 +111,7 @@ impl Parser {
         }
     }
 
-    /// The bare word that stands here, without reading it.
+    /// The unquoted word at this position; the position stays.
     fn bare(&self) -> String {
         let rest = self.text[self.at.min(self.text.len())..].iter();
         let word: String =
@@ -142,7 +142,7 @@ impl Parser {
         got
     }
 
-    /// Commands up to one of these words, a bracket, or the end.
+    /// Parses commands up to one of these words, a bracket, or the end.
     fn list(&mut self, ends: &[&str]) -> Read<List> {
         let mut list = Vec::new();
         loop {
@@ -415,7 +415,7 @@ impl Parser {
         }
     }
 
-    /// A here-document: its text begins behind this line.
+    /// Parses a here-document: its text starts after this line.
     fn here(&mut self, tabs: bool) -> Read<Word> {
         let mark = self.target()?;
         let is_plain = mark.iter().any(|part| matches!(part, Part::Quoted(_)));
@@ -485,7 +485,7 @@ impl Parser {
         if word.is_empty() { Err(self.unexpected()) } else { Ok(word) }
     }
 
-    /// Reads from one single quote to the next: nothing between them has a meaning of its own.
+    /// Parses text in single quotes, in which no character is special.
     fn single_quoted(&mut self) -> Read<Part> {
         self.next();
         let mut text = String::new();
@@ -497,7 +497,7 @@ impl Parser {
         }
     }
 
-    /// Text in which only `$`, `` ` `` and `\` count, up to its end.
+    /// Parses text in which only `$`, `` ` `` and `\` are special, up to its end.
     fn quoted(&mut self, end: Option<char>, word: &mut Word) -> Read<()> {
         let push = |word: &mut Word, c: char| match word.last_mut() {
             Some(Part::Quoted(text)) => text.push(c),
@@ -588,7 +588,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Up to `))`.
+    /// Parses an expression up to `))`.
     fn arithmetic(&mut self) -> Read<Word> {
         let (mut word, mut open) = (Word::new(), 0usize);
         loop {
@@ -689,7 +689,7 @@ impl Parser {
     }
 }
 
-/// `NAME=…` at the beginning of a command.
+/// Splits `NAME=…` at the start of a command.
 fn assignment(word: &Word) -> Option<(String, Word)> {
     let Some(Part::Text(text)) = word.first() else { return None };
     let (name, value) = text.split_once('=')?;

@@ -1,13 +1,13 @@
-//! Patterns of file names: `*`, `?` and `[…]`, with `\` before what is meant as it is.
+//! File name patterns: `*`, `?` and `[…]`, with `\` before literal characters.
 
-/// How much work one comparison may be.
+/// The most work of one comparison.
 const WORK_MAX: usize = 200_000;
 
-/// Whether a text is as the pattern says, whole. One that is too much work is not.
+/// Whether a pattern matches a whole text. A comparison that exceeds the limit does not match.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` stood, and how much of the text it stands for.
+    // The position after the last `*`, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     for _ in 0..WORK_MAX {
         if t == text.len() {
@@ -34,7 +34,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     false
 }
 
-/// How much of the pattern stands for this character; 0 for a `*`.
+/// The length of the part of the pattern that matches this character; 0 for a `*`.
 fn one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '*' => Some(0),
@@ -63,7 +63,7 @@ fn one(pattern: &[char], c: char) -> Option<usize> {
     }
 }
 
-/// Whether it stands for more than one text.
+/// Whether the text has special characters.
 pub fn is_pattern(text: &str) -> bool {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -76,7 +76,7 @@ pub fn is_pattern(text: &str) -> bool {
     false
 }
 
-/// A text as a pattern of itself alone.
+/// Escapes a text, as a pattern that matches only itself.
 pub fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
@@ -88,7 +88,7 @@ pub fn literal(text: &str) -> String {
     pattern
 }
 
-/// What a pattern without `*` and the like stands for.
+/// Removes the escapes of a pattern without special characters.
 pub fn plain(pattern: &str) -> String {
     let mut text = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();

@@ -1,9 +1,9 @@
-//! Bytes from one process to another, few at a time.
+//! Bounded pipes between processes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many bytes wait in a pipe.
+/// The capacity of a pipe.
 pub const PIPE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Reader(Arc<Mutex<Pipe>>);
 #[derive(Debug)]
 pub struct Writer(Arc<Mutex<Pipe>>);
 
-/// What a reader finds.
+/// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     Bytes(Vec<u8>),
@@ -37,7 +37,7 @@ fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
 }
 
 impl Reader {
-    /// Takes at most so many bytes; with `line`, no further than the end of a line.
+    /// Takes at most `bytes_max` bytes; with `line`, not beyond the end of a line.
     pub fn take(&self, bytes_max: usize, line: bool) -> Found {
         let mut pipe = lock(&self.0);
         if pipe.bytes.is_empty() {
@@ -52,7 +52,7 @@ impl Reader {
 }
 
 impl Writer {
-    /// Puts in as many bytes as there is room for; `None` where nobody reads any more.
+    /// Writes as many bytes as fit; `None` if the reader has gone.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
         let mut pipe = lock(&self.0);
         if pipe.readers == 0 {
@@ -63,7 +63,7 @@ impl Writer {
         Some(count)
     }
 
-    /// How many bytes it would take.
+    /// The free capacity.
     pub fn room(&self) -> usize {
         PIPE_BYTES_MAX - lock(&self.0).bytes.len()
     }

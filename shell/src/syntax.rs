@@ -1,11 +1,11 @@
-//! What a script is once it is read.
+//! The syntax tree of a script.
 
 use std::sync::Arc;
 
-/// Commands one after the other.
+/// Commands in sequence.
 pub type List = Arc<Vec<Chain>>;
 
-/// Pipelines that `&&` and `||` connect.
+/// Pipelines connected by `&&` and `||`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
     pub first: Pipeline,
@@ -35,9 +35,9 @@ pub enum What {
     },
     Group(List),
     Subshell(List),
-    /// Conditions with what follows them, and what follows if none holds.
+    /// Conditions with their bodies, and the `else` branch.
     If(Vec<(List, List)>, Option<List>),
-    /// Without words it is about the arguments.
+    /// Without words it loops over the arguments.
     For {
         name: String,
         words: Option<Vec<Word>>,
@@ -58,14 +58,14 @@ pub enum What {
     },
 }
 
-/// A word is made of parts that stand together.
+/// A word consists of adjacent parts.
 pub type Word = Vec<Part>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
     Text(String),
     Quoted(String),
-    /// A home folder.
+    /// A home directory.
     Tilde,
     Variable {
         name: String,
@@ -82,12 +82,12 @@ pub enum Part {
     },
 }
 
-/// What is made of a variable.
+/// The change of a variable's value in an expansion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     None,
     Length,
-    /// `-`, `=`, `?`, `+`; `or_empty` where a colon stands before it.
+    /// `-`, `=`, `?`, `+`; `or_empty` if a colon precedes it.
     Default {
         sign: char,
         or_empty: bool,
@@ -112,7 +112,7 @@ pub enum Target {
     Read(Word),
     Write(Word),
     Append(Word),
-    /// As another number; `-` closes.
+    /// Duplicates another number; `-` closes.
     Same(Word),
     Text(Word),
 }

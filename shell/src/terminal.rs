@@ -1,22 +1,22 @@
-//! What a terminal does between a person and a command: lines are edited and shown as they are typed.
+//! A terminal between a client and a command: lines are edited, and echoed as they are typed.
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 4096;
-/// How much of what is typed is shown later, where nobody reads.
+/// The most echo that waits for a slow client.
 const ECHO_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub struct Terminal {
     line: Vec<u8>,
     echo: Vec<u8>,
-    /// Within a sequence that a key such as an arrow sends.
+    /// Within an escape sequence, such as that of an arrow key.
     in_sequence: bool,
 }
 
-/// What came of what was typed.
+/// The result of typed bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Typed {
-    /// Whole lines.
+    /// Complete lines.
     pub line: Vec<u8>,
     pub ends: bool,
     pub interrupts: bool,
@@ -44,7 +44,7 @@ impl Terminal {
                 0x04 if self.line.is_empty() => typed.ends = true,
                 0x04 => typed.line.append(&mut self.line),
                 0x08 | 0x7f => {
-                    // A character of several bytes goes whole.
+                    // Removes all bytes of a UTF-8 character.
                     while self.line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
                     self.show(b"\x08 \x08");
                 }
@@ -66,13 +66,13 @@ impl Terminal {
         }
     }
 
-    /// What is to be shown of what was typed.
+    /// Takes the echo of what was typed.
     pub fn echo(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.echo)
     }
 }
 
-/// Output as a terminal shows it.
+/// Converts output for the terminal: line breaks become CR LF.
 pub fn shown(output: &[u8]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(output.len() + 8);
     for byte in output {

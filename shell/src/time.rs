@@ -1,6 +1,6 @@
-//! Times of the calendar, in UTC.
+//! Calendar times in UTC.
 
-/// A moment, taken apart.
+/// A time in its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     pub year: i64,
@@ -32,7 +32,7 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 pub fn moment(seconds: i64) -> Moment {
     let days = seconds.div_euclid(86_400);
     let of_day = u32::try_from(seconds.rem_euclid(86_400)).unwrap_or(0);
-    // Eras of 400 years, in years that begin with March.
+    // Eras of 400 years, with years that begin in March.
     let shifted = days.saturating_add(719_468);
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -57,7 +57,7 @@ pub fn moment(seconds: i64) -> Moment {
     }
 }
 
-/// As `date +FORMAT` writes it.
+/// Formats a time as `date +FORMAT` does.
 pub fn format(millis: i64, format: &str) -> String {
     let seconds = millis.div_euclid(1000);
     let now = moment(seconds);

@@ -1,4 +1,4 @@
-//! Folders and files in memory, by their paths, bounded by whoever holds them.
+//! Folders and files in memory, by path; the caller bounds them.
 
 use crate::files::{Entry, IS_FOLDER, MISSING, NO_FOLDER, Trouble, parent};
 use std::collections::BTreeMap;
@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What an entry counts for besides its path and content.
 const ENTRY_BYTES: usize = 64;
 
-/// Folders and files, from a root.
+/// A tree of folders and files.
 #[derive(Debug, Clone)]
 pub struct Tree {
     entries: BTreeMap<String, Entry>,
     bytes: usize,
-    /// How often something was written.
+    /// The number of writes.
     pub changes: u64,
 }
 
 impl Default for Tree {
-    /// An empty folder.
+    /// An empty root folder.
     fn default() -> Tree {
         let root = Entry { content: None, mode: 0o755, changed_ms: 0 };
         Tree { entries: BTreeMap::from([("/".to_owned(), root)]), bytes: 0, changes: 0 }
     }
 }
 
-/// How much may come to a tree.
+/// How much a tree may still grow.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     pub entries: usize,
@@ -49,7 +49,7 @@ impl Tree {
         self.entries.get(path)
     }
 
-    /// The paths below a folder, in order; without it.
+    /// The sorted paths below a folder, without the folder itself.
     pub fn below<'a>(&'a self, folder: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let prefix = if folder == "/" { "/".to_owned() } else { format!("{folder}/") };
         let range = self.entries.range((Bound::Excluded(prefix.clone()), Bound::Unbounded));
@@ -76,7 +76,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Replaces what a file holds, or makes it.
+    /// Writes a file, creating it if necessary.
     pub fn store(
         &mut self,
         path: &str,
@@ -97,7 +97,7 @@ impl Tree {
         self.put(path, Entry { content: Some(Arc::new(content)), mode, changed_ms: now_ms }, room)
     }
 
-    /// Adds to a file; says whether there is one.
+    /// Appends to a file; returns false if there is no such file.
     pub fn append(&mut self, path: &str, more: &[u8], now_ms: i64, room: Room) -> Result<bool, Trouble> {
         let Some(Entry { content: Some(content), changed_ms, .. }) = self.entries.get_mut(path) else {
             return Ok(false);
@@ -124,7 +124,7 @@ impl Tree {
         self.put(path, Entry { content: None, mode: 0o755, changed_ms: now_ms }, room)
     }
 
-    /// Removes one entry. The root stays.
+    /// Removes one entry, except the root.
     pub fn remove(&mut self, path: &str) {
         if path != "/"
             && let Some(entry) = self.entries.remove(path)

@@ -1,6 +1,6 @@
-//! The fuzz target as ordinary tests: over its seeds, and over mutations of these.
+//! Runs the fuzz target as an ordinary test, over its seeds and over mutations of them.
 //!
-//! `fuzz/README.md` tells how to run it under the real fuzzer.
+//! `fuzz/README.md` says how to run it under the real fuzzer.
 
 #[allow(clippy::disallowed_methods, reason = "the seeds are files")]
 #[path = "../../fuzz/src/smoke.rs"]
@@ -8,7 +8,7 @@ mod smoke;
 #[path = "../../fuzz/src/shell.rs"]
 mod targets;
 
-/// What scripts are made of.
+/// Tokens from which scripts are made.
 const MEANINGFUL: [&[u8]; 24] = [
     b"$(",
     b"$((",

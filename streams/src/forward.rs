@@ -1,4 +1,5 @@
-//! Port forwarding: connections to ports of a pod, over SPDY (in a WebSocket, too) or as channels of a WebSocket.
+//! Port forwarding: connections to ports of a pod, over SPDY (also tunnelled in a WebSocket) or as channels of a
+//! WebSocket.
 
 use crate::pipe::{Reader, Writer};
 use crate::spdy::{Headers, Incoming, Spdy, Stream};
@@ -18,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a client may take to open both streams of a connection.
 const PAIR_TIME: Duration = Duration::from_secs(30);
-/// Connections of which one stream is there. More are refused.
+/// The most connections with only one open stream. Further ones are refused.
 const PAIRS_MAX: usize = 256;
-/// The most ports that one WebSocket may ask for: each has two channels, which one byte numbers.
+/// The most ports of one WebSocket: each has two channels, which are numbered by one byte.
 pub const PORTS_MAX: usize = 127;
 
 /// The connections that a client asks for.
@@ -35,7 +36,7 @@ enum Kind {
         incoming: Incoming,
         pairs: HashMap<String, Half>,
     },
-    /// All at once, in the order of the ports.
+    /// All connections at once, in the order of the ports.
     WebSocket {
         forwards: std::vec::IntoIter<Forward>,
     },
@@ -52,15 +53,16 @@ struct Half {
 /// One connection to a port.
 pub struct Forward {
     pub port: u16,
-    /// What goes both ways: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
+    /// Both directions: tokio's `AsyncRead` and `AsyncWrite`, with half-closes over SPDY.
     pub data: Data,
     error: Output,
-    /// A WebSocket's channels have no ends: it ends itself when the last of its connections has.
+    /// Channels of a WebSocket cannot be closed singly, so the WebSocket is closed when the last of its connections
+    /// ends.
     _open: Option<Arc<Open>>,
 }
 
 impl Forward {
-    /// Tells the client why there is no connection, or no more, and ends it.
+    /// Sends the client an error about the connection, and ends it.
     pub async fn fail(mut self, why: &str) {
         _ = self.error.write_all(why.as_bytes()).await;
         _ = self.error.shutdown().await;
@@ -97,7 +99,7 @@ impl AsyncWrite for Data {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Written is on its way.
+        // Written data is queued for sending, so there is nothing to flush.
         Poll::Ready(Ok(()))
     }
 
@@ -110,8 +112,8 @@ impl AsyncWrite for Data {
 }
 
 impl Forwards {
-    /// Begins with a connection that was upgraded. `ports` are those that the request names, which only a WebSocket
-    /// with channels needs.
+    /// Accepts an upgraded connection. `ports` are the ports that the request names; only a WebSocket with channels
+    /// needs them.
     pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, ports: &[u16], limits: Limits) -> io::Result<Forwards> {
         match agreed.wire {
             Wire::Spdy => Ok(Forwards::over_spdy(socket, limits)),
@@ -128,7 +130,7 @@ impl Forwards {
                 for (port, channel) in ports.iter().zip((0..).step_by(2)) {
                     let mut data = channels.write(channel);
                     let mut error = channels.write(channel + 1);
-                    // Clients know by these that the channels stand.
+                    // Clients wait for these messages to know that the channels are open.
                     data.write_all(&port.to_le_bytes()).await?;
                     error.write_all(&port.to_le_bytes()).await?;
                     streams.push((*port, Data(Wires::Channel(channels.read(channel), data)), error));
@@ -153,7 +155,7 @@ impl Forwards {
         Forwards { kind: Kind::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
     }
 
-    /// Ends when the client has gone.
+    /// Cancelled when the client has gone.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }
@@ -188,11 +190,11 @@ impl Forwards {
                     continue;
                 };
                 if first.is_error == half.is_error || first.port != half.port {
-                    // Neither belongs to the other: both are reset.
+                    // The two streams do not match: both are reset.
                     continue;
                 }
                 let (error, data) = if first.is_error { (first, half) } else { (half, first) };
-                // The error stream goes one way, and the client has closed its side.
+                // The error stream is used in one direction only, and the client has closed its side.
                 let error = Box::new(error.stream.split().1);
                 return Some(Forward { port, data: Data(Wires::Stream(data.stream)), error, _open: None });
             },
@@ -200,7 +202,7 @@ impl Forwards {
     }
 }
 
-/// Which connection a stream belongs to, whether it is for errors, and the port.
+/// Reads the headers of a stream: the id of its connection, whether it is the error stream, and the port.
 fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
     let is_error = match headers.get("streamtype")? {
         "error" => true,
@@ -210,14 +212,14 @@ fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
     let port = headers.get("port")?.parse().ok().filter(|port| *port > 0)?;
     let key = match headers.get("requestid").filter(|id| !id.is_empty()) {
         Some(request) => request.to_owned(),
-        // The oldest clients open the error stream, and then the data.
+        // The oldest clients send no id. They open the error stream first, and the data stream next.
         None if is_error => format!("stream {id}"),
         None => format!("stream {}", id.checked_sub(2)?),
     };
     Some((key, is_error, port))
 }
 
-/// Asks for a connection to a port, as a client does.
+/// Opens a connection to a port, as a client.
 pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(Stream, Stream)> {
     let headers =
         |kind: &str| Headers::new().with("streamtype", kind).with("port", port.to_string()).with("requestid", request);

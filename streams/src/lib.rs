@@ -1,9 +1,9 @@
-//! The streams of a connection that was an HTTP request: what `kubectl exec`, `attach`, `port-forward` and `logs` speak.
+//! The streams of upgraded HTTP connections, as `kubectl exec`, `attach`, `port-forward` and `logs` use them.
 //!
-//! [`spdy`] is the protocol of most of them, [`websocket`] the other one; [`remote`] (exec and attach) and [`forward`]
-//! (port forwarding) are the same over both, so that whoever answers need not know which was asked for. [`upgrade`]
-//! reads what a request asks for and makes the answer that switches protocols. No part of it opens a socket, and none
-//! knows what a pod is. Everything held for the other side has a bound, and everything awaited from it a deadline.
+//! [`spdy`] is the older protocol, [`websocket`] the newer one. [`remote`] (exec and attach) and [`forward`] (port
+//! forwarding) are the same over both, so that a server need not know which one the client has chosen. [`upgrade`]
+//! reads which protocol a request asks for, and makes the answer that switches protocols. No part opens a socket or
+//! knows what a pod is. All data held for the other side is bounded, and every wait for it has a deadline.
 //!
 //! A kubelet's server, over any HTTP library that hands out the connection after the answer:
 //!
@@ -53,11 +53,11 @@ pub use spdy::Limits;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A connection that was upgraded.
+/// An upgraded connection.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 
-/// What one side reads, whichever protocol brings it.
+/// Data that one side reads, over either protocol.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// What one side writes. Dropping it ends it.
+/// Data that one side writes. Dropping it ends the stream.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;

@@ -1,5 +1,5 @@
-//! What stands between a connection and those who read and write its streams: pieces that have arrived, and pieces that
-//! are to go out, both within a bound of bytes.
+//! Bounded queues between a connection and the readers and writers of its streams: pieces that have arrived, and pieces
+//! to be sent.
 
 use bytes::{Buf, Bytes};
 use std::io;
@@ -13,10 +13,10 @@ use tokio_util::sync::PollSemaphore;
 
 /// The most that is written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
-/// What a piece costs beside its bytes.
+/// What a piece counts for besides its bytes.
 const PIECE_COST: usize = 64;
 
-/// A bound of bytes that those share who hold pieces of one connection.
+/// A byte limit shared by all pieces of one connection.
 #[derive(Clone)]
 pub struct Room {
     semaphore: Arc<Semaphore>,
@@ -41,7 +41,7 @@ impl Room {
         self.semaphore.clone().try_acquire_many_owned(self.cost(bytes)).ok()
     }
 
-    /// Wakes all who wait: there will never be room again.
+    /// Wakes all waiting callers: there will be no room any more.
     pub fn close(&self) {
         self.semaphore.close();
     }
@@ -52,7 +52,7 @@ enum Arrived {
     End,
 }
 
-/// Hands what arrives to a [`Reader`]. Dropped without [`Feeder::end`], it lets the reader fail.
+/// Passes arriving data to a [`Reader`]. If it is dropped without [`Feeder::end`], the reader fails.
 #[derive(Clone)]
 pub struct Feeder {
     queue: UnboundedSender<Arrived>,
@@ -66,7 +66,7 @@ impl Feeder {
         (Feeder { queue, room: room.clone() }, reader)
     }
 
-    /// Waits for room. What nobody reads any more is dropped.
+    /// Waits for room. If the reader has gone, the data is dropped.
     pub async fn feed(&self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -87,7 +87,7 @@ impl Feeder {
     }
 }
 
-/// Reads what arrives for one stream.
+/// Reads the data that arrives for one stream.
 pub struct Reader {
     arrived: UnboundedReceiver<Arrived>,
     piece: Option<(Bytes, OwnedSemaphorePermit)>,
@@ -117,20 +117,20 @@ impl AsyncRead for Reader {
     }
 }
 
-/// Something on its way out, and the room that it takes until it is written.
+/// An item to be sent, and the room that it takes until it is written.
 pub struct Outgoing<T> {
     pub what: T,
     room: Option<OwnedSemaphorePermit>,
 }
 
 impl<T> Outgoing<T> {
-    /// What it is, with the room to let go of when it is written.
+    /// The item, and the room to release when it is written.
     pub fn open(self) -> (T, Option<OwnedSemaphorePermit>) {
         (self.what, self.room)
     }
 }
 
-/// The way out of a connection, in order. It stays open as long as there is one.
+/// The queue of a connection's outgoing items. The connection stays open while an outbox exists.
 pub struct Outbox<T> {
     queue: UnboundedSender<Outgoing<T>>,
     room: Room,
@@ -167,14 +167,14 @@ impl<T> Outbox<T> {
         &self.room
     }
 
-    /// Sends if there is room just now.
+    /// Sends if there is room now.
     pub fn try_send(&self, what: T, bytes: usize) {
         if let Some(room) = self.room.try_take(bytes) {
             _ = self.push(what, Some(room));
         }
     }
 
-    /// Sends without waiting: for what is sent once a stream.
+    /// Sends without waiting for room: for items that are sent once per stream.
     pub fn send_now(&self, what: T) {
         _ = self.push(what, None);
     }
@@ -183,7 +183,7 @@ impl<T> Outbox<T> {
         self.queue.send(Outgoing { what, room }).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// One that does not keep the way open.
+    /// An outbox that does not keep the connection open.
     pub fn weak(&self) -> WeakOutbox<T> {
         WeakOutbox { queue: self.queue.downgrade(), room: self.room.clone() }
     }
@@ -200,15 +200,15 @@ impl<T> WeakOutbox<T> {
     }
 }
 
-/// Makes of bytes what the connection sends.
+/// Converts bytes to an item.
 type Wrap<T> = Box<dyn Fn(&[u8]) -> T + Send + Sync>;
 
-/// Writes to one stream. What is written is on its way; the connection sends it by itself.
+/// Writes to one stream. Written data is queued, and the connection sends it.
 pub struct Writer<T> {
     outbox: Outbox<T>,
     room: PollSemaphore,
     wrap: Wrap<T>,
-    /// What says that no more comes.
+    /// The item that ends the stream.
     end: Option<T>,
 }
 
@@ -218,7 +218,7 @@ impl<T: Unpin> Writer<T> {
         Writer { outbox, room, wrap: Box::new(wrap), end }
     }
 
-    /// Leaves without saying that no more comes.
+    /// Drops the writer without ending the stream.
     pub fn abandon(&mut self) {
         self.end = None;
     }
@@ -250,7 +250,7 @@ impl<T: Unpin> AsyncWrite for Writer<T> {
     }
 }
 
-/// A writer that is dropped has said all that it wanted to say.
+/// Dropping a writer ends the stream.
 impl<T> Drop for Writer<T> {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {

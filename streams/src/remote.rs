@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// The longest size of a terminal as text.
+/// The longest terminal size in JSON.
 const SIZE_BYTES_MAX: usize = 1024;
 
 const STREAM_TYPE: &str = "streamtype";
@@ -23,7 +23,7 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// Which streams a command has.
+/// The streams of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub stdin: bool,
@@ -32,7 +32,7 @@ pub struct Wanted {
     pub tty: bool,
 }
 
-/// Which version is spoken.
+/// The version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     V1,
@@ -43,7 +43,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Of a protocol's name.
+    /// The version of a protocol's name.
     pub fn of(protocol: &str) -> Version {
         match protocol {
             "v5.channel.k8s.io" => Version::V5,
@@ -54,18 +54,18 @@ impl Version {
         }
     }
 
-    /// Whether the outcome is told as a Status, and not as a line of text.
+    /// Whether the outcome is sent as a Status rather than as a line of text.
     fn has_status(self) -> bool {
         self >= Version::V4
     }
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What versions before 4 are told; nothing of a success.
+    /// For versions before 4; `None` for a success.
     text: Option<String>,
-    /// What others are told: a Status.
+    /// For version 4 and later: a Status.
     status: String,
 }
 
@@ -74,7 +74,8 @@ impl Outcome {
         Outcome { text: None, status: r#"{"metadata":{},"status":"Success"}"#.to_owned() }
     }
 
-    /// The command ended with this code; 0 is a success. `why` is as `error executing command [false], exit code 1`.
+    /// The command ended with this exit code; 0 is a success. `why` is a text such as `error executing command [false],
+    /// exit code 1`.
     pub fn exit(code: i32, why: &str) -> Outcome {
         if code == 0 {
             return Outcome::success();
@@ -96,13 +97,13 @@ impl Outcome {
         Outcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
-    /// A Status as somebody else has written it, and the text for those who take none.
+    /// A given Status, and the text for versions without Status.
     pub fn status(status: String, text: Option<String>) -> Outcome {
         Outcome { text, status }
     }
 }
 
-/// A command that a client wants run, with the streams that it asked for.
+/// A command that a client wants to run, with the streams that it asked for.
 pub struct Session {
     pub stdin: Option<Input>,
     pub stdout: Option<Output>,
@@ -114,14 +115,14 @@ pub struct Session {
     held: Held,
 }
 
-/// What keeps the connection open.
+/// Keeps the connection open.
 enum Held {
     Spdy(Spdy),
     WebSocket(Open),
 }
 
 impl Session {
-    /// Begins with a connection that was upgraded. Over SPDY it waits for the client to open the streams.
+    /// Accepts an upgraded connection. Over SPDY this waits until the client has opened the streams.
     pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, wanted: Wanted, limits: Limits) -> io::Result<Session> {
         let version = Version::of(&agreed.protocol);
         let wanted = Wanted { stderr: wanted.stderr && !wanted.tty, ..wanted };
@@ -162,7 +163,8 @@ impl Session {
     }
 
     fn over_spdy(streams: Streams, version: Version, spdy: Spdy) -> io::Result<Session> {
-        // Go's clients take a half-close of what they write as the wish to get no more of it: the whole stream is kept.
+        // When Go's clients get a half-close, they stop reading. So the read side keeps the whole stream, and its write
+        // side stays open.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
@@ -177,7 +179,7 @@ impl Session {
         })
     }
 
-    /// Ends when the client has gone.
+    /// Cancelled when the client has gone.
     pub fn closed(&self) -> CancellationToken {
         match &self.held {
             Held::Spdy(spdy) => spdy.closed(),
@@ -185,7 +187,7 @@ impl Session {
         }
     }
 
-    /// Tells the client what became of the command, after all output that was written, and ends the connection.
+    /// Sends the outcome after all written output, and ends the connection.
     pub async fn finish(mut self, outcome: &Outcome) -> io::Result<()> {
         self.stdout = None;
         self.stderr = None;
@@ -207,7 +209,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// Waits for all that the client must open. What it opens beside them is refused.
+    /// Waits until the client has opened all agreed streams. Other streams are refused.
     async fn of_client(mut incoming: Incoming, wanted: Wanted, version: Version) -> io::Result<Streams> {
         let mut streams = Streams::default();
         let resizes = wanted.tty && version >= Version::V3;
@@ -243,7 +245,7 @@ pub struct Size {
     pub height: u16,
 }
 
-/// Reads sizes, which come as JSON, one after the other.
+/// Reads terminal sizes, a sequence of JSON objects.
 pub struct Resizes {
     input: Input,
     text: Vec<u8>,
@@ -254,7 +256,7 @@ impl Resizes {
         Resizes { input, text: Vec::new() }
     }
 
-    /// The next size; `None` when there is no more, or what comes is none. May be dropped and called again.
+    /// The next size; `None` at the end, or after invalid JSON. Cancel-safe.
     pub async fn next(&mut self) -> Option<Size> {
         loop {
             let mut sizes = serde_json::Deserializer::from_slice(&self.text).into_iter::<Size>();
@@ -275,14 +277,14 @@ impl Resizes {
     }
 }
 
-/// A command that somebody else runs for us, over SPDY.
+/// A command that another server runs, over SPDY.
 pub struct Remote {
     pub stdin: Option<Output>,
     pub stdout: Option<Input>,
     pub stderr: Option<Input>,
     /// Takes sizes of the terminal as JSON.
     pub resize: Option<Output>,
-    /// What became of the command, when it is over.
+    /// The outcome of the command, when it has ended.
     pub error: Input,
     spdy: Spdy,
 }
@@ -302,7 +304,8 @@ impl Remote {
         let stdout = open("stdout", wanted.stdout).await?;
         let stderr = open("stderr", wanted.stderr && !wanted.tty).await?;
         let resize = open("resize", wanted.tty && version >= Version::V3).await?;
-        // A server that gets a half-close of what it writes has no reason to stop; but ours would look closed to it.
+        // A half-close of a stream that the server writes does not make it stop, but one of our servers would take the
+        // stream for closed. So the whole stream is kept.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         Ok(Remote {
@@ -315,12 +318,12 @@ impl Remote {
         })
     }
 
-    /// Ends when the other side has ended the connection.
+    /// Cancelled when the other side has ended the connection.
     pub fn closed(&self) -> CancellationToken {
         self.spdy.closed()
     }
 
-    /// Something to ping the other side with. As long as it is held, the connection stays open.
+    /// A handle to ping the other side. The connection stays open while it exists.
     pub fn pinger(&self) -> Spdy {
         self.spdy.clone()
     }

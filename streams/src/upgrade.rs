@@ -1,4 +1,4 @@
-//! Whether a request wants to go on as streams, as which ones, and the answer that switches to them.
+//! Which streaming protocol a request asks for, and the answer that switches to it.
 
 use http::header::{CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
@@ -8,31 +8,31 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 /// The header that names protocols over SPDY.
 pub const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
-/// How the protocol is named in `Upgrade`.
+/// The name of SPDY in `Upgrade`.
 pub const SPDY: &str = "SPDY/3.1";
 /// The prefix of WebSocket subprotocols that carry the bytes of a SPDY connection.
 pub const TUNNEL: &str = "SPDY/3.1+";
-/// Browsers cannot send an `Authorization` header along: their token comes as a subprotocol of this name.
+/// The subprotocol that carries a browser's token, because browsers cannot add an `Authorization` header.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// The most headers and subprotocols that are looked at.
+/// The most values of a header that are read.
 const PROTOCOLS_MAX: usize = 64;
 
-/// What a connection goes on as.
+/// The protocol of the connection after the upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Spdy,
     WebSocket,
 }
 
-/// What was agreed on.
+/// The negotiated protocols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     pub wire: Wire,
-    /// The protocol on it; empty for a WebSocket that named none.
+    /// The stream protocol; empty for a WebSocket that named none.
     pub protocol: String,
 }
 
-/// Why there is no upgrade: an answer in plain text.
+/// Why there is no upgrade, as an answer in plain text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -46,7 +46,7 @@ impl Refusal {
         Refusal { status, message: message.into(), accepted: Vec::new() }
     }
 
-    /// The answer, with its text as body.
+    /// The answer with its text.
     pub fn into_response(self) -> Response<String> {
         let mut response = Response::new(self.message);
         *response.status_mut() = self.status;
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// The versions of remote commands over SPDY, the newest first.
+/// The versions of remote commands over SPDY, newest first.
 pub const REMOTE_COMMAND_SPDY: &[&str] =
     &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 /// The same over WebSockets.
@@ -74,13 +74,13 @@ pub const REMOTE_COMMAND_WEBSOCKET: &[&str] = &[
 pub const PORT_FORWARD_SPDY: &[&str] = &["portforward.k8s.io"];
 pub const PORT_FORWARD_WEBSOCKET: &[&str] =
     &["", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "SPDY/3.1+portforward.k8s.io"];
-/// Of logs: one channel, no channel byte.
+/// For logs: a single stream without channel bytes.
 pub const LOG_WEBSOCKET: &[&str] = &["", "binary.k8s.io", "base64.binary.k8s.io"];
 
-/// What the request wants to go on as; `None` for an ordinary one.
+/// The protocol that the request asks for; `None` for an ordinary request.
 pub fn wire(headers: &HeaderMap) -> Option<Wire> {
     let wants = |name: &HeaderName, wanted: &str| tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted));
-    // A token, or one part of it: Go's servers look for the word.
+    // The word may be part of a token: Go's servers search for it.
     let is_upgrade = tokens(headers, &CONNECTION).any(|token| token.to_ascii_lowercase().contains("upgrade"));
     if !is_upgrade {
         return None;
@@ -91,17 +91,17 @@ pub fn wire(headers: &HeaderMap) -> Option<Wire> {
     wants(&UPGRADE, SPDY).then_some(Wire::Spdy)
 }
 
-/// Agrees on exec or attach.
+/// Negotiates exec or attach.
 pub fn remote_command(headers: &HeaderMap) -> Result<(Response<()>, Agreed), Refusal> {
     agree(headers, REMOTE_COMMAND_SPDY, REMOTE_COMMAND_WEBSOCKET)
 }
 
-/// Agrees on port forwarding.
+/// Negotiates port forwarding.
 pub fn port_forward(headers: &HeaderMap) -> Result<(Response<()>, Agreed), Refusal> {
     agree(headers, PORT_FORWARD_SPDY, PORT_FORWARD_WEBSOCKET)
 }
 
-/// Takes the first protocol of the client's that is among those given.
+/// Chooses the first of the client's protocols that is supported.
 pub fn agree(
     headers: &HeaderMap,
     over_spdy: &[&'static str],
@@ -137,7 +137,7 @@ fn spdy(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()>, Ag
     Ok((response, Agreed { wire: Wire::Spdy, protocol: (*protocol).to_owned() }))
 }
 
-/// The subprotocols that a client of a WebSocket offers, without those that carry a token.
+/// The subprotocols that a WebSocket client offers, without those that carry a token.
 pub fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     tokens(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|token| !token.starts_with(BEARER)).take(PROTOCOLS_MAX)
 }
@@ -155,7 +155,7 @@ fn websocket(headers: &HeaderMap, known: &[&'static str]) -> Result<(Response<()
     Ok((response, Agreed { wire: Wire::WebSocket, protocol: (*protocol).to_owned() }))
 }
 
-/// The answer that goes on as a WebSocket with this subprotocol.
+/// The answer that switches to a WebSocket with this subprotocol.
 pub fn websocket_answer(headers: &HeaderMap, protocol: &str) -> Result<Response<()>, Refusal> {
     let bad = |message: &str| Refusal::new(StatusCode::BAD_REQUEST, message);
     if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
@@ -180,7 +180,7 @@ fn switching(protocol: &'static str) -> Response<()> {
     response
 }
 
-/// The values of a header, which may be repeated and may hold several with commas between them.
+/// The values of a header, which may be repeated and may hold several values separated by commas.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())

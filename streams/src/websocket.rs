@@ -1,4 +1,4 @@
-//! WebSockets: messages whose first byte names the channel, and those that carry one stream of bytes.
+//! WebSockets: with messages whose first byte is the channel, and with a single stream of bytes.
 
 use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, Writer};
 use crate::{Limits, Socket};
@@ -21,12 +21,12 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::sync::CancellationToken;
 
-/// The longest message of the other side. What clients send of a file comes in pieces far below.
+/// The longest message from the other side. Clients send files in far smaller messages.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Says in version 5 that a channel has come to its end.
+/// In version 5 this channel byte says that a channel has ended.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// Says that all is said. Clients take any other end for a fault.
+/// A normal close. Clients take any other end for an error.
 fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -36,19 +36,19 @@ fn configuration() -> WebSocketConfig {
     bounded.max_frame_size(Some(MESSAGE_BYTES_MAX)).max_write_buffer_size(MESSAGE_BYTES_MAX)
 }
 
-/// How messages name their channel and hold their bytes.
+/// How a message encodes its channel and its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The channel as a byte, then the bytes.
     Binary,
     /// The channel as a digit, then the bytes in base64.
     Base64,
-    /// As [`Form::Binary`]; the other side may end one channel.
+    /// As [`Form::Binary`]; the other side may end single channels.
     BinaryWithEnds,
 }
 
 impl Form {
-    /// Of a subprotocol's name.
+    /// The form of a subprotocol's name.
     pub fn of(protocol: &str) -> Form {
         match protocol {
             "v5.channel.k8s.io" => Form::BinaryWithEnds,
@@ -76,7 +76,7 @@ impl Form {
         }
     }
 
-    /// Which channel a message is for, and what it says.
+    /// Decodes a message to its channel and bytes.
     fn read(self, message: Bytes) -> Result<Option<(u8, Bytes)>, Broken> {
         let Some((&first, rest)) = message.split_first() else { return Ok(None) };
         match self {
@@ -89,7 +89,7 @@ impl Form {
     }
 }
 
-/// A message that cannot be understood: the connection ends.
+/// The message is malformed, which ends the connection.
 #[derive(Debug)]
 struct Broken;
 
@@ -104,7 +104,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// What one channel brings, from [`Started`] on.
+    /// The reader of a channel; data arrives once [`Started::run`] was called.
     pub fn read(&mut self, channel: u8) -> Reader {
         let (feeder, reader) = Feeder::new(&self.arrived);
         self.feeders.insert(channel, feeder);
@@ -112,14 +112,14 @@ impl Channels {
         reader
     }
 
-    /// A way to write to a channel.
+    /// The writer of a channel.
     pub fn write(&mut self, channel: u8) -> Writer<Message> {
         self.known.push(channel);
         let form = self.form;
         Writer::new(self.outbox.clone(), None, move |bytes| form.message(Some(channel), bytes))
     }
 
-    /// An empty message on a channel: clients wait for it to know that the connection stands.
+    /// Sends an empty message on a channel: clients wait for it to know that the connection is open.
     pub fn greet(&self, channel: u8) {
         self.outbox.send_now(self.form.message(Some(channel), &[]));
     }
@@ -129,7 +129,7 @@ impl Channels {
     }
 }
 
-/// A WebSocket that is not yet read.
+/// A WebSocket from which nothing has been read yet.
 pub struct Started<S> {
     socket: WebSocketStream<S>,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
@@ -137,7 +137,7 @@ pub struct Started<S> {
     limits: Limits,
 }
 
-/// The server's side of an upgraded connection. The channels are told first, then [`Started::run`] begins.
+/// The server's side of an upgraded connection. Register the channels first, then call [`Started::run`].
 pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Channels, Started<S>) {
     let socket = WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await;
     let room = Room::new(limits.outgoing_bytes);
@@ -154,8 +154,8 @@ pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Chan
 }
 
 impl<S: Socket> Started<S> {
-    /// Begins to read and write. The connection ends when the other side ends it, or when nobody holds a writer or what
-    /// is returned, and everything is written.
+    /// Starts reading and writing. The connection ends when the other side ends it, or when the returned handle and all
+    /// writers are dropped and everything is written.
     pub fn run(self, channels: Channels) -> Open {
         let Channels { form, outbox, closed, feeders, known, .. } = channels;
         let Started { socket, outgoing, room, limits } = self;
@@ -181,7 +181,7 @@ impl<S: Socket> Started<S> {
                         writing.sink.send(normal_end()).await?;
                         while let Some(Ok(_)) = stream.next().await {}
                     }
-                    // The answer to it waits to be sent.
+                    // Sends the queued answer to the close message.
                     End::Theirs => writing.sink.flush().await?,
                     End::Broken => {}
                 }
@@ -193,7 +193,7 @@ impl<S: Socket> Started<S> {
     }
 }
 
-/// A connection that stays open as long as this is held.
+/// Keeps the connection open while it exists.
 pub struct Open {
     _outbox: Outbox<Message>,
     closed: CancellationToken,
@@ -211,18 +211,18 @@ async fn idle(mut moved: tokio::sync::watch::Receiver<()>, limit: Duration) {
 
 type Moved = tokio::sync::watch::Sender<()>;
 
-/// How a connection came to its end.
+/// How a connection has ended.
 enum End {
     /// Everything is written.
     Ours,
-    /// The other side has said that it closes the connection.
+    /// The other side has sent a close message.
     Theirs,
     Broken,
 }
 
 struct Pong {
     period: Duration,
-    /// What the other side's last ping said.
+    /// The payload of the other side's last ping.
     payload: Option<Bytes>,
 }
 
@@ -298,8 +298,8 @@ impl<S: Socket> Writing<S> {
     }
 }
 
-/// Sends one stream of bytes as a WebSocket without channels, as logs are asked for, until the stream ends or the other
-/// side has gone.
+/// Sends one stream of bytes as a WebSocket without channels, as for logs, until the stream ends or the other side has
+/// gone.
 pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRead + Unpin, limits: Limits) {
     let (channels, started) = channels(socket, form, limits).await;
     let mut writer = Writer::new(channels.outbox.clone(), None, move |bytes| form.message(None, bytes));
@@ -310,12 +310,12 @@ pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRe
     }
 }
 
-/// The bytes of a connection in a WebSocket's binary messages, whose boundaries mean nothing.
+/// The byte stream in a WebSocket's binary messages, whose boundaries have no meaning.
 pub struct Tunnel<S> {
     socket: WebSocketStream<S>,
     arrived: Bytes,
     ended: bool,
-    /// Whether this side has said that it ends.
+    /// Whether this side has sent its close message.
     closing: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The fuzz targets as ordinary tests: over their seeds, and over mutations of these.
+//! Runs the fuzz targets as ordinary tests, over their seeds and over mutations of them.
 //!
-//! `fuzz/README.md` tells how to run them under the real fuzzer.
+//! `fuzz/README.md` says how to run them under the real fuzzer.
 
 #[path = "../../fuzz/src/smoke.rs"]
 mod smoke;

@@ -1,4 +1,4 @@
-//! Exec, attach and port forwarding, in every version and over both protocols, as clients speak them.
+//! Exec, attach and port forwarding, in every version and over both protocols, as clients use them.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -21,7 +21,7 @@ fn agreed(wire: Wire, protocol: &str) -> Agreed {
     Agreed { wire, protocol: protocol.to_owned() }
 }
 
-/// Sends stdin back, tells of it on stderr, and ends with 3.
+/// Echoes stdin, reports it on stderr, and ends with exit code 3.
 async fn command(socket: DuplexStream, agreed: Agreed, wanted: Wanted) {
     let mut session = Session::accept(socket, &agreed, wanted, Limits::default()).await.expect("a session");
     let (stdin, stdout, stderr) = (session.stdin.take(), session.stdout.take(), session.stderr.take());
@@ -35,7 +35,7 @@ async fn command(socket: DuplexStream, agreed: Agreed, wanted: Wanted) {
 
 async fn all(input: Option<Input>) -> String {
     let mut text = String::new();
-    // A stream may be reset behind its end.
+    // A stream may be reset after its end.
     _ = input.expect("a stream").read_to_string(&mut text).await;
     text
 }
@@ -77,7 +77,7 @@ async fn messages(socket: &mut WebSocketStream<DuplexStream>) -> Vec<Bytes> {
     messages_and_end(socket).await.0
 }
 
-/// The same, and the code of the end.
+/// All messages, and the code of the close message.
 async fn messages_and_end(socket: &mut WebSocketStream<DuplexStream>) -> (Vec<Bytes>, Option<u16>) {
     let (mut all, mut end) = (Vec::new(), None);
     while let Some(Ok(message)) = socket.next().await {
@@ -215,7 +215,7 @@ async fn a_client_that_opens_too_few_streams_is_not_waited_for() {
     assert_eq!(late.to_string(), "timed out waiting for client to create streams");
 }
 
-/// Port 7 sends back what it gets, nobody listens on others.
+/// Port 7 echoes; nothing listens on other ports.
 async fn ports(socket: DuplexStream, agreed: Agreed, ports: &[u16]) {
     let mut forwards = Forwards::accept(socket, &agreed, ports, Limits::default()).await.expect("accepted");
     while let Some(mut forward) = forwards.next().await {
@@ -255,7 +255,7 @@ async fn ports_are_forwarded_over_spdy() {
     forwards(&spdy).await;
     let headers = Headers::new().with("streamType", "error").with("port", "70000");
     assert!(spdy.open(headers).await.is_err(), "no such port");
-    // The oldest clients name no request.
+    // The oldest clients send no request id.
     let headers = |kind: &str| Headers::new().with("streamType", kind).with("port", "7");
     let _error = spdy.open(headers("error")).await.expect("opened");
     let mut data = spdy.open(headers("data")).await.expect("opened");
@@ -329,7 +329,7 @@ async fn a_client_that_says_goodbye_is_answered() {
     let mut socket = client(near).await;
     socket.send(Message::Close(None)).await.expect("sent");
     let mut last = None;
-    // A connection that is cut without an answer is an error.
+    // A connection that is closed without a close message is an error.
     while let Some(message) = socket.next().await {
         last = Some(message.expect("an end as both sides have agreed"));
     }

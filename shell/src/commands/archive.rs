@@ -1,13 +1,13 @@
-//! `tar`, as far as copying files in and out takes it: archives of files and folders, in the form `ustar`.
+//! `tar`, as far as `kubectl cp` needs it: `ustar` archives of files and folders.
 
 use super::wrong;
 use crate::files::{Trouble, absolute};
 use crate::shell::{Done, Open, Shell};
 
 const BLOCK: usize = 512;
-/// How many files one archive makes, those that cannot be written too.
+/// The most entries of an archive that are extracted, including those that cannot be written.
 const ENTRIES_MAX: usize = 10_000;
-/// The largest name that stands in a file of its own.
+/// The longest name in an entry of its own.
 const NAME_BYTES_MAX: usize = 8192;
 
 #[derive(Default)]
@@ -191,7 +191,7 @@ fn octal(field: &[u8]) -> Option<usize> {
     if digits.is_empty() { Some(0) } else { usize::from_str_radix(digits, 8).ok() }
 }
 
-/// The path that a file of attributes tells.
+/// The path in an entry of extended attributes.
 fn path_of(attributes: &[u8]) -> Option<String> {
     let mut rest = attributes;
     while !rest.is_empty() {
@@ -206,7 +206,7 @@ fn path_of(attributes: &[u8]) -> Option<String> {
     None
 }
 
-/// Reads exactly so many bytes, or fewer at the end.
+/// Reads blocks of exactly the given size; the last one may be shorter.
 struct Blocks {
     from: Open,
     held: Vec<u8>,
@@ -268,7 +268,7 @@ async fn extract(shell: &mut Shell, order: &Order, archive: Option<String>) -> D
         let own = if prefix.is_empty() { own } else { format!("{prefix}/{own}") };
         let name = long.take().unwrap_or(own);
         let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).skip(order.strips).collect();
-        // Nothing goes out of the folder, whatever its name says.
+        // Extraction never writes outside of the folder, whatever an entry's name is.
         let path = absolute(&shell.folder, &absolute("/", &parts.join("/"))[1..]);
         if order.tells || order.lists {
             shell.say(&format!("{name}\n")).await?;
@@ -276,7 +276,7 @@ async fn extract(shell: &mut Shell, order: &Order, archive: Option<String>) -> D
         let is_file = matches!(kind, b'0' | 0 | b'7');
         let mut content = Vec::new();
         let (mut left, mut padding) = (size, size.next_multiple_of(BLOCK) - size);
-        // What is larger than there is room for is read over.
+        // Content that does not fit is read and dropped.
         while left > 0 {
             let some = blocks.take(shell, left.min(BLOCK * 16)).await?;
             if some.is_empty() {

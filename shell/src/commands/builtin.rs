@@ -1,4 +1,4 @@
-//! What changes the shell itself.
+//! Commands that change the shell itself.
 
 use super::{given, inner, is_known, name_of, wrong};
 use crate::files::{Trouble, absolute};
@@ -281,7 +281,7 @@ pub async fn exec(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Err(Stop::Exit(status))
 }
 
-/// `command NAME …` runs it, `command -v NAME`, `type` and `which` say what it is.
+/// `command NAME …` runs it; `command -v NAME`, `type` and `which` describe it.
 pub async fn command(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
     let asks = name != "command" || words.first().is_some_and(|word| word == "-v" || word == "-V");
     if !asks {

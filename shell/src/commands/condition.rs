@@ -4,7 +4,7 @@ use super::wrong;
 use crate::files::absolute;
 use crate::shell::{Done, Shell};
 
-/// How deep `!` and brackets may stand in each other.
+/// The deepest nesting of `!` and brackets.
 const DEPTH_MAX: u32 = 32;
 
 pub async fn test(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
@@ -30,7 +30,8 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn whole(mut self) -> Result<bool, String> {
-        // What few words mean hangs on their number, so that any text may stand in them.
+        // As POSIX demands, the meaning of up to four words depends on their number, so that any of them may be
+        // arbitrary text.
         match self.words {
             [] => return Ok(false),
             [word] => return Ok(!word.is_empty()),

@@ -1,11 +1,11 @@
-//! What looks at files and changes them.
+//! Commands that read and change files.
 
 use super::{Given, given, wrong};
 use crate::files::{self, Entry, Trouble, absolute};
 use crate::shell::{Done, Shell};
 use crate::time::format;
 
-/// `drwxr-xr-x` and the like.
+/// The mode as `ls -l` prints it, such as `drwxr-xr-x`.
 fn rights(entry: &Entry) -> String {
     let kind = if entry.content.is_none() { 'd' } else { '-' };
     let bits = (0..9).map(|at| if entry.mode >> (8 - at) & 1 == 1 { [b'r', b'w', b'x'][at % 3] as char } else { '-' });
@@ -164,7 +164,7 @@ pub async fn stat(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
     Ok(status)
 }
 
-/// A mode in octal digits, or `+x` and the like on top of another.
+/// Parses a mode: octal digits, or a change such as `+x` of the old mode.
 fn mode(text: &str, old: u32) -> Option<u32> {
     if let Ok(mode) = u32::from_str_radix(text, 8) {
         return (mode <= 0o7777).then_some(mode);
@@ -194,7 +194,7 @@ pub async fn change(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32
         _ => "",
     };
     let words: Vec<String> = match name {
-        // `-x` is a mode, no option.
+        // `-x` is a mode here, not an option.
         "chmod" => words.iter().filter(|word| *word != "-R").cloned().collect(),
         _ => words.to_vec(),
     };
@@ -295,7 +295,7 @@ async fn make_temporary(shell: &mut Shell, given: &Given) -> Done<i32> {
     let path = {
         let mut system = shell.shared.lock();
         let now_ms = system.now_ms;
-        // Names are made in order, so that the same script makes the same ones.
+        // Names are numbered, so that the same script gets the same names.
         let free = (0..10_000u32).map(|n| format!("/tmp/tmp.{n:06}")).find(|path| system.files.entry(path).is_none());
         let path = free.unwrap_or_else(|| "/tmp/tmp".into());
         let made = match given.has('d') {

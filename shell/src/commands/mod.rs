@@ -1,4 +1,4 @@
-//! What can be run by name.
+//! The commands that can be run by name.
 
 mod archive;
 mod builtin;
@@ -13,7 +13,7 @@ pub use system::sleep_millis;
 use crate::shell::{Done, Later, Shell};
 use std::fmt::Display;
 
-/// All names, in order.
+/// All names, sorted.
 const KNOWN: [&str; 81] = [
     ".", ":", "[", "ash", "base64", "basename", "bash", "break", "busybox", "cat", "cd", "chmod", "chown", "command",
     "continue", "cp", "cut", "dash", "date", "dirname", "echo", "env", "eval", "exec", "exit", "export", "expr",
@@ -24,7 +24,7 @@ const KNOWN: [&str; 81] = [
     "yes",
 ];
 
-/// The folders in which programs are, as far as there are any.
+/// The folders in which programs appear to be.
 const PROGRAMS: [&str; 6] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/"];
 
 pub fn is_known(name: &str) -> bool {
@@ -37,12 +37,12 @@ pub fn name_of(program: &str) -> &str {
     inside.filter(|name| !name.contains('/')).unwrap_or(program)
 }
 
-/// All that is known, for help texts.
+/// All known names, for help texts.
 pub fn all() -> impl Iterator<Item = &'static str> {
     KNOWN.into_iter()
 }
 
-/// Runs what is known; gives what it ends with.
+/// Runs a known command; returns its exit status.
 pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Later<'a, i32> {
     let given = &words[1..];
     Box::pin(async move {
@@ -107,19 +107,19 @@ pub fn run<'a>(shell: &'a mut Shell, name: &'a str, words: &'a [String]) -> Late
     })
 }
 
-/// Runs words as a command that is no function.
+/// Runs words as a command, ignoring functions.
 async fn inner(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Box::pin(shell.program(words.to_vec())).await?;
     Ok(if words.is_empty() { 0 } else { shell.status })
 }
 
-/// Says what is wrong, and gives the code for it.
+/// Prints an error message; returns the exit status for it.
 async fn wrong(shell: &mut Shell, name: &str, why: impl Display) -> Done<i32> {
     shell.complain(&format!("{name}: {why}")).await?;
     Ok(1)
 }
 
-/// Options of one letter, apart from the rest; those in `with_value` take a value. Words behind `--` are no options.
+/// Options of one letter, and the remaining words; letters in `with_value` take a value. `--` ends the options.
 pub(crate) struct Given {
     pub letters: Vec<(char, String)>,
     pub rest: Vec<String>,
@@ -171,7 +171,7 @@ impl Given {
     }
 }
 
-/// The options of a command, or its end with what is wrong with them.
+/// Parses the options of a command, or returns from it with a message about them.
 macro_rules! given {
     ($shell:expr, $name:expr, $words:expr, $known:expr, $with_value:expr) => {
         match $crate::commands::Given::of($words, $known, $with_value) {

@@ -1,9 +1,9 @@
-//! What writes what it is given.
+//! `echo` and `printf`.
 
 use super::{given, wrong};
 use crate::shell::{Done, Shell};
 
-/// The widest that a value is written.
+/// The widest field.
 const WIDTH_MAX: usize = 4096;
 
 pub async fn echo(shell: &mut Shell, words: &[String]) -> Done<i32> {
@@ -29,7 +29,7 @@ pub async fn echo(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-/// `\n` and the like; says whether more may follow.
+/// Replaces escapes such as `\n`; returns whether output goes on after them.
 fn unescaped(text: &str, zero: bool) -> (Vec<u8>, bool) {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -88,14 +88,15 @@ pub async fn printf(shell: &mut Shell, words: &[String]) -> Done<i32> {
             shell.complain(&format!("sh: {value}: invalid number")).await?;
             status = 1;
         }
-        // The format is used again for what is left.
+        // The format is applied again to the remaining arguments.
         if values.is_empty() || values.len() == before || !goes_on {
             return Ok(status);
         }
     }
 }
 
-/// The format once, with as many values as it takes; and whether more may follow, and which value is no number.
+/// Applies the format once. Returns the text, whether output goes on, and an argument that should be a number and is
+/// not.
 fn formatted(format: &str, values: &mut &[String]) -> (Vec<u8>, bool, Option<String>) {
     let mut wrong = None;
     let mut out = Vec::new();

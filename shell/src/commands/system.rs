@@ -1,4 +1,4 @@
-//! Time, processes, and what there is.
+//! Commands about time, processes and the environment.
 
 use super::{given, inner, wrong};
 use crate::machine::Signal;
@@ -6,8 +6,8 @@ use crate::shell::{Done, Shell, Stop};
 use crate::time::format;
 use std::sync::Arc;
 
-/// How many milliseconds an argument of `sleep` stands for: `30`, `1.5m`. `Some(None)` is `infinity`, or longer than
-/// anybody lives; `None` is no amount of time.
+/// The milliseconds of an argument of `sleep`, such as `30` and `1.5m`. `Some(None)` is `infinity`, or longer than a
+/// hundred years; `None` means that it is not a duration.
 pub fn sleep_millis(text: &str) -> Option<Option<i64>> {
     if matches!(text, "infinity" | "inf") {
         return Some(None);
@@ -154,7 +154,7 @@ pub async fn kill(shell: &mut Shell, words: &[String]) -> Done<i32> {
             status = 1;
         }
     }
-    // One that is sent to the shell itself counts at once.
+    // A signal sent to the shell itself takes effect at once.
     shell.step(1).await?;
     Ok(status)
 }
@@ -166,7 +166,7 @@ pub async fn trap(shell: &mut Shell, words: &[String]) -> Done<i32> {
         shell.say(&text).await?;
         return Ok(0);
     };
-    // A number as the first word resets, as `-` does.
+    // A number as the first word resets the traps, as `-` does.
     let resets = action == "-" || signals.is_empty();
     for word in if signals.is_empty() { words } else { signals } {
         let name = match (word.as_str(), Signal::parse(word)) {
@@ -300,7 +300,7 @@ pub async fn env(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
     status
 }
 
-/// Runs a command with the words of its input.
+/// Runs a command with the words of the input as arguments.
 pub async fn xargs(shell: &mut Shell, words: &[String]) -> Done<i32> {
     let mut words = words;
     let mut each = None;

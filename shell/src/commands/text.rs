@@ -1,4 +1,4 @@
-//! What reads text and writes some of it.
+//! Commands that read text and print parts of it.
 
 use super::{given, wrong};
 use crate::files::Trouble;
@@ -6,10 +6,10 @@ use crate::shell::{Done, Open, Shell, WHOLE_BYTES_MAX};
 use regex::bytes::RegexBuilder;
 use std::collections::VecDeque;
 
-/// The largest pattern of `grep`, compiled.
+/// The size limit of a compiled pattern of `grep`.
 const PATTERN_BYTES_MAX: usize = 256 << 10;
 
-/// Opens the files that are named, or the input; says what cannot be opened.
+/// Opens the named files, or the input; prints a message for each that cannot be opened.
 async fn opened(shell: &mut Shell, name: &str, files: &[String]) -> Done<(Vec<(String, Open)>, i32)> {
     if files.is_empty() {
         return Ok((vec![("-".into(), shell.input())], 0));
@@ -67,7 +67,7 @@ pub async fn copy(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
 
 /// `head` and `tail`.
 pub async fn ends(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> {
-    // `-5` is an old way to write `-n 5`.
+    // `-5` is an old form of `-n 5`.
     let words: Vec<String> = words
         .iter()
         .map(|word| match word.strip_prefix('-') {
@@ -166,7 +166,7 @@ async fn last(shell: &mut Shell, open: &Open, count: usize, in_bytes: bool) -> D
     shell.put(1, &all[begin..]).await
 }
 
-/// Waits for more of files, for ever.
+/// Follows files for ever.
 async fn follow(shell: &mut Shell, names: &[String], files: &[(String, Open)]) -> Done<i32> {
     let mut seen: Vec<(String, usize)> = Vec::new();
     for name in names {
@@ -237,7 +237,7 @@ pub async fn count(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(status)
 }
 
-/// A pattern as `grep` has it, in the form of the library: without `-E`, signs count where `\` stands before them.
+/// Translates a pattern of `grep` to the library's syntax. Without `-E`, operators are special only after `\`.
 fn translated(pattern: &str, extended: bool) -> String {
     if extended {
         return pattern.to_owned();
@@ -376,7 +376,7 @@ pub async fn sort(shell: &mut Shell, name: &str, words: &[String]) -> Done<i32> 
     Ok(status)
 }
 
-/// Which of the fields `1,3-5` are.
+/// Whether a list of fields such as `1,3-5` contains a number.
 fn is_in(list: &str, number: usize) -> bool {
     list.split(',').any(|part| match part.split_once('-') {
         None => part.parse() == Ok(number),
@@ -409,7 +409,7 @@ pub async fn cut(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(status)
 }
 
-/// The characters that a set such as `a-z` stands for.
+/// The characters of a set such as `a-z`.
 fn set(text: &str) -> Vec<u8> {
     let text = text
         .replace("[:upper:]", "A-Z")

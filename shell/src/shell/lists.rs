@@ -1,4 +1,4 @@
-//! Scripts as lists of pipelines, and the processes that go through them.
+//! Runs lists of pipelines, and starts the processes for them.
 
 use super::{DEPTH_MAX, Done, Later, Open, Shell, Stop};
 use crate::machine::{Pid, Signal, code_of};
@@ -28,7 +28,7 @@ impl Shell {
         })
     }
 
-    /// Runs what comes as input, as soon as it is whole.
+    /// Runs commands from the input as soon as each is complete.
     pub async fn typed(&mut self) -> Done<()> {
         let input = self.input();
         self.is_interactive = self.is_terminal;
@@ -181,7 +181,7 @@ impl Shell {
         Ok(())
     }
 
-    /// A shell that goes its own way from here.
+    /// A subshell.
     pub fn child(&self) -> Shell {
         let mut child = self.clone();
         child.traps.clear();
@@ -192,7 +192,7 @@ impl Shell {
         child
     }
 
-    /// Has a child run as a process of its own.
+    /// Runs a child as a process of its own.
     pub async fn spawn(
         &mut self,
         words: &str,
@@ -211,7 +211,7 @@ impl Shell {
         Ok(begun)
     }
 
-    /// What a child ends with.
+    /// The exit status of a child.
     pub async fn ended(&mut self, done: Done<()>) -> i32 {
         if let Err(stop) = &done {
             match stop {
@@ -225,7 +225,7 @@ impl Shell {
         self.status
     }
 
-    /// The output of a command, without the line ends at its end.
+    /// The output of a command, without trailing line breaks.
     pub async fn output_of(&mut self, script: &List) -> Done<String> {
         let (writer, reader) = pipe();
         let mut child = self.child();

@@ -1,5 +1,5 @@
-//! One process: a shell, or a program that one has begun: its state, signals, waiting and variables. `open` is what it
-//! reads from and writes to, `lists` goes through scripts, `run` through one command.
+//! One process, which is a shell or a program started by one: its state, signals, waiting and variables. `open` has its
+//! input and output, `lists` runs scripts, `run` runs single commands.
 
 mod lists;
 mod open;
@@ -15,16 +15,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-/// How deep functions, substitutions and commands may run in each other.
+/// The deepest nesting of functions, substitutions and commands.
 const DEPTH_MAX: u32 = 24;
-/// How many bytes the variables of a shell may have.
+/// The most bytes of a shell's variables.
 const VARIABLES_BYTES_MAX: usize = 256 << 10;
-/// How much a command's output may be that a word is made of, and a file that is read whole.
+/// The most bytes of a command substitution, and of a file that is read whole.
 pub const WHOLE_BYTES_MAX: usize = 512 << 10;
 /// How many bytes are read at once.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// Why a command is not followed by the next one.
+/// Why the next command does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     Exit(i32),
@@ -37,20 +37,20 @@ pub enum Stop {
 pub type Done<T> = Result<T, Stop>;
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = Done<T>> + Send + 'a>>;
 
-/// Where input comes from.
+/// The source of input.
 pub enum Input {
     Nothing,
     Reader(Reader),
 }
 
-/// What a number of an open file stands for.
+/// An open file, by its number.
 #[derive(Debug, Clone)]
 pub enum Open {
     Nothing,
     Content(Arc<Mutex<(Arc<Vec<u8>>, usize)>>),
     Reader(Reader),
     Writer(Writer),
-    /// Written at its end.
+    /// Written by appending.
     File(String),
 }
 
@@ -83,9 +83,9 @@ pub struct Shell {
     pub open: BTreeMap<u8, Open>,
     pub options: Options,
     pub traps: BTreeMap<String, String>,
-    /// Signals whose traps are to run.
+    /// Caught signals whose traps have yet to run.
     caught: Vec<Signal>,
-    /// Where an error ends nothing: in conditions.
+    /// Above 0 in conditions, where `set -e` does not apply.
     tested: u32,
     pub depth: u32,
     pub background: Vec<Pid>,
@@ -95,7 +95,7 @@ pub struct Shell {
     pub hostname: Arc<str>,
     pub user: u32,
     pub group: u32,
-    /// Variables that functions have hidden, to be put back.
+    /// Variables that functions have made local, to be restored.
     hidden: Vec<Vec<(String, Option<Variable>)>>,
 }
 
@@ -143,13 +143,13 @@ impl Shell {
             hidden: Vec::new(),
         };
         for (name, value) in &setup.environment {
-            // What a container is given may be more than a script may make.
+            // The environment of a container may exceed the limit for scripts.
             shell.variables.insert(name.clone(), Variable { value: value.clone(), is_exported: true });
         }
         shell
     }
 
-    /// Runs one command to its end, as a container's or as one that is executed in it.
+    /// Runs one command to its end: a container's own, or one that is executed in it.
     pub async fn command(mut self, words: Vec<String>) -> i32 {
         let done = self.invoke(words).await;
         let done = match done {
@@ -165,7 +165,7 @@ impl Shell {
         self.status
     }
 
-    /// What a process does when it ends.
+    /// Runs the EXIT trap.
     async fn at_exit(&mut self) {
         if let Some(action) = self.traps.remove("EXIT") {
             let status = self.status;
@@ -178,14 +178,14 @@ impl Shell {
 
     // ---- Steps, signals and waiting ----
 
-    /// Counts steps, waits for its turn, and sees whether the process is to end.
+    /// Counts steps, waits for the process's turn, and handles signals.
     pub async fn step(&mut self, count: u64) -> Done<()> {
         let shared = self.shared.clone();
         poll_fn(|_| if shared.step(count) { Poll::Ready(()) } else { Poll::Pending }).await;
         self.heed()
     }
 
-    /// Takes signals: those with a trap wait for the end of the command, others end the process.
+    /// Takes signals. Those with a trap wait for the end of the command; others end the process.
     fn heed(&mut self) -> Done<()> {
         let signals = {
             let mut system = self.shared.lock();
@@ -194,7 +194,7 @@ impl Shell {
         for signal in signals {
             match self.traps.get(signal.name()) {
                 Some(_) if signal != Signal::Kill => self.caught.push(signal),
-                // The system protects the first process of a container.
+                // As in Linux, signals without a trap do not end the first process of a container.
                 _ if self.pid == MAIN => {}
                 _ if self.is_interactive && signal != Signal::Kill && signal != Signal::Int => {}
                 _ => return Err(Stop::Killed(signal)),
@@ -219,7 +219,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Waits until `found` gives something, or a signal comes.
+    /// Waits until `found` returns a value, or a signal comes.
     pub async fn wait_for<T>(&mut self, mut found: impl FnMut(&Shell) -> Option<T> + Send) -> Done<Option<T>> {
         loop {
             let got = {
@@ -231,16 +231,16 @@ impl Shell {
                 })
                 .await
             };
-            // Something happened: others may go on, too.
+            // Other processes get a turn.
             self.step(1).await?;
-            // A signal that changes nothing wakes nobody.
+            // An ignored signal does not end the wait.
             if got.is_some() || !self.caught.is_empty() {
                 return Ok(got);
             }
         }
     }
 
-    /// Sleeps; says whether it slept to the end.
+    /// Sleeps; returns false if a signal ended the sleep.
     pub async fn sleep_until(&mut self, time_ms: i64) -> Done<bool> {
         let woken = self.wait_for(|shell| {
             let has_come = shell.shared.lock().now_ms >= time_ms;
@@ -256,7 +256,7 @@ impl Shell {
         self.shared.lock().now_ms
     }
 
-    /// Waits for the end of a process that this one has begun.
+    /// Waits for the end of a child process.
     pub async fn wait_child(&mut self, pid: Pid) -> Done<i32> {
         loop {
             if let Some(code) = self.wait_for(|shell| shell.shared.reap(pid)).await? {
@@ -296,7 +296,7 @@ impl Shell {
         self.functions.remove(name);
     }
 
-    /// Hides a variable until the function ends; nothing outside of one.
+    /// Makes a variable local to the running function; returns false outside of functions.
     pub fn hide(&mut self, name: &str) -> bool {
         let known = self.variables.get(name).cloned();
         match self.hidden.last_mut() {

@@ -1,4 +1,4 @@
-//! What a process reads from and writes to.
+//! Reading and writing of a process.
 
 use super::{CHUNK_BYTES, Done, Open, Shell, Stop, WHOLE_BYTES_MAX};
 use crate::files::{Trouble, absolute};
@@ -18,7 +18,7 @@ impl Shell {
                     match put.await? {
                         Some(Some(count)) => rest = &rest[count..],
                         Some(None) => return Err(Stop::Killed(Signal::Pipe)),
-                        // A signal with a trap: what is written counts first.
+                        // A signal with a trap came. Only the first one is kept, and the write stops if bytes are left.
                         None => self.caught.truncate(1),
                     }
                     if !self.caught.is_empty() && !rest.is_empty() {
@@ -57,7 +57,7 @@ impl Shell {
         self.open.get(&0).cloned().unwrap_or(Open::Nothing)
     }
 
-    /// Some more of a file; nothing at its end.
+    /// Reads some bytes of a file; `None` at its end.
     pub async fn take(&mut self, from: &Open, line: bool) -> Done<Option<Vec<u8>>> {
         let taken = match from {
             Open::Content(content) => {
@@ -85,7 +85,7 @@ impl Shell {
         Ok(taken)
     }
 
-    /// One line with its end, or the rest.
+    /// Reads one line with its line break, or the rest.
     pub async fn line(&mut self, from: &Open) -> Done<Option<Vec<u8>>> {
         let mut line: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, true).await? {
@@ -97,7 +97,7 @@ impl Shell {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// All of a file; what is more than may be held is left.
+    /// Reads a whole file, up to the limit.
     pub async fn whole(&mut self, from: &Open) -> Done<Vec<u8>> {
         let mut whole: Vec<u8> = Vec::new();
         while let Some(more) = self.take(from, false).await? {

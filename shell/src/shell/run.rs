@@ -1,4 +1,4 @@
-//! One command: compound or simple, with its redirections; functions and programs.
+//! Runs one command, compound or simple, with its redirections; functions and programs.
 
 use super::{Done, Later, Open, Options, Shell, Stop};
 use crate::commands;
@@ -135,7 +135,7 @@ impl Shell {
         }
     }
 
-    /// Opens what redirections name; says whether all could be opened.
+    /// Opens the files of redirections; returns whether all could be opened.
     async fn redirect(&mut self, redirections: &[Redirection]) -> Done<bool> {
         for Redirection { number, what } in redirections {
             let opened = match what {
@@ -182,7 +182,7 @@ impl Shell {
         let status = self.status;
         self.status = 0;
         let words = {
-            // `$?` in a command is that of the one before.
+            // `$?` in a command is the status of the previous one.
             self.status = status;
             let words = self.words(words).await?;
             if words.is_empty() {
@@ -229,7 +229,7 @@ impl Shell {
         done
     }
 
-    /// Runs a function, a command of the shell, or a program.
+    /// Runs a function, a built-in command, or a program.
     pub fn invoke(&mut self, words: Vec<String>) -> Later<'_, ()> {
         Box::pin(async move {
             self.step(1).await?;
@@ -241,7 +241,7 @@ impl Shell {
         })
     }
 
-    /// Runs what is no function.
+    /// Runs a command that is not a function.
     pub async fn program(&mut self, words: Vec<String>) -> Done<()> {
         let Some(first) = words.first().cloned() else { return Ok(()) };
         let name = commands::name_of(&first);
@@ -267,7 +267,7 @@ impl Shell {
             }
         }
         if !self.shared.knows_not(self.pid, &first) {
-            // Only a signal that nothing survives ends it.
+            // Sleeps until SIGKILL.
             return std::future::pending().await;
         }
         self.complain(&format!("sh: {first}: not found")).await?;
@@ -275,7 +275,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Runs a script as a program of its own, with what is exported alone.
+    /// Runs a script as a program of its own, with exported variables only.
     pub async fn as_program(&mut self, name: String, arguments: Vec<String>, text: &str) -> Done<i32> {
         let mut child = self.program_shell(name, arguments);
         let done = child.text(text).await;
@@ -298,7 +298,7 @@ impl Shell {
         child
     }
 
-    /// What a program that ran in this process comes to.
+    /// Takes over the result of a program that ran within this process.
     pub async fn finish(&mut self, mut child: Shell, done: Done<()>) -> Done<i32> {
         if let Err(stop @ Stop::Killed(_)) = done {
             return Err(stop);
@@ -325,7 +325,7 @@ impl Shell {
     }
 }
 
-/// As shells put it.
+/// Rewords an error as shells do.
 fn plain(why: &str) -> &str {
     match why {
         "No such file or directory" => "no such file",

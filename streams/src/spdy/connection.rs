@@ -1,9 +1,9 @@
-//! A connection with its streams, for either side of it.
+//! A connection and its streams, for either side.
 //!
-//! A task reads frames and hands data to the streams' readers, another half of it writes what streams send, in order. A
-//! reader that does not read stops the reading, and so whoever sends: there are no windows. The connection ends when the
-//! other side ends it, when nobody here holds any part of it and everything is written, or when nothing has moved for
-//! [`Limits::idle`].
+//! A task reads frames and passes data to the streams' readers; another half of it writes the streams' frames in order.
+//! There are no windows: a stream whose reader is slow stops all reading, and so the sender. The connection ends when
+//! the other side ends it, when it is not used here any more and everything is written, or when nothing was transferred
+//! for [`Limits::idle`].
 
 use super::frame::{CANCEL, Decoder, Encoder, Frame, REFUSED};
 use super::{Flaw, Headers};
@@ -26,27 +26,27 @@ use tokio_util::sync::CancellationToken;
 
 /// How much is read and written at once.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Streams that are asked for and not yet looked at; then no more is read.
+/// The most streams that the other side has opened and that have not been accepted; beyond that no more is read.
 const ASKED_MAX: usize = 16;
-/// What a frame other than data is taken to cost on its way out.
+/// What a frame other than data counts for in the outbox.
 const FRAME_COST: usize = 64;
 
-/// What a connection may take.
+/// The limits of a connection.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes that have arrived and nobody has read, of all streams.
+    /// Bytes that have arrived and are not read, of all streams.
     pub arrived_bytes: u32,
-    /// Bytes that are to go out, of all streams.
+    /// Bytes that are to be sent, of all streams.
     pub outgoing_bytes: u32,
-    /// Streams that are open at once.
+    /// The most open streams.
     pub streams: usize,
-    /// How long the other side may take to answer for a stream, or to open those that are agreed on.
+    /// How long the other side may take to reply to a stream, or to open the agreed streams.
     pub reply: Duration,
-    /// How often a client that pings is answered while what it has sent finds no room, so that it does not give up.
+    /// How often a client's pings are answered while its data finds no room, so that it does not give up.
     pub pong: Duration,
-    /// How long nothing may move in either direction.
+    /// How long nothing may be transferred in either direction.
     pub idle: Duration,
-    /// How long the other side may take to end a connection that is over.
+    /// How long the other side may take to end a finished connection.
     pub end: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for Limits {
     }
 }
 
-/// A connection, to open streams on it.
+/// A handle of a connection, to open streams.
 #[derive(Clone)]
 pub struct Spdy {
     outbox: Outbox<Frame>,
@@ -76,7 +76,7 @@ struct Shared {
     arrived: Room,
     closed: CancellationToken,
     limits: Limits,
-    /// When something moved last, in milliseconds since the start.
+    /// The time of the last transfer, in milliseconds since the start.
     moved: AtomicU64,
     start: Instant,
     /// Whether the other side's streams have odd numbers.
@@ -87,7 +87,7 @@ struct Shared {
 struct Table {
     streams: HashMap<u32, Entry>,
     next: u32,
-    /// The last number that the other side has used.
+    /// The last stream number that the other side has used.
     last: u32,
     gone_away: bool,
 }
@@ -117,24 +117,24 @@ impl Table {
     }
 }
 
-/// Streams that the other side asks for. As long as it is held, the connection stays open.
+/// The streams that the other side opens. The connection stays open while it exists.
 pub struct Incoming {
     asked: Receiver<Asked>,
     _open: Outbox<Frame>,
 }
 
 impl Incoming {
-    /// The next stream; `None` when the connection is over.
+    /// The next stream; `None` when the connection has ended.
     pub async fn next(&mut self) -> Option<Asked> {
         self.asked.recv().await
     }
 }
 
-/// A stream that the other side asks for. Dropped, it is refused.
+/// A stream that the other side has opened. Dropping it refuses the stream.
 pub struct Asked {
     headers: Headers,
     id: u32,
-    /// There until it is accepted.
+    /// `None` once accepted.
     stream: Option<Stream>,
 }
 
@@ -157,7 +157,7 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // A stream that was not agreed on has no end, and is reset.
+        // A refused stream is reset without an end.
         if let Some(stream) = &mut self.stream {
             stream.write.writer.abandon();
         }
@@ -170,7 +170,7 @@ impl Spdy {
         Spdy::new(socket, limits, false)
     }
 
-    /// The side that was asked.
+    /// The side that has accepted the connection.
     pub fn server<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, true)
     }
@@ -198,7 +198,7 @@ impl Spdy {
         (Spdy { outbox: outbox.clone(), shared }, Incoming { asked: incoming, _open: outbox })
     }
 
-    /// Opens a stream, and waits for the other side to agree.
+    /// Opens a stream, and waits for the other side's reply.
     pub async fn open(&self, headers: Headers) -> io::Result<Stream> {
         let (replied, reply) = oneshot::channel();
         let room = self.outbox.reserve(FRAME_COST).await?;
@@ -213,7 +213,7 @@ impl Spdy {
             let id = table.next;
             table.next += 2;
             let stream = stream(&self.shared, &mut table, &self.outbox, id, headers.clone(), Some(replied));
-            // Under the lock: numbers must go out in order.
+            // Sent under the lock, because stream numbers must be sent in order.
             self.outbox.send_with(Frame::SynStream { id, fin: false, headers }, room);
             stream
         };
@@ -224,12 +224,12 @@ impl Spdy {
         }
     }
 
-    /// Sends a ping. Nobody waits for the answer: it keeps middleboxes from forgetting the connection.
+    /// Sends a ping, so that middleboxes keep the connection. The answer is not awaited.
     pub fn ping(&self) {
         self.outbox.try_send(Frame::Ping(if self.shared.peer_is_client { 2 } else { 1 }), FRAME_COST);
     }
 
-    /// Ends when the connection has.
+    /// Cancelled when the connection has ended.
     pub fn closed(&self) -> CancellationToken {
         self.shared.closed.clone()
     }
@@ -257,7 +257,7 @@ fn stream(
     Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
 }
 
-/// Resets the stream when nobody holds any of it, and it has not come to its end.
+/// Resets the stream when all its handles are dropped before it has ended.
 struct Guard {
     id: u32,
     outbox: Outbox<Frame>,
@@ -272,7 +272,8 @@ impl Drop for Guard {
     }
 }
 
-/// One stream. Writing is shut down with a half-close; dropped before both sides have ended, it is reset.
+/// One stream. Shutting down the writing sends a half-close; dropping the stream before both sides have ended it resets
+/// it.
 pub struct Stream {
     pub headers: Headers,
     read: ReadHalf,
@@ -289,7 +290,7 @@ impl Stream {
     }
 }
 
-/// Reads a stream. Once it is dropped, what arrives is dropped too.
+/// Reads a stream. After it is dropped, arriving data is dropped as well.
 pub struct ReadHalf {
     reader: Reader,
     _guard: Arc<Guard>,
@@ -297,7 +298,7 @@ pub struct ReadHalf {
 
 /// Writes to a stream. Dropping it closes this side of the stream.
 pub struct WriteHalf {
-    // Dropped before the guard, so that the end goes before a reset.
+    // Fields are dropped in order: the end of the stream is sent before the guard's reset.
     writer: Writer<Frame>,
     outbox: Outbox<Frame>,
     guard: Arc<Guard>,
@@ -370,7 +371,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
         tracing::debug!(%fault, "a SPDY connection ends");
     }
     if is_finished && is_clean {
-        // Whoever closes while something is still coming may destroy what it has sent.
+        // Closing a socket with unread data may discard data that was sent, so wait for the other side's end.
         _ = timeout(shared.limits.end, writing.end(&mut reading.socket)).await;
     }
     shared.closed.cancel();
@@ -378,7 +379,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
     let streams = std::mem::take(&mut shared.table().streams);
     for (_, entry) in streams {
         entry.over.store(true, Ordering::Relaxed);
-        // Kubernetes' servers end streams with the connection.
+        // Kubernetes' servers end streams by ending the connection.
         if let (Some(feeder), true) = (entry.feeder, is_clean) {
             feeder.end();
         }
@@ -412,7 +413,7 @@ struct Reading<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
-    /// Reads until the other side ends the connection, or breaks its rules.
+    /// Reads until the other side ends the connection, or violates the protocol.
     async fn run(&mut self) -> Result<(), Fault> {
         let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
         loop {
@@ -420,7 +421,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
                 self.take(frame).await?;
             }
             if input.is_empty() {
-                // A buffer that grew for headers is let go of.
+                // Frees a buffer that has grown for headers.
                 input = BytesMut::with_capacity(BUFFER_BYTES);
             }
             input.reserve(BUFFER_BYTES / 2);
@@ -451,7 +452,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             Frame::Headers { id, fin, .. } => self.ended(id, fin),
             Frame::Reset { id, .. } => _ = self.shared.table().remove(id),
             Frame::Ping(id) => {
-                // Those of our own come back.
+                // Answers the other side's pings; pings of our own come back as answers.
                 if (id % 2 == 1) == self.shared.peer_is_client
                     && let Some(outbox) = self.outbox.open()
                 {
@@ -511,7 +512,7 @@ struct Writing<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
-    /// Writes until nobody can send any more.
+    /// Writes until all outboxes are dropped.
     async fn run(&mut self) -> io::Result<()> {
         let mut output = BytesMut::new();
         let mut rooms = Vec::new();
@@ -534,7 +535,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
         Ok(())
     }
 
-    /// Notes what a frame ends; what belongs to a stream that is over is not sent.
+    /// Records which streams a frame ends; returns false for a frame of a stream that is over, which is not sent.
     fn is_due(&self, frame: &Frame) -> bool {
         let mut table = self.shared.table();
         match frame {
@@ -552,7 +553,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
         }
     }
 
-    /// Says goodbye, and waits for the other side to have read it.
+    /// Sends a GOAWAY frame, and waits until the other side has read everything.
     async fn end(&mut self, reading: &mut Half<S>) {
         let last = self.shared.table().last;
         let mut output = BytesMut::new();

@@ -1,11 +1,11 @@
-//! Frames of SPDY/3.1 as they are on the wire. Pure: bytes go in and frames come out, and the other way round.
+//! Encodes and decodes frames of SPDY/3.1, without I/O.
 
 use super::headers::{Deflater, HEADER_BYTES_MAX, Headers, Inflater};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The most of a data frame that is handed on at once; longer ones come in pieces.
+/// The longest piece of a data frame; longer frames are passed on in pieces.
 pub const PIECE_BYTES_MAX: usize = 16 << 10;
-/// The longest frame other than data: a block of headers that does not shrink, and its head.
+/// The longest frame other than data: its head and an incompressible block of headers.
 const CONTROL_BYTES_MAX: usize = HEADER_BYTES_MAX + 1024;
 
 const FIN: u8 = 1;
@@ -16,7 +16,7 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const HEADERS: u16 = 8;
 
-/// What is wrong with a connection's bytes. Nothing that follows can be understood.
+/// A violation of the frame format. The rest of the connection cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     #[error("a frame of a version other than SPDY/3")]
@@ -35,7 +35,7 @@ pub enum Flaw {
     StreamId(u32),
 }
 
-/// One frame, or one piece of a data frame.
+/// A frame, or a piece of a data frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     SynStream {
@@ -56,7 +56,7 @@ pub enum Frame {
     GoAway {
         last: u32,
     },
-    /// Headers that come later. Kubernetes has no use for them.
+    /// Later headers of a stream. Kubernetes does not use them.
     Headers {
         id: u32,
         fin: bool,
@@ -69,11 +69,11 @@ pub enum Frame {
     },
 }
 
-/// Statuses of a reset.
+/// Status codes of a reset.
 pub const REFUSED: u32 = 3;
 pub const CANCEL: u32 = 5;
 
-/// Makes frames of bytes, however they are cut.
+/// Decodes frames from bytes in pieces of any size.
 pub struct Decoder {
     inflater: Inflater,
     next: Next,
@@ -92,7 +92,7 @@ enum Next {
         fin: bool,
         left: usize,
     },
-    /// A frame that says nothing to us.
+    /// An ignored frame.
     Skip {
         left: usize,
     },
@@ -109,7 +109,7 @@ impl Decoder {
         Decoder { inflater: Inflater::new(), next: Next::Head }
     }
 
-    /// Takes the next frame off the input; `None` when it needs more.
+    /// Takes the next frame from the input; `None` if it is not complete.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, Flaw> {
         loop {
             match self.next {
@@ -141,7 +141,7 @@ impl Decoder {
                     let length = left.min(input.len()).min(PIECE_BYTES_MAX);
                     let left = left - length;
                     self.next = if left == 0 { Next::Head } else { Next::Data { id, fin, left } };
-                    // Copied, so that a short piece does not keep all that was read with it.
+                    // The bytes are copied, so that a short piece does not keep the whole buffer in memory.
                     let bytes = Bytes::copy_from_slice(&input[..length]);
                     input.advance(length);
                     return Ok(Some(Frame::Data { id, fin: fin && left == 0, bytes }));
@@ -157,7 +157,7 @@ impl Decoder {
         let id = first & 0x7fff_ffff;
         Ok(match kind {
             SYN_STREAM => {
-                // The stream that it belongs to, its priority, and a slot: nobody uses them.
+                // The associated stream, the priority and the slot are not used.
                 number()?;
                 if payload.len() < 2 {
                     return Err(Flaw::ShortFrame);
@@ -191,12 +191,12 @@ fn head(first: u32, second: u32) -> Result<Next, Flaw> {
             }
             Ok(Next::Control { kind, flags, length })
         }
-        // Settings, and windows, which nobody here keeps.
+        // Settings and windows, which are not used here.
         _ => Ok(Next::Skip { left: length }),
     }
 }
 
-/// Makes bytes of frames.
+/// Encodes frames.
 pub struct Encoder(Deflater);
 
 impl Default for Encoder {
@@ -284,7 +284,7 @@ mod tests {
         ]
     }
 
-    /// What a reader makes of frames, with the pieces of one stream's data joined where they follow each other.
+    /// The frames as a reader sees them, with adjacent pieces of one stream's data joined.
     fn joined(frames: Vec<Frame>) -> Vec<Frame> {
         let mut all: Vec<Frame> = Vec::new();
         for frame in frames {

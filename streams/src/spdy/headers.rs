@@ -1,20 +1,20 @@
-//! Header blocks: names and values, compressed with the dictionary of SPDY/3, one compressor for each direction of a
-//! connection.
+//! Header blocks: names and values, compressed with the dictionary of SPDY/3. Each direction of a connection has one
+//! compressor.
 //!
-//! Whoever sends a block that breaks the rules has broken the connection: what is compressed later leans on it.
+//! An invalid block breaks the whole connection, because later blocks depend on the state of the compressor.
 
 use super::Flaw;
 use bytes::{BufMut, BytesMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use std::sync::LazyLock;
 
-/// The most that the header block of one frame may take when it is decompressed. Kubernetes' are below a kilobyte.
+/// The most bytes of a frame's decompressed header block. Kubernetes' blocks are below a kilobyte.
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
-/// The most headers in one block.
+/// The most headers in a block.
 pub const HEADERS_MAX: usize = 128;
 
-/// The headers of a stream. Names are in lower case; several values of one name are kept apart by a zero byte, as on
-/// the wire.
+/// The headers of a stream. Names are in lower case; several values of a name are separated by a zero byte, as on the
+/// wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
@@ -23,7 +23,7 @@ impl Headers {
         Headers::default()
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Headers {
         self.0.push((name.to_ascii_lowercase(), value.into()));
@@ -41,7 +41,7 @@ impl Headers {
     }
 }
 
-/// Names that the dictionary begins with, each after its length in four bytes.
+/// The names at the start of the dictionary; each follows its length in four bytes.
 const NAMES: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
 accept-ranges age allow authorization cache-control connection content-base content-encoding content-language \
 content-length content-location content-md5 content-range content-type date etag expect expires from host if-match \
@@ -50,7 +50,7 @@ proxy-authenticate proxy-authorization range referer retry-after server te trail
 user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url public set-cookie \
 keep-alive origin";
 
-/// What follows them.
+/// The rest of the dictionary.
 const REST: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 \
 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not \
 Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov \
@@ -73,18 +73,18 @@ fn length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Compresses what one side sends.
+/// Compresses the blocks that one side sends.
 pub struct Deflater(Compress);
 
 impl Deflater {
     pub fn new() -> Deflater {
         let mut compress = Compress::new(Compression::fast(), true);
-        // A new compressor takes any dictionary.
+        // Setting the dictionary of a new compressor cannot fail.
         _ = compress.set_dictionary(&DICTIONARY);
         Deflater(compress)
     }
 
-    /// Appends the block. Headers longer than the other side takes are the caller's mistake; they fail there.
+    /// Appends a block. The caller must keep within the other side's limits, which fails otherwise.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));
@@ -101,7 +101,7 @@ impl Deflater {
             let made = usize::try_from(self.0.total_out() - made).unwrap_or(0);
             rest = &rest[taken.min(rest.len())..];
             output.put_slice(&piece[..made]);
-            // A flush is over once it leaves room in what it writes to.
+            // The flush is complete when it leaves room in the output.
             if status.is_err() || (rest.is_empty() && made < piece.len()) {
                 return;
             }
@@ -109,7 +109,7 @@ impl Deflater {
     }
 }
 
-/// Decompresses what one side receives.
+/// Decompresses the blocks that one side receives.
 pub struct Inflater(Decompress);
 
 impl Inflater {
@@ -132,7 +132,7 @@ impl Inflater {
             }
             match status {
                 Ok(Status::StreamEnd) => return Err(Flaw::Compression),
-                // Nothing more to take, and nothing more that it could give.
+                // The input is used up, and the output has room left, so there is no more output.
                 Ok(_) if block.is_empty() && made < piece.len() => break,
                 Ok(_) if taken == 0 && made == 0 => return Err(Flaw::Compression),
                 Ok(_) => {}
@@ -180,7 +180,7 @@ fn text(rest: &mut &[u8]) -> Result<String, Flaw> {
 mod tests {
     use super::*;
 
-    /// Adler-32, as zlib identifies dictionaries by it.
+    /// Adler-32, by which zlib identifies a dictionary.
     fn checksum(bytes: &[u8]) -> u32 {
         let (low, high) = bytes.iter().fold((1u32, 0u32), |(low, high), byte| {
             let low = (low + u32::from(*byte)) % 65521;

@@ -1,5 +1,5 @@
-//! SPDY/3.1, as Kubernetes speaks it: streams within one connection, without windows, so that whoever reads slowly slows
-//! the whole connection.
+//! SPDY/3.1 as Kubernetes uses it: streams within one connection, without windows, so that one slow reader slows the
+//! whole connection.
 
 mod connection;
 mod frame;

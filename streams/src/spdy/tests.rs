@@ -69,7 +69,7 @@ async fn what_is_not_accepted_is_refused() {
     tokio::spawn(async move { drop(incoming.next().await) });
     let refused = client.open(named("data")).await.err().expect("refused");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionReset);
-    // Now nobody listens at all.
+    // Now the other side accepts no streams at all.
     assert!(client.open(named("data")).await.is_err());
 }
 
@@ -82,7 +82,7 @@ async fn a_reset_fails_the_other_side() {
         drop(accepting.await.expect("no panic").expect("accepted"));
         near
     };
-    // The half-close of a dropped writer comes first.
+    // The half-close of a dropped writer is sent first.
     let mut all = Vec::new();
     near.read_to_end(&mut all).await.expect("an end");
     let failed = async {
