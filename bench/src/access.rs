@@ -1,4 +1,4 @@
-//! Where the server is and who we are: from options, a kubeconfig, or both.
+//! The server's address and the user's credentials, from options, a kubeconfig, or both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::Args;
 pub struct Access {
     pub host: String,
     pub port: u16,
-    /// Nothing for `http://`: HTTP/2 with prior knowledge.
+    /// `None` for `http://`: HTTP/2 with prior knowledge.
     pub tls: Option<Tls>,
     pub authorization: Option<HeaderValue>,
 }
@@ -48,7 +48,7 @@ impl Access {
     }
 }
 
-/// What options and kubeconfig boil down to; certificates and keys are PEM.
+/// The combination of options and kubeconfig; certificates and keys are PEM.
 #[derive(Debug, Default)]
 struct Settings {
     server: Option<String>,
@@ -110,7 +110,7 @@ impl Settings {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = if self.insecure {
-            // Whatever certificate the server shows: the user said so.
+            // `--insecure-skip-tls-verify`: any certificate is accepted.
             let anybody = ServerVerifier::new(&TlsTrust { insecure: true, ..TlsTrust::default() });
             let anybody = anybody.map_err(anyhow::Error::msg)?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody))

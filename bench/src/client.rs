@@ -1,4 +1,5 @@
-//! One HTTP/2 connection, and a pool of them: sends requests, counts bodies, keeps only their edges.
+//! An HTTP/2 connection, and a pool of them: sends requests and counts the bytes of bodies, of which only both ends are
+//! kept.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::access::Access;
 
-/// Connections opened at once; cloning shares them.
+/// Connections that are opened together; clones share them.
 #[derive(Clone)]
 pub struct Pool {
     clients: Arc<[Client]>,
@@ -29,15 +30,15 @@ pub struct Client {
     headers: HeaderMap,
 }
 
-/// A connection to the server, and the next one when the server has said goodbye.
+/// A connection to the server, which is replaced when the server sends GOAWAY.
 struct Connection {
     access: Arc<Access>,
     sender: Mutex<SendRequest<Bytes>>,
-    /// Held by whoever connects anew: the others wait for it.
+    /// Locked while one worker reconnects; the others wait for it.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// A 2xx answer whose body has been read and dropped but for its edges.
+/// A 2xx response whose body was read and dropped, except for both ends.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub body_bytes: u64,
@@ -45,7 +46,7 @@ pub struct Answer {
     pub tail: Vec<u8>,
 }
 
-/// Why an operation does not count.
+/// Why an operation is not counted as a success.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     #[error("HTTP {code} {reason}")]
@@ -61,7 +62,7 @@ pub enum Failure {
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// Enough for a list's metadata or an error's Status.
 const EDGE_BYTES_MAX: usize = 4096;
-/// Large windows, as client-go has them: flow control is not what is measured.
+/// Large windows, as in client-go, because flow control is not measured.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
@@ -74,7 +75,7 @@ impl Pool {
         Ok(Self { clients: clients.into() })
     }
 
-    /// The connection of this worker: workers share connections evenly.
+    /// The connection of a worker; workers are spread evenly over connections.
     pub fn pick(&self, worker: usize) -> Client {
         self.clients[worker % self.clients.len()].clone()
     }
@@ -94,13 +95,13 @@ impl Client {
         Ok(Self { connection: connection.into(), authority: access.authority().into(), scheme, headers })
     }
 
-    /// The same connection, asking for another form of answers.
+    /// The same connection with another `Accept` header.
     pub fn accepting(mut self, accept: &'static str) -> Self {
         self.headers.insert(ACCEPT, HeaderValue::from_static(accept));
         self
     }
 
-    /// Sends one request and reads its answer to the end; anything but 2xx is a [`Failure`].
+    /// Sends one request and reads its response to the end; any status but 2xx is a [`Failure`].
     pub async fn send(
         &self,
         method: Method,
@@ -116,7 +117,7 @@ impl Client {
         .unwrap_or(Err(Failure::TimedOut))
     }
 
-    /// Opens an answer that has no end, a watch, and hands over its body.
+    /// Sends a request whose response does not end, such as a watch, and returns its body.
     pub async fn stream(&self, path: &str) -> Result<RecvStream, Failure> {
         let opening = tokio::time::timeout(REQUEST_TIME_MAX, self.open(Method::GET, path, None));
         let (code, stream) = opening.await.unwrap_or(Err(Failure::TimedOut))?;
@@ -141,7 +142,7 @@ impl Client {
         loop {
             let sender = self.connection.sender();
             match exchange(sender, request.clone(), body.as_ref().map(|(_, bytes)| bytes)).await {
-                // A server may end any connection so, to have its clients spread anew: it has not looked at the request.
+                // A server may end any connection to rebalance its clients; it has not processed the request then.
                 Err(error) if is_goodbye(&error) => self.connection.renew().await.map_err(broken)?,
                 answer => return answer.map_err(broken),
             }
@@ -154,7 +155,7 @@ impl Connection {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connects anew, unless somebody else has.
+    /// Reconnects, unless another worker has.
     async fn renew(&self) -> anyhow::Result<()> {
         let _connecting = self.connecting.lock().await;
         if self.sender().ready().await.is_err() {
@@ -206,7 +207,7 @@ where
         .enable_push(false)
         .handshake(stream)
         .await?;
-    // A connection's end shows in the requests that it carries.
+    // Errors of the connection show in its requests.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
@@ -222,7 +223,7 @@ async fn read_to_end(mut stream: RecvStream) -> Result<Answer, Failure> {
     Ok(answer)
 }
 
-/// The next piece of a body, with its flow-control window given back.
+/// The next chunk of a body; its flow-control window is released.
 pub async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, Failure> {
     let Some(chunk) = stream.data().await else { return Ok(None) };
     let chunk = chunk.map_err(broken)?;
@@ -252,14 +253,14 @@ fn broken(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Answer {
-    /// The value of the first `"name":"value"` near either edge, where a list's metadata stands.
+    /// The value of the first `"name":"value"` near either end of the body, where a list's metadata is.
     pub fn metadata_text(&self, name: &str) -> Option<&str> {
         text_field(&self.head, name).or_else(|| text_field(&self.tail, name))
     }
 }
 
-/// The value of the first `"name":"value"`, without parsing the document around it.
-/// Only for values without escapes, such as versions and tokens.
+/// The value of the first `"name":"value"`, found without parsing the document. Only for values without escapes, such
+/// as versions and tokens.
 pub fn text_field<'a>(json: &'a [u8], name: &str) -> Option<&'a str> {
     let needle = format!("\"{name}\":\"");
     let start = json.windows(needle.len()).position(|window| window == needle.as_bytes())? + needle.len();

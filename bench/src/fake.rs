@@ -1,4 +1,4 @@
-//! A tiny API server for tests: it keeps ConfigMaps of one namespace in a map and knows just enough HTTP/2.
+//! A minimal API server for tests: it keeps ConfigMaps of one namespace in a map, and serves just enough of HTTP/2.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,13 +28,13 @@ struct Store {
     namespace: bool,
     watches: Vec<Watch>,
     gets: u64,
-    /// The last request of each connection, when there is one.
+    /// After this many requests each connection is ended.
     requests_of_connection: Option<u64>,
     refuse_every_second_get: bool,
 }
 
 struct Watch {
-    /// Only the object of this name.
+    /// Watches only the object of this name.
     name: Option<String>,
     protobuf: bool,
     stream: SendStream<Bytes>,
@@ -44,7 +44,7 @@ pub async fn start() -> Fake {
     start_with(None).await
 }
 
-/// With TLS, and the certificate that it shows, PEM.
+/// Starts with TLS; returns its certificate in PEM.
 pub async fn start_tls() -> (Fake, String) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -69,7 +69,7 @@ async fn start_with(acceptor: Option<TlsAcceptor>) -> Fake {
             tokio::spawn(async move {
                 match acceptor {
                     None => serve(socket, store).await,
-                    // A client that does not trust the certificate goes away here.
+                    // A client that does not trust the certificate disconnects here.
                     Some(acceptor) => {
                         if let Ok(socket) = acceptor.accept(socket).await {
                             serve(socket, store).await;
@@ -87,7 +87,7 @@ impl Fake {
         self.store.lock().unwrap().objects.len()
     }
 
-    /// Says goodbye on each connection after so many requests.
+    /// Sends GOAWAY on each connection after so many requests.
     pub fn end_connections_after(&self, requests: u64) {
         self.store.lock().unwrap().requests_of_connection = Some(requests);
     }
@@ -134,7 +134,7 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
     let (code, value) = store.lock().unwrap().handle(&parts.method, &path, &query, &sent);
     let response = Response::builder().status(code).body(()).unwrap();
     let mut stream = respond.send_response(response, false).unwrap();
-    // A client that has gone away is none of this server's business.
+    // The client may have disconnected.
     let _ = stream.send_data(Bytes::from(value.to_string()), true);
 }
 
@@ -190,7 +190,7 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let line = Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
-        // All that a client looks at in Protobuf: the map's entry with the time.
+        // The only part of the Protobuf object that the client reads: the map's entry with the time.
         let stamp = object["data"]["stamp"].as_str().unwrap_or_default();
         let entry = [&b"\x0a\x05stamp\x12"[..], &[stamp.len() as u8], stamp.as_bytes()].concat();
         let frame = Bytes::from([&(entry.len() as u32).to_be_bytes()[..], &entry].concat());

@@ -1,7 +1,7 @@
-//! Watches: one write, and the time until those who watch have seen it.
+//! Measures watches: writes an object, and takes the time until the watchers have received the event.
 //!
-//! The write itself costs the server more than telling a watcher does, so the same writes are measured first with
-//! nobody watching, and taken off.
+//! A write costs the server more than notifying a watcher does, so the same writes are measured first without watchers,
+//! and subtracted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,15 +27,15 @@ pub enum Audience {
     One,
     /// Each watcher watches all objects.
     All,
-    /// Each watcher watches all objects, and is told in Protobuf.
+    /// Each watcher watches all objects, and receives Protobuf.
     AllInProtobuf,
-    /// Each watcher watches all objects, of which so few change that nothing ever waits.
+    /// Each watcher watches all objects, of which so few change that no event ever waits.
     AllPaced,
 }
 
-/// How often an object changes where the audience is told at a steady pace: 50 times a second.
+/// The interval between changes in the paced mode: 50 a second.
 const PACE: Duration = Duration::from_millis(20);
-/// Events under way when everybody sees everything: more would only queue in front of the watchers.
+/// The most undelivered events when all watchers get all events: more would only queue in front of the watchers.
 const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
-    // First without watchers, for as long; what this costs is the write's share.
+    // First for the same time without watchers, to measure the cost of the writes.
     let before = bench.processes.usage()?;
     let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
     let alone_usage = bench.processes.since(before)?;
@@ -99,7 +99,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     Ok(Row::new(name, &seen, net))
 }
 
-/// The usage without what the writes alone would have cost.
+/// The usage without the cost of the writes alone.
 pub fn net_of_writes(usage: Usage, written: &Tally, alone_usage: Option<Usage>, alone: &Tally) -> Usage {
     let alone_time = alone_usage.unwrap_or_default().processor_time;
     let per_write = alone_time.as_secs_f64() / alone.count().max(1) as f64;
@@ -125,7 +125,7 @@ impl Operation for Make {
         let body = object(Resource::ConfigMap, &object_name(ticket));
         match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // The other watch mode has made it.
+            // The other watch mode has created it.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
@@ -138,15 +138,15 @@ async fn newest_version(client: &Client) -> anyhow::Result<String> {
     Ok(version.ok_or_else(|| anyhow::anyhow!("the list has no resourceVersion"))?.to_owned())
 }
 
-/// What writers and listeners share.
+/// The state that writers and watchers share.
 struct Hall {
     opened: Instant,
     fan_out: u64,
     delivered: AtomicU64,
-    /// One permit an event that may be under way.
+    /// One permit for each event that may be undelivered.
     under_way: Semaphore,
     seen: Mutex<Tally>,
-    /// When the next event may begin, where there is a pace.
+    /// The time of the next event, in the paced mode.
     pace: Option<tokio::sync::Mutex<Interval>>,
 }
 
@@ -170,7 +170,7 @@ impl Hall {
         let Some(stamp) = stamp.and_then(|stamp| stamp.parse().ok()) else { return };
         let latency = self.opened.elapsed().saturating_sub(Duration::from_micros(stamp));
         self.seen.lock().expect("no listener panics").succeeded(latency, event.len() as u64);
-        // Whoever counts the last of an event's deliveries lets the next event go.
+        // The watcher that counts an event's last delivery permits the next event.
         let delivered = self.delivered.fetch_add(1, Ordering::Relaxed) + 1;
         if delivered.is_multiple_of(self.fan_out) {
             self.under_way.add_permits(1);
@@ -227,7 +227,7 @@ impl Operation for Write {
     }
 }
 
-/// A write that nobody watches.
+/// A write without watchers.
 struct WriteAlone(Write);
 
 impl Operation for WriteAlone {
@@ -236,16 +236,16 @@ impl Operation for WriteAlone {
     }
 }
 
-/// How a stream's events are told apart.
+/// How events are separated in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// JSON, an event a line.
+    /// JSON, one event a line.
     Lines,
-    /// Protobuf, each event behind its length in four bytes.
+    /// Protobuf, each event after its length in four bytes.
     Lengths,
 }
 
-/// The value of the map's entry `stamp`, in a message that is otherwise passed over.
+/// The value of the map's entry `stamp`, found without decoding the rest of the message.
 fn protobuf_stamp(event: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"stamp\x12";
     let at = event.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -253,7 +253,7 @@ fn protobuf_stamp(event: &[u8]) -> Option<&str> {
     std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
 }
 
-/// Cuts the stream into events until it ends; a watch that ends is an error here.
+/// Splits the stream into events until it ends; the end of a watch is an error here.
 async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
     let mut events = Events::new(framing);
     loop {
@@ -273,7 +273,7 @@ async fn listen(mut stream: RecvStream, framing: Framing, hall: Arc<Hall>) {
 }
 
 impl Framing {
-    /// Where the first event of the bytes begins and ends, and the next one begins; `None` when it is cut off.
+    /// The start and end of the first event, and the start of the next one; `None` if the event is incomplete.
     fn first(self, bytes: &[u8]) -> Option<(usize, usize, usize)> {
         match self {
             Framing::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|end| (0, end, end + 1)),
@@ -286,7 +286,7 @@ impl Framing {
     }
 }
 
-/// Events out of chunks; nothing is copied when a chunk holds whole events.
+/// Extracts events from chunks; whole events within a chunk are not copied.
 pub struct Events {
     framing: Framing,
     rest: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The namespace that a run works in: made before, emptied and removed after.
+//! The namespace of a run: created before it, emptied and deleted after it.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,15 @@ pub const NAMESPACE: &str = "holdfast-bench";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
 const ITEMS: &str = "/apis/bench.holdfast.example/v1/namespaces/holdfast-bench/items";
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Marks the definitions that a run makes.
+/// The label of the definitions that a run creates.
 const DEFINITION_LABEL: &str = "holdfast-bench";
 pub const PODS: &str = "/api/v1/namespaces/holdfast-bench/pods";
 pub const JSON: &str = "application/json";
 const NAMESPACE_PATH: &str = "/api/v1/namespaces/holdfast-bench";
 
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(600);
-/// A server without a namespace controller never finishes the deletion; waiting longer would not help.
+/// The timeout of deletions. A server without a namespace controller never finishes them, so waiting longer would not
+/// help.
 const REMOVAL_TIME_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -29,11 +30,11 @@ pub struct Ground {
     resource: Resource,
 }
 
-/// What the objects are that a run makes.
+/// The kind of the objects that a run creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     ConfigMap,
-    /// Of the same shape and size as a ConfigMap.
+    /// With the same shape and size as a ConfigMap.
     Custom,
 }
 
@@ -53,7 +54,7 @@ impl Resource {
     }
 }
 
-/// A definition of a custom resource of its own group, with a schema of usual size.
+/// A definition of a custom resource in a group of its own, with a schema of usual size.
 pub fn definition(group: &str, kind: &str) -> String {
     let plural = format!("{}s", kind.to_lowercase());
     let text = r#"{"type":"string","maxLength":4096}"#;
@@ -69,7 +70,7 @@ pub fn definition(group: &str, kind: &str) -> String {
     )
 }
 
-/// Names of the objects made so far; the next ones follow without a gap.
+/// The names of the objects created so far; they are numbered without gaps.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub existing: u64,
@@ -87,7 +88,7 @@ impl Names {
 }
 
 impl Ground {
-    /// Makes the namespace; what an earlier run left in it is removed first.
+    /// Creates the namespace; objects that an earlier run has left there are deleted first.
     pub async fn prepare(pool: Pool, resource: Resource) -> anyhow::Result<Self> {
         let ground = Self { pool, objects: 0, resource };
         if resource == Resource::Custom {
@@ -122,7 +123,7 @@ impl Ground {
         Ok(ground)
     }
 
-    /// A server may take a moment to serve what was defined.
+    /// Waits until the custom resource is served, which may take the server a moment.
     async fn wait_until_served(&self) -> anyhow::Result<()> {
         let until = Instant::now() + REMOVAL_TIME_MAX;
         while let Err(failure) = self.client().send(Method::GET, ITEMS, None).await {
@@ -157,7 +158,7 @@ impl Ground {
         while Instant::now() < until {
             match self.client().send(Method::DELETE, NAMESPACE_PATH, None).await {
                 Err(Failure::Refused { code: 404, .. }) => return Ok(()),
-                // A conflict says that the deletion is under way.
+                // A conflict means that the deletion is in progress.
                 Ok(_) | Err(Failure::Refused { code: 409, .. }) => tokio::time::sleep(PAUSE).await,
                 Err(failure) => bail!("cannot delete namespace {NAMESPACE}: {failure}"),
             }
@@ -166,7 +167,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Removes all objects. A server that gives up half-way through so many is asked again.
+    /// Deletes all objects. A server that gives up half-way, because there are so many, is asked again.
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {

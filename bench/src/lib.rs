@@ -1,9 +1,9 @@
-//! `holdfast bench`: measures what a Kubernetes API server spends on an operation.
+//! `holdfast bench`: measures how much an operation costs a Kubernetes API server.
 //!
-//! It talks HTTP/2 over TLS to any API server, ours or another, and reads the server's own process time from
-//! `/proc`, because wall time on a machine that client and server share says little.
-//! The client is kept light for the same reason: bodies are counted and dropped, never parsed.
-//! Start with [`run`]; `load.rs` is the measuring loop, `operation.rs` and `fan_out.rs` say what is measured.
+//! It works with any API server, over HTTP/2 with TLS, and reads the server's process time from `/proc`, because wall
+//! time says little on a machine that client and server share. For the same reason the client does as little as
+//! possible: it counts bodies and drops them without parsing. Start with [`run`]; `load.rs` is the measuring loop,
+//! `operation.rs` and `fan_out.rs` define the measured operations.
 
 mod access;
 mod client;
@@ -145,8 +145,8 @@ pub enum Mode {
     SchedulePreempt,
 }
 
-/// Measures every mode that `args` names and prints the result.
-/// The namespace it works in is removed at the end, also after a failure or Ctrl-C.
+/// Measures every mode that `args` names and prints the result. The namespace is deleted at the end, also after a
+/// failure or Ctrl-C.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let report = measure(&args).await?;
     print!("{}", if args.json { report.json() } else { report.table() });
@@ -178,9 +178,9 @@ struct Bench<'a> {
     pool: Pool,
 }
 
-/// Lists are few and heavy: more of them in flight would only measure a queue.
+/// Lists are few and expensive: more of them at once would only measure a queue.
 const LIST_WORKERS_MAX: u16 = 4;
-/// Gets and patches pick among this many objects, so that they do not depend on one hot key.
+/// Gets and patches choose among at least this many objects, so that they do not depend on one hot key.
 const TARGETS_MIN: u64 = 1_000;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const DURATION_WITH_COUNT: Duration = Duration::from_secs(600);
@@ -223,7 +223,7 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// Creates objects until there are `objects`, and shows what that cost.
+    /// Creates objects until there are `objects`, and reports the cost.
     async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let missing = objects.saturating_sub(ground.objects());
         if missing == 0 {
@@ -242,7 +242,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Does something once for each of so many objects, unmeasured.
+    /// Runs an operation `count` times, unmeasured.
     async fn prepare<O: load::Operation>(&self, count: u64, make: impl Fn(client::Client) -> O) -> anyhow::Result<()> {
         let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
         let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
@@ -339,7 +339,7 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Reads `500ms`, `10s`, `2m` or `1h`; zero is refused, as nothing could be measured in it.
+/// Parses `500ms`, `10s`, `2m` or `1h`; zero is refused, because nothing can be measured in no time.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits_end);

@@ -1,4 +1,4 @@
-//! The measuring loop: workers that repeat an operation until the count or the time is up.
+//! The measuring loop: workers repeat an operation until the count or the time is reached.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,9 +10,10 @@ use hdrhistogram::Histogram;
 
 use crate::client::Failure;
 
-/// One kind of request, as one worker repeats it.
+/// A kind of request, repeated by one worker.
 pub trait Operation: Send + 'static {
-    /// Runs it once and says how many bytes of body came back. `ticket` is unique in the run and has no gaps.
+    /// Runs the operation once; returns the number of bytes in the response body. Tickets are unique in the run and
+    /// have no gaps.
     fn run(&mut self, ticket: u64) -> impl Future<Output = Result<u64, Failure>> + Send;
 }
 
@@ -22,7 +23,7 @@ pub struct Limits {
     pub duration: Duration,
 }
 
-/// What the workers saw, added up.
+/// The results of all workers.
 #[derive(Debug)]
 pub struct Tally {
     /// Latencies of the successes, in microseconds.
@@ -30,12 +31,12 @@ pub struct Tally {
     pub failures: BTreeMap<String, u64>,
     pub body_bytes: u64,
     pub elapsed: Duration,
-    /// Operations begun, failed ones too.
+    /// Operations started, including failed ones.
     pub tickets: u64,
 }
 
 const LATENCY_MICROSECONDS_MAX: u64 = 120_000_000;
-/// A server that is gone fails requests as fast as they can be sent; there is nothing left to measure.
+/// After so many failures in a row a worker stops. If the server is gone, requests fail as fast as they can be sent.
 const FAILURES_IN_A_ROW_MAX: u32 = 100;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(10);
 
@@ -80,14 +81,14 @@ impl Tally {
     }
 }
 
-/// Runs `workers` workers, each with its own operation from `make`, and adds up what they saw.
+/// Runs `workers` workers, each with its own operation from `make`, and adds up their results.
 pub async fn drive<O: Operation>(workers: u16, limits: Limits, make: impl Fn(usize) -> O) -> Tally {
     let shared = Arc::new(Shared { next: AtomicU64::new(0), stop: AtomicBool::new(false) });
     let started = Instant::now();
     let tasks: Vec<_> = (0..usize::from(workers))
         .map(|worker| tokio::spawn(work(make(worker), limits, started + limits.duration, shared.clone())))
         .collect();
-    // A caller that drops this future, on Ctrl-C, must not leave workers running.
+    // Workers must stop when the caller drops this future, as on Ctrl-C.
     let _stop = StopOnDrop(shared.clone());
     let mut sum = Tally::default();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! The requests that are measured one at a time: create, get, patch, list, page.
+//! The operations that are measured one at a time: create, get, patch, list, page and so on.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,9 +11,9 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// As many as a page of `kubectl get` has.
+/// The size of a page of `kubectl get`.
 pub const TABLE_PODS: u64 = 500;
-/// The size of one object as it is sent.
+/// The size of an object as it is sent.
 const OBJECT_BYTES: usize = 600;
 const PAGE_OBJECTS: u32 = 500;
 
@@ -39,18 +39,18 @@ impl Operation for Create {
 pub struct Get {
     client: Client,
     targets: Targets,
-    /// What names a version of the past, in the query.
+    /// The query parameters that select a past version.
     past: String,
 }
 
 impl Get {
-    /// `at` is a version of the past; empty for now.
+    /// `at` is a past version; empty for the newest.
     pub fn new(client: Client, names: Names, worker: usize, at: &str) -> Self {
         Self { client, targets: Targets::new(names, worker), past: exactly("?", at) }
     }
 }
 
-/// The parameters that name an exact version; none for an empty one.
+/// The query parameters that select an exact version; none for an empty one.
 fn exactly(separator: &str, version: &str) -> String {
     match version {
         "" => String::new(),
@@ -84,14 +84,14 @@ impl MergePatch {
 
 impl Operation for MergePatch {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
-        // The value is new every time: a patch that changes nothing writes nothing.
+        // Each value is new, because a patch that changes nothing writes nothing.
         let patch = Bytes::from(format!(r#"{{"data":{{"patched":"{ticket}"}}}}"#));
         let path = self.targets.next_path();
         self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await.map(|answer| answer.body_bytes)
     }
 }
 
-/// Applies to one object what it says already: the answer of most reconciliations.
+/// Applies an object's present fields: the result of most reconciliations.
 pub struct Apply {
     client: Client,
     targets: Targets,
@@ -115,7 +115,7 @@ impl Operation for Apply {
     }
 }
 
-/// Makes the applier an owner of every field first.
+/// Applies for the first time, which makes the applier the manager of every field.
 pub struct FirstApply(pub Client, pub Resource);
 
 impl Operation for FirstApply {
@@ -130,14 +130,14 @@ impl Operation for CreatePod {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
         match self.0.send(Method::POST, PODS, json(pod(&format!("pod-{ticket:04}")))).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // An earlier mode has made it.
+            // An earlier mode has created it.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }
     }
 }
 
-/// The pods as `kubectl get` asks for them.
+/// Lists pods as a Table, as `kubectl get` does.
 pub struct Table(Client);
 
 impl Table {
@@ -153,7 +153,7 @@ impl Operation for Table {
     }
 }
 
-/// Defines custom resources, each in a group of its own.
+/// Creates definitions of custom resources, each in a group of its own.
 pub struct Define(pub Client);
 
 impl Operation for Define {
@@ -183,9 +183,9 @@ impl Operation for List {
 pub struct Page {
     client: Client,
     resource: Resource,
-    /// Where the next page starts; empty at the beginning.
+    /// The start of the next page; empty for the first page.
     continue_token: String,
-    /// What names a version of the past, in the query of the first page.
+    /// The query parameters of the first page that select a past version.
     past: String,
 }
 
@@ -206,7 +206,7 @@ impl Operation for Page {
     }
 }
 
-/// Which object comes next: spread evenly, differently for each worker, the same in every run.
+/// The next target object: evenly distributed, different for each worker, the same in every run.
 struct Targets {
     names: Names,
     state: u64,
@@ -232,14 +232,14 @@ impl Targets {
     }
 }
 
-/// A pod such as deployments make.
+/// A pod as Deployments create it.
 fn pod(name: &str) -> String {
     format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"web"}}}},"spec":{{"containers":[{{"name":"web","image":"registry.example.test/web:1.2.3","ports":[{{"name":"http","containerPort":8080}}],"env":[{{"name":"LOG_LEVEL","value":"info"}},{{"name":"NODE","valueFrom":{{"fieldRef":{{"fieldPath":"spec.nodeName"}}}}}}],"resources":{{"requests":{{"cpu":"100m","memory":"128Mi"}},"limits":{{"memory":"256Mi"}}}},"readinessProbe":{{"httpGet":{{"path":"/ready","port":"http"}},"periodSeconds":5}},"volumeMounts":[{{"name":"config","mountPath":"/etc/web"}}]}}],"volumes":[{{"name":"config","configMap":{{"name":"web"}}}}]}}}}"#
     )
 }
 
-/// An object with such data as applications have, padded to [`OBJECT_BYTES`].
+/// An object with typical data, padded to [`OBJECT_BYTES`].
 pub fn object(resource: Resource, name: &str) -> String {
     let (api_version, kind) = resource.kind();
     let head = format!(

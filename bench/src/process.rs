@@ -1,4 +1,4 @@
-//! What a process has spent, from `/proc`: processor time and memory.
+//! The CPU time and memory of a process, from `/proc`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The server's processes; none when the user named none, and then nothing is shown.
+/// The server's processes; if the user named none, no usage is shown.
 pub struct Processes {
     folders: Vec<PathBuf>,
 }
@@ -18,7 +18,7 @@ pub struct Usage {
     pub resident_bytes_max: u64,
 }
 
-/// Linux counts process time in `/proc` in hundredths of a second on every architecture it runs on.
+/// The unit of process times in `/proc`: a hundredth of a second on every architecture of Linux.
 const MILLISECONDS_PER_TICK: u64 = 10;
 
 impl Processes {
@@ -28,7 +28,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// The sum over all processes, or nothing when there are none.
+    /// The sum over all processes, or `None` if there are none.
     pub fn usage(&self) -> anyhow::Result<Option<Usage>> {
         let mut sum = Usage::default();
         for folder in &self.folders {
@@ -44,14 +44,14 @@ impl Processes {
         Ok((!self.folders.is_empty()).then_some(sum))
     }
 
-    /// The time spent since `before`, with the memory as it is now.
+    /// The CPU time since `before`, and the current memory.
     pub fn since(&self, before: Option<Usage>) -> anyhow::Result<Option<Usage>> {
         let (Some(before), Some(now)) = (before, self.usage()?) else { return Ok(None) };
         Ok(Some(Usage { processor_time: now.processor_time.saturating_sub(before.processor_time), ..now }))
     }
 }
 
-/// User and system time: fields 14 and 15. The command name before them may hold spaces and parentheses.
+/// User and system time: fields 14 and 15. The command name before them may contain spaces and parentheses.
 fn processor_time(stat: &str) -> Option<Duration> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_name.split_whitespace().skip(11);

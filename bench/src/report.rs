@@ -1,4 +1,4 @@
-//! Results as rows: a table for people, JSON for programs.
+//! The results as rows: a table for people, JSON for programs.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Row {
     pub body_megabytes: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerCost>,
-    /// Whether the cost is better told by size than by count.
+    /// Whether to show the cost per megabyte rather than per operation.
     #[serde(skip)]
     pub show_cost_per_megabyte: bool,
 }
@@ -111,7 +111,7 @@ impl Report {
             text.push('\n');
         }
         for row in self.rows.iter().filter(|row| row.errors > 0) {
-            // What servers say may be anything.
+            // A server's error text may contain anything.
             let _ = writeln!(text, "{}: {}", row.operation, row.errors_text.escape_debug());
         }
         text

@@ -1,7 +1,7 @@
-//! Scheduling: pods are created as fast as the server takes them, and watched until each has a node.
+//! Measures scheduling: pods are created as fast as the server accepts them, and watched until each has a node.
 //!
-//! The server must have a scheduler, and no other nodes. Creating pods costs it something, too: as many pods that no
-//! scheduler looks at are created first, and what these cost is taken off. Times are from creation to binding.
+//! The server must have a scheduler, and no other nodes. Creating pods costs something as well: the same number of pods
+//! without a scheduler is created first, and their cost is subtracted. Times are from creation to binding.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ const NODES: &str = "/api/v1/nodes";
 const PRIORITY_CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
 const HIGH: &str = "holdfast-bench-high";
 const PODS_USUAL: u64 = 10_000;
-/// What a node of 4 processors holds of pods that are to go.
+/// How many low-priority pods fit on a node with 4 CPUs.
 const LOW_PODS_A_NODE: u64 = 4;
-/// How long nothing may be bound before the rest is given up.
+/// After so long without a binding the remaining pods are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What pods ask for besides processors and memory; `None` for modes that schedule nothing.
+/// The part of the pods' spec besides CPU and memory; `None` for modes that schedule nothing.
 pub fn shape(mode: Mode) -> Option<Value> {
     let apart = |key: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "bench"}}});
     let spread = |action: &str| {
@@ -127,7 +127,7 @@ async fn bind_all(bench: &Bench<'_>, pods: Pods, count: u64) -> anyhow::Result<(
     let seen = Arc::new(Seen { opened, prefix: pods.prefix, bound: Mutex::default(), news: Notify::new() });
     let answer = bench.pool.pick(0).send(Method::GET, &format!("{PODS}?limit=1"), None).await?;
     let version = answer.metadata_text("resourceVersion").unwrap_or("0").to_owned();
-    // Only pods with a node are watched: one appears when it is bound.
+    // Only pods with a node are watched, so a pod appears when it is bound.
     let path =
         format!("{PODS}?watch=true&resourceVersion={version}&fieldSelector=spec.nodeName%21%3D&timeoutSeconds=3600");
     let pool = Pool::connect(&bench.access, 1).await?;
@@ -192,14 +192,14 @@ impl Operation for MakeNode {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
             "status": {"capacity": there, "allocatable": there, "conditions": [{"type": "Ready", "status": "True"}]}});
         made(self.0.send(Method::POST, NODES, body(node.to_string())).await)?;
-        // A new node is not ready to everybody until a controller says so; here nobody does.
+        // A new node has a taint until a controller finds it ready; no controller runs here.
         let taints = json!({"spec": {"taints": null}}).to_string();
         let patch = Some((crate::operation::MERGE_PATCH, taints.into()));
         Ok(self.0.send(Method::PATCH, &format!("{NODES}/{name}"), patch).await?.body_bytes)
     }
 }
 
-/// What is there already was made by an earlier mode.
+/// Ignores that an object exists: an earlier mode has created it.
 fn made(answer: Result<crate::client::Answer, Failure>) -> Result<(), Failure> {
     match answer {
         Ok(_) | Err(Failure::Refused { code: 409, .. }) => Ok(()),
@@ -215,7 +215,7 @@ async fn make_nodes(bench: &Bench<'_>, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what was made, so that the next mode finds empty nodes.
+/// Deletes everything, so that the next mode finds empty nodes.
 async fn remove(bench: &Bench<'_>) -> anyhow::Result<()> {
     let client = bench.pool.pick(0);
     let nodes = format!("{NODES}?labelSelector=app%3Dholdfast-bench");

@@ -1,4 +1,4 @@
-//! What a request wants, and what it should make of an object: the simplest statement of what a client may expect.
+//! The intention of a request, and its effect on an object: the simplest model of what a client may expect.
 
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
@@ -30,14 +30,14 @@ pub enum PatchFormat {
     Json,
 }
 
-/// What a request wants.
+/// The intention of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     Create {
         wanted: Shape,
         generated: bool,
     },
-    /// PUT of a document that the client had read and changed.
+    /// PUT of a document that the client has read and changed.
     Replace {
         wanted: Shape,
         version: Option<u64>,
@@ -50,7 +50,7 @@ pub enum Act {
         version: Option<u64>,
         test: Option<String>,
     },
-    /// Server-side apply of these fields, and of what never differs.
+    /// Server-side apply of these fields, and of the fields that never differ.
     Apply {
         fields: BTreeMap<owners::Field, Value>,
         manager: String,
@@ -73,28 +73,28 @@ pub enum Act {
         uid: Option<String>,
         version: Option<u64>,
     },
-    /// Everything that is picked, each object for itself.
+    /// Deletes all objects of a selection, each independently.
     DeleteAll {
         pick: Pick,
         limit: Option<u64>,
         policy: Option<&'static str>,
     },
-    /// The server's own last step in the deletion of a namespace.
+    /// The server's last step in the deletion of a namespace.
     Finalize {
         version: Option<u64>,
     },
-    /// The server's own last step in the deletion of a definition.
+    /// The server's last step in the deletion of a definition.
     Release {
         version: Option<u64>,
     },
-    /// The server tells why something does not go.
+    /// The server reports why an object's deletion does not go on.
     Tell {
         version: Option<u64>,
     },
 }
 
 impl Edit {
-    /// The change as a patch, or nothing where the format has no word for it.
+    /// The change as a patch; `None` if the format cannot express it.
     pub fn patch(&self, format: PatchFormat) -> Option<Value> {
         let merge = matches!(format, PatchFormat::Merge | PatchFormat::Strategic);
         let pointer = |path: &str, value: &Option<String>| match value {
@@ -132,7 +132,7 @@ impl Edit {
         })
     }
 
-    /// The same change made to a whole document.
+    /// Makes the same change to a whole document.
     pub fn make(&self, document: &mut Value) {
         let put = |place: &mut Value, key: &str, value: &Option<String>| match (place.as_object_mut(), value) {
             (Some(map), Some(value)) => drop(map.insert(key.to_owned(), json!(value))),
@@ -192,7 +192,7 @@ impl Act {
         }
     }
 
-    /// The uid that the client insists on.
+    /// The UID that the client insists on.
     pub fn fixed_uid(&self) -> Option<&str> {
         match self {
             Act::Replace { uid, .. } => Some(uid.as_str()).filter(|uid| !uid.is_empty()),
@@ -206,7 +206,7 @@ impl Act {
     }
 }
 
-/// The shape with the defaults of its definition.
+/// Adds the defaults of its definition to a shape.
 pub fn lawful(sort: Sort, shape: Shape, law: Option<Law>) -> Shape {
     let mut shape = shape;
     if sort.is_custom() && shape.tier.is_none() {
@@ -215,8 +215,8 @@ pub fn lawful(sort: Sort, shape: Shape, law: Option<Law>) -> Shape {
     shape
 }
 
-/// What an accepted act makes of an object: its shape afterwards, `None` when it goes.
-/// An error says why the act could not have been accepted.
+/// The effect of an accepted act on an object: its shape afterwards, `None` if it is deleted. An error says why the act
+/// must not have been accepted.
 pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>) -> Result<Option<Shape>, String> {
     let lawful = |shape: Shape| lawful(sort, shape, law);
     let version = match (act, before) {
@@ -232,7 +232,7 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>
         (_, None) => return Err("a change met no object".into()),
         (_, Some(version)) => version,
     };
-    // An older object is read as it would be written now.
+    // Defaults of the current definition apply to an older object when it is read.
     let before = lawful(version.shape());
     let mut after = before.clone();
     match act {
@@ -282,7 +282,7 @@ pub fn predict(sort: Sort, act: &Act, before: Option<&Version>, law: Option<Law>
     Ok(if after.deleting && after.is_released() { None } else { Some(after) })
 }
 
-/// A new object of this kind, before anything was set.
+/// A new object of this kind, before any field is set.
 fn created(sort: Sort, fields: &BTreeMap<owners::Field, Value>) -> Shape {
     let mut shape = Shape::default();
     match sort {

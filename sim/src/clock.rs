@@ -1,4 +1,5 @@
-//! Simulated time: it moves when the simulation says so, and a little with every stamp. It may jump, back too.
+//! The simulated clock: it advances when the simulation says so, and a little with every stamp. It may jump, also
+//! backwards.
 
 use crate::random::step_seed;
 use holdfast_core::stamp::Stamp;
@@ -8,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// When simulations begin: 2026-11-21 10:00 UTC.
+/// The start of simulations: 2026-11-21 10:00 UTC.
 const START_MS: i64 = 1_795_255_200_000;
 
 pub struct SimulatedClock {
@@ -17,7 +18,7 @@ pub struct SimulatedClock {
 
 struct Inner {
     now_ms: i64,
-    /// Of the step that is being taken: what others drew does not matter to it.
+    /// The seed of the current step, so that stamps do not depend on what other steps drew.
     seed: u64,
     stamps: u64,
 }
@@ -27,7 +28,7 @@ impl SimulatedClock {
         SimulatedClock { inner: Mutex::new(Inner { now_ms: START_MS, seed, stamps: 0 }) }
     }
 
-    /// Stamps are seeded by the step that they are made in.
+    /// Sets the step whose seed the stamps are derived from.
     pub fn enter(&self, seed: u64) {
         let mut inner = self.lock();
         inner.seed = seed;
@@ -35,7 +36,7 @@ impl SimulatedClock {
     }
 
     pub fn advance(&self, milliseconds: i64) {
-        // Never before the beginning: nothing that exists is younger than the epoch of its world.
+        // Never more than an hour before the start.
         let mut inner = self.lock();
         inner.now_ms = (inner.now_ms + milliseconds).max(START_MS - 3_600_000);
     }
@@ -59,7 +60,7 @@ impl Clock for SimulatedClock {
         Stamp { time, seed: step_seed(inner.seed, inner.stamps) }
     }
 
-    /// Nothing here waits for time: what takes long is taken long by the order of steps.
+    /// Never ends: the simulation has no timeouts; the order of steps decides how long something takes.
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(std::future::pending())
     }

@@ -1,4 +1,4 @@
-//! `holdfast sim`: runs simulations by seed, and says how to run a failed one again.
+//! `holdfast sim`: runs simulations by seed, and prints how to run a failed one again.
 
 use crate::shrink::shrink;
 use crate::world::{Failure, Plan, Report, Scene, simulate};
@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Without any bound: how many seeds.
+/// The default number of seeds.
 const SEEDS: u64 = 100;
-/// How many of the failures are shrunk, and for how long each.
+/// How many failures are shrunk, and for how long each.
 const SHRUNK_MAX: u64 = 3;
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
@@ -77,7 +77,7 @@ fn minutes(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
-/// Runs the simulations and tells what came of them; an error when one failed.
+/// Runs the simulations and prints the results; fails if a simulation did.
 pub fn run(args: Args) -> Result<()> {
     let (scope, twice, scene) = match args.mode {
         Some(Mode::Meta(scope)) => (scope, true, Scene::Server),
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<()> {
         let late = only.iter().find(|step| **step > scope.steps);
         ensure!(late.is_none(), "step {} is not among the {} of --steps", late.copied().unwrap_or(0), scope.steps);
     }
-    // A panic within the engine is told as the failure that it is.
+    // A panic within the engine is reported as a failure of its seed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let runner = Runner::new(scope, twice, scene);
@@ -159,7 +159,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Takes one seed after the other.
+    /// Runs one seed after another.
     fn work(&self) {
         let late = || self.scope.minutes.is_some_and(|bound| self.started.elapsed() >= bound);
         while !self.stop.load(Ordering::Relaxed) && !late() {
@@ -205,7 +205,7 @@ impl Runner {
         }
     }
 
-    /// Where two runs of one seed part.
+    /// Reports where two runs of one seed differ.
     fn differs(&self, seed: u64, first: &Report, second: &Report) -> String {
         let lines = first.trace.iter().zip(&second.trace);
         let parted = lines.into_iter().find(|(first, second)| first != second);
@@ -214,7 +214,7 @@ impl Runner {
     }
 }
 
-/// What failed, the steps that it takes if they are to be looked for, and how to see it again.
+/// Describes a failure, with the steps that it needs if `shrinks` is set, and the command that runs it again.
 pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let Failure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
@@ -232,7 +232,7 @@ pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
     let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
     told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-    // The beginning is the same for all.
+    // Step 0 is the same for all seeds.
     let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
     lines.for_each(|line| told += &format!("    {line}\n"));
     told + &format!("  rerun: {again} --only {} --trace", list(&steps))
@@ -242,12 +242,12 @@ fn list(steps: &[u32]) -> String {
     steps.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What this process has used of processors so far, where the system tells.
+/// The CPU time of this process so far, where the system reports it.
 fn cpu_seconds() -> Option<f64> {
-    /// As Linux has it for every architecture it runs on.
+    /// The unit on every architecture of Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before it may hold anything, spaces too.
+    // The process name in parentheses may contain anything, including spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11).map_while(|field| field.parse::<f64>().ok());
     Some((fields.next()? + fields.next()?) / TICKS_PER_SECOND)

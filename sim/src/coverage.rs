@@ -1,7 +1,7 @@
-//! What happened in a simulation: commands that were carried out, faults that were met, moments at which it crashed.
+//! Counts what has happened in a simulation: accepted commands, faults, points of crashes.
 //!
-//! What never happens is never tested, however many seeds pass. So everything that a simulation is there for leaves a
-//! mark when it happens, and a test demands all the marks of the seeds that every run takes.
+//! Something that never happens is never tested, however many seeds pass. So everything that the simulation is meant to
+//! exercise leaves a mark, and a test demands that the seeds of every run leave all marks.
 
 use crate::act::{Act, Edit, PatchFormat};
 use crate::pick::Pick;
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 macro_rules! marks {
     ($($mark:ident)*) => {
-        /// One thing that is to happen.
+        /// Something that must happen in some seed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Mark {
             $($mark),*
@@ -27,7 +27,7 @@ macro_rules! marks {
 }
 
 marks! {
-    // Commands that were carried out.
+    // Accepted commands.
     Created CreatedByGeneratedName CreatedByUpdate CreatedByApply
     Replaced ReplacedAtVersion ReplacedFromFile
     PatchedJson PatchedJsonTest PatchedMerge PatchedStrategic PatchedAtVersion
@@ -41,7 +41,7 @@ marks! {
     Defined Redefined DefinitionDeleted CustomCreated CustomChanged CustomScaled CustomReported
     NamespaceFinalized DefinitionReleased
 
-    // Commands that were refused.
+    // Refused commands.
     NotFound AlreadyExists Conflict ApplyConflict Forbidden Invalid Unprocessable UnsupportedMediaType BadRequest
     Unauthorized LedAstray TooManyRequests
     RedefinedMeanwhile DefinitionTerminating InsufficientStorage Unavailable OutcomeUnknown Stale
@@ -63,12 +63,12 @@ marks! {
     OthersAppended OthersWereFirst
     ClockForward ClockBack Forgotten ForgottenByAge ForgottenBySize
 
-    // Moments at which the server dies.
+    // Points at which the server crashes.
     CrashIdle CrashInTrouble CrashBeforeWrite CrashBeforeSync CrashAfterSync CrashDelivering CrashDelivered
     CrashAnswering CrashRecovering
 }
 
-/// How often each thing happened.
+/// The count of each mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coverage([u64; Mark::ALL.len()]);
 
@@ -87,28 +87,28 @@ impl Coverage {
         self.0[mark as usize]
     }
 
-    /// What never happened.
+    /// The marks that never happened.
     pub fn missing(&self) -> Vec<Mark> {
         Mark::ALL.iter().copied().filter(|mark| self.of(*mark) == 0).collect()
     }
 }
 
 thread_local! {
-    /// Of the simulation that this thread runs.
+    /// Of this thread's simulation.
     static SEEN: RefCell<Coverage> = RefCell::default();
 }
 
-/// It happened.
+/// Counts a mark.
 pub fn saw(mark: Mark) {
     SEEN.with_borrow_mut(|seen| seen.0[mark as usize] += 1);
 }
 
-/// What happened since this was last asked.
+/// Takes the counts since the last call.
 pub fn take() -> Coverage {
     SEEN.take()
 }
 
-/// A command was carried out; `changed`: it made an event, which was the object's first or not.
+/// Marks an accepted command. `changed`: whether it made an event, and whether that was the object's first.
 pub fn saw_accepted(order: &Order, changed: Option<bool>) {
     let options = &order.request.options;
     if options.dry_run {
@@ -194,7 +194,7 @@ pub fn saw_accepted(order: &Order, changed: Option<bool>) {
     }
 }
 
-/// A command was refused.
+/// Marks a refused command.
 pub fn saw_refused(refusal: &Refusal) {
     let mark = match refusal {
         Refusal::NotFound(_) => Mark::NotFound,

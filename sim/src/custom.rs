@@ -1,4 +1,4 @@
-//! The custom kind of the simulation: its definition in several variants, and the naive reading of each.
+//! The custom kind of the simulation: the variants of its definition, and a naive model of each.
 
 use crate::twin::Twin;
 use holdfast_value::{Value, json};
@@ -8,13 +8,13 @@ pub const GROUP: &str = "sim.dev";
 pub const PLURAL: &str = "widgets";
 pub const KIND: &str = "Widget";
 pub const STORAGE: &str = "sim.dev/widgets";
-/// Name of the definition.
+/// The name of the definition.
 pub const DEFINITION: &str = "widgets.sim.dev";
 pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
-/// What holds a definition until its objects are gone.
+/// The finalizer that keeps a definition until its objects are gone.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// One way to define the kind: its versions, the one that is stored, and a default.
+/// A variant of the definition: its versions, the storage version, and a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     versions: &'static [&'static str],
@@ -74,14 +74,14 @@ impl Variant {
         fingerprint(&json!({"versions": self.versions()}))
     }
 
-    /// Whether the definition keeps every version that objects may be stored in.
+    /// Whether this variant has every version in which objects may be stored.
     pub fn keeps(&self, definition: &Value) -> bool {
         let stored = definition["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
         stored.into_iter().all(|version| self.versions.contains(&version))
     }
 }
 
-/// What a definition says, in a word.
+/// A short text for a definition's spec.
 pub fn fingerprint(spec: &Value) -> String {
     let versions = spec["versions"].as_array().into_iter().flatten().map(|version| {
         let stored = if version["storage"] == true { "*" } else { "" };
@@ -91,7 +91,7 @@ pub fn fingerprint(spec: &Value) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// What the definition at an offset makes of widgets.
+/// What the definition at an offset says about widgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Law<'a> {
     pub tier: Option<&'a str>,
@@ -110,7 +110,7 @@ pub fn law(twin: &Twin, offset: u64) -> Option<Law<'_>> {
     })
 }
 
-/// A widget without the account of what was set in versions that are no longer there.
+/// A widget without the managed fields of versions that are no longer served.
 pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let Some(law) = law else { return Cow::Borrowed(object) };
     let served = |entry: &Value| {
@@ -124,13 +124,13 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let mut object = object.clone();
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.retain(served);
-        // Account is kept all the same, even if of nothing.
+        // An entry without fields is kept as well.
         entries.push(json!({"fieldsV1": {}}));
     }
     Cow::Owned(object)
 }
 
-/// A stored widget as a reader sees it under the law, in one of its versions.
+/// A stored widget as readers see it in one of its versions.
 pub fn shown(law: Law, stored: &Value, version: Option<&str>) -> Value {
     let mut object = stored.clone();
     object["apiVersion"] = format!("{GROUP}/{}", version.unwrap_or(law.stored)).into();

@@ -1,9 +1,9 @@
 //! The log of the simulated server: batches of records in a simulated file, with every fault that a disk can have.
 //!
-//! A batch is a header (magic, count, length) and the frames of its records, which bear checksums. It counts when all
-//! of it is there: [`Disk::recover`] cuts the file at the first batch that is not, and syncs what it keeps.
-//! Others append to the same log: at any time, or just before the server's own batch, which is then behind.
-//! A sabotaged disk exists to prove that the oracles see what they are there to see.
+//! A batch is a header (magic, count, length) and the frames of its records, which have checksums. It is valid only if
+//! it is complete: [`Disk::recover`] cuts the file at the first incomplete batch, and syncs the rest. Other servers
+//! append to the same log: at any time, or just before the server's own batch, which is overtaken then. A sabotaged
+//! disk exists to prove that the oracles detect violations.
 
 use crate::coverage::{Mark, saw};
 use crate::file::File;
@@ -15,52 +15,52 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard};
 
-/// How a disk breaks its contract, if at all.
+/// How a disk violates its contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     None,
-    /// A crash loses the last event, acknowledged or not.
+    /// A crash loses the last event, even an acknowledged one.
     ForgetLast,
-    /// Every seventh event is left out when the log is read on.
+    /// A scan skips every seventh event.
     SkipOnScan,
-    /// What is read back after a crash still has objects that were deleted.
+    /// After a crash, deleted objects are still there.
     KeepDeleted,
-    /// Objects lose a byte on their way to the disk.
+    /// Objects lose a byte when they are written.
     DropByte,
-    /// An append returns before the disk has it.
+    /// An append returns before the sync.
     SkipSync,
-    /// Recovery takes the records of a torn batch that it can read.
+    /// Recovery keeps the readable records of a torn batch.
     KeepTornBatch,
-    /// Letting go of what was replaced takes newer versions with it.
+    /// Forgetting replaced versions removes newer versions as well.
     ForgetTooMuch,
 }
 
-/// Where in an append the power goes.
+/// The point of an append at which the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     BeforeWrite,
     BetweenWriteAndSync,
     AfterSync,
-    /// While what a fault left is cut away.
+    /// While the remains of a failed append are cut away.
     Recovery,
 }
 
-/// What the next append meets.
+/// The fault of the next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
-    /// Not all of it fits: what does may be there.
+    /// The batch does not fit as a whole: its beginning may be written.
     Full,
     /// The write fails: nothing of the batch is there.
     WriteFails,
     /// The sync fails, and the pages are dropped: any part of the batch may be there.
     SyncFails,
-    /// The sync is said to fail, but all of the batch is there.
+    /// The sync is reported as failed, but the whole batch is there.
     SyncSaysItFails,
-    /// The server dies there.
+    /// The server crashes there.
     Crash(Stage),
 }
 
-/// The server died in the middle of something. Carried by a panic that nobody prints.
+/// The payload of the panic by which the server crashes; it is not printed.
 pub struct Died;
 
 pub fn die() -> ! {
@@ -78,9 +78,10 @@ struct Inner {
     file: File,
     /// Where the next batch is written.
     end: usize,
-    /// Up to here the file was found whole when it was last read, and has not been written since.
+    /// The end of the part of the file that was found complete when last read and has not been written since, and the
+    /// number of its records.
     proven: (usize, usize),
-    /// What the file holds, by offset; those that were let go are gone from here.
+    /// The records by offset; `None` for forgotten ones.
     records: Vec<Option<Record>>,
     by_resource: BTreeMap<String, Vec<u64>>,
     by_key: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
@@ -92,15 +93,15 @@ struct Inner {
     recoveries_refused: usize,
     /// How many have failed since the last fault.
     refused: usize,
-    /// The server dies in the next recovery.
+    /// The server crashes in the next recovery.
     dies_recovering: bool,
-    /// What tears pages.
+    /// Decides how pages are torn.
     seed: u64,
-    /// What another server appends just before the next batch.
+    /// A batch that another server appends just before the next one.
     first: Option<Vec<Record>>,
-    /// The last event that another server appended.
+    /// The last event that another server has appended.
     others: u64,
-    /// First and last event of the newest batch that the disk was handed, and where it was written.
+    /// The first and last event of the newest batch given to the disk, and where it was written.
     newest: (u64, u64),
     unsure: Option<(usize, usize)>,
 }
@@ -124,7 +125,7 @@ impl Disk {
         }
     }
 
-    /// Another server appends a batch, and who follows the tail is woken.
+    /// Appends a batch of another server, and wakes followers of the tail.
     pub fn append_as_other(&self, records: &[Record]) {
         self.lock().append_as_other(records);
         let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
@@ -133,7 +134,7 @@ impl Disk {
         }
     }
 
-    /// Another server is to append a batch just before the next one.
+    /// Plans that another server appends a batch just before the next one.
     pub fn be_overtaken(&self, records: Vec<Record>) {
         self.lock().first = Some(records);
     }
@@ -144,29 +145,29 @@ impl Disk {
         !inner.broken && inner.first.is_none() && inner.records.len() as u64 == offset.0
     }
 
-    /// Whether appends work, and no fault is planned for the next one.
+    /// Whether appends work, and no fault is planned.
     pub fn is_healthy(&self) -> bool {
         let inner = self.lock();
         !inner.broken && inner.planned.is_none()
     }
 
-    /// Whether a fault has been met, and appends wait for a recovery.
+    /// Whether a fault has occurred, and appends wait for a recovery.
     pub fn is_broken(&self) -> bool {
         self.lock().broken
     }
 
-    /// Whether nothing more fits, or the next append finds that out.
+    /// Whether the disk is full, or will be in the next append.
     pub fn is_full(&self) -> bool {
         let inner = self.lock();
         inner.broken && inner.full || inner.planned == Some(Planned::Full)
     }
 
-    /// The newest batch that the disk was handed: the events it begins and ends with.
+    /// The first and the last event of the newest batch given to the disk.
     pub fn newest_batch(&self) -> (u64, u64) {
         self.lock().newest
     }
 
-    /// The power goes and comes back: what was not synced is torn, and the log is read again.
+    /// The power fails and comes back: unsynced pages are torn, and the log is read again.
     pub fn crash(&self, seed: u64) -> Result<(), Fault> {
         let mut inner = self.lock();
         inner.file.tear(&mut Dice::new(seed));
@@ -215,7 +216,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes([field[0], field[1], field[2], field[3]]) as usize)
 }
 
-/// The batch that begins at `at`, and where it ends; nothing where not all of it is readable.
+/// The batch at `at`, and its end; `None` if it is not completely readable.
 fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usize)> {
     let (magic, count, length) = (number(bytes, at)?, number(bytes, at + 4)?, number(bytes, at + 8)?);
     let end = (at + HEADER_BYTES).checked_add(length)?;
@@ -239,7 +240,7 @@ fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usi
 }
 
 impl Inner {
-    /// Reads on from what was proven whole, cuts what is not, and makes sure of the rest.
+    /// Reads on from the proven part, cuts an incomplete batch, and syncs the rest.
     fn reread(&mut self, torn_too: bool) {
         let (mut end, count) = self.proven;
         let before = self.records.len();
@@ -258,7 +259,7 @@ impl Inner {
         }
         self.records.truncate(count + found.len());
         for (at, record) in found.into_iter().enumerate() {
-            // Those that are known already may have been let go.
+            // Known records may have been forgotten since.
             if count + at >= before {
                 self.push(record);
             }
@@ -290,7 +291,7 @@ impl Inner {
         self.records.push(Some(record));
     }
 
-    /// Whole and durable: another server's faults are not this one's.
+    /// Appends completely and durably: another server's faults are not this one's.
     fn append_as_other(&mut self, records: &[Record]) {
         let bytes = frames(records);
         let at = self.end;
@@ -302,7 +303,7 @@ impl Inner {
         self.newest = extent(records);
     }
 
-    /// The indexes know nothing after `last`, which most of the time they did not anyway.
+    /// Removes entries after `last` from the indexes; usually there are none.
     fn truncate_indexes(&mut self, last: u64) {
         let keys = self.by_key.values_mut().flat_map(BTreeMap::values_mut);
         for offsets in self.by_resource.values_mut().chain(keys) {
@@ -312,7 +313,7 @@ impl Inner {
         }
     }
 
-    /// The last of the events up to a version, unless it deleted the object or was let go.
+    /// The last of the events up to a version, unless it deleted the object or was forgotten.
     fn newest(&self, offsets: &[u64], at: Offset) -> Option<Offset> {
         let found = offsets.partition_point(|offset| *offset <= at.0).checked_sub(1)?;
         self.at(offsets[found]).filter(|record| !record.is_delete()).map(Record::offset)

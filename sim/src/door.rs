@@ -1,5 +1,5 @@
-//! How simulated clients come to the door: a request as the call that a transport would make of it, and what they are
-//! told there.
+//! How simulated clients call the service: converts requests to the calls that a transport would make, and the replies
+//! to what the client learns.
 
 use crate::reader::at_once;
 use crate::shape::Sort;
@@ -14,12 +14,12 @@ use holdfast_service::{Asked, Call, Named, Reply, RequestId, ResourcePath, Servi
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// What a client is told of a command that was carried out.
+/// The reply to a command that was carried out.
 pub enum Told {
     Object(Arc<Entry>),
-    /// A document that is not stored like this: a rehearsal, or a scale.
+    /// A document that is not stored in this form: a dry run, or a scale.
     Document(Document),
-    /// What a mass deletion met.
+    /// The objects of a mass deletion.
     Collection(Vec<Arc<Entry>>),
     Success,
     Deleted {
@@ -28,7 +28,7 @@ pub enum Told {
     },
 }
 
-/// The call of a client that knows the path of what it wants, as it saw it in this state.
+/// The call of a client that knows the path of the request's target in this state.
 pub fn call(seen: &State, request: Request) -> Call {
     let path = path(seen, &request.target);
     let Request { user, verb, options, body, id, .. } = request;
@@ -37,7 +37,7 @@ pub fn call(seen: &State, request: Request) -> Call {
     Call { id, ..Call::new(user, Asked::Named(Box::new(named))) }
 }
 
-/// A read of one object, or of all that the options pick.
+/// A read of one object, or of a selection.
 pub fn read(
     user: &Arc<User>,
     sort: Sort,
@@ -60,7 +60,7 @@ pub fn read(
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), Asked::Named(Box::new(named))) }
 }
 
-/// The same read at a moment that its parameter `at` names.
+/// The same read with the parameter `at`.
 pub fn at(mut call: Call, moment: String) -> Call {
     if let Asked::Named(named) = &mut call.asked {
         named.at = Some(moment);
@@ -68,13 +68,13 @@ pub fn at(mut call: Call, moment: String) -> Call {
     call
 }
 
-/// Whether the user may see everything that was ever stored.
+/// Asks for the whole log, to check whether the user may see everything that was ever stored.
 pub fn everything(user: &Arc<User>) -> Call {
     let asked = Asked::Everything { verb: "get", path: "/holdfast/log".to_owned() };
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), asked) }
 }
 
-/// The same request on a path that leads through a namespace which the object is not in.
+/// The same request with a path through a namespace in which the object is not.
 pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
     let mut call = call(seen, request);
     if let Asked::Named(named) = &mut call.asked {
@@ -101,7 +101,7 @@ fn path(seen: &State, target: &Target) -> ResourcePath {
     }
 }
 
-/// Creates what every simulation begins with, in the name that a server has when it starts.
+/// Creates an initial object of every simulation, as the server does at start.
 pub fn creation(seen: &State, document: &Value) -> Call {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&document["apiVersion"]);
@@ -125,7 +125,7 @@ pub fn ask(service: &Arc<Service>, call: Call) -> Result<Reply, Refusal> {
 }
 
 impl Told {
-    /// What the door says of a mutation; an error is what it should not say.
+    /// The service's reply to a mutation; an error if it must not reply so.
     pub fn by_door(reply: Reply) -> Result<Told, String> {
         match reply {
             Reply::Object(shown) => Ok(Told::Object(shown.entry)),
@@ -138,7 +138,7 @@ impl Told {
         }
     }
 
-    /// What the engine says to whoever hands it a decision.
+    /// The engine's reply to a decision.
     pub fn by_engine(reply: Written) -> Told {
         match reply {
             Written::Object { entry, .. } => Told::Object(entry),

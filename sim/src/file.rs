@@ -1,18 +1,18 @@
-//! A file on a simulated disk: pages that were written are safe only after a sync, and a crash tears them.
+//! A file on a simulated disk: written pages are safe only after a sync, and a crash tears them.
 
 use crate::random::Dice;
 use std::collections::BTreeSet;
 
-/// Smaller than a real one, so that most batches cover several.
+/// Smaller than a real page, so that most batches cover several.
 pub const PAGE_BYTES: usize = 512;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 64;
 
 #[derive(Default)]
 pub struct File {
-    /// What the running server reads.
+    /// The content that the running server reads.
     seen: Vec<u8>,
-    /// What the disk has for certain.
+    /// The content that is certainly on the disk.
     safe: Vec<u8>,
     /// Pages written since the last sync.
     dirty: BTreeSet<usize>,
@@ -28,7 +28,7 @@ impl File {
         self.dirty.extend(at / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
     }
 
-    /// Everything behind `end` is as if it had never been written.
+    /// Removes everything after `end`.
     pub fn cut(&mut self, end: usize) {
         let first = end / PAGE_BYTES;
         self.dirty.extend(first..self.seen.len().div_ceil(PAGE_BYTES));
@@ -43,8 +43,8 @@ impl File {
         }
     }
 
-    /// Power goes, or a sync fails and the pages are dropped: what was not synced is there whole, in part, or not at
-    /// all, each page for itself.
+    /// The power fails, or a sync fails and the pages are dropped. Each unsynced page is written completely, partly or
+    /// not at all, independently.
     pub fn tear(&mut self, dice: &mut Dice) {
         self.safe.resize(self.seen.len(), 0);
         for page in std::mem::take(&mut self.dirty) {
@@ -52,7 +52,7 @@ impl File {
             let (from, to) = match dice.below(4) {
                 0 => (0, 0),
                 1 | 2 => (0, PAGE_BYTES),
-                // Torn, from either end: disks promise no order within a page.
+                // Torn from either end: disks promise no order within a page.
                 _ => {
                     let at = SECTOR_BYTES * dice.below(PAGE_BYTES / SECTOR_BYTES);
                     if dice.chance(70) { (0, at) } else { (at, PAGE_BYTES) }
@@ -63,7 +63,7 @@ impl File {
         self.seen.clone_from(&self.safe);
     }
 
-    /// Everything that was written is safe, though nobody says so.
+    /// Makes everything safe, although the sync is reported as failed.
     pub fn keep(&mut self) {
         self.sync();
     }

@@ -1,4 +1,4 @@
-//! A simulated watcher: lists or starts anew, follows at its own pace, resumes after cuts, and notices any gap.
+//! A simulated watcher: lists, watches at its own pace, resumes after interruptions, and notices any gap.
 
 use crate::coverage::{Mark, saw};
 use crate::custom::{self, DEFINITIONS};
@@ -27,29 +27,29 @@ pub struct Follower {
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
-    /// It knows nothing yet, or its version is too old: it has to list.
+    /// It has no state, or its version is too old: it must list.
     blank: bool,
-    /// First objects that have not been told to be all of them; `None`: they are complete.
+    /// The initial objects of a watch, until the bookmark that ends them; `None`: they are complete.
     initial: Option<BTreeMap<String, u64>>,
-    /// Everything up to this event was seen, or was none of this watcher's business.
+    /// Every event up to this one was received, or does not concern this watcher.
     position: u64,
-    /// It knows so from a bookmark.
+    /// It knows `position` from a bookmark.
     bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
-    /// What the watcher believes to be there.
+    /// The objects that the watcher knows.
     held: BTreeMap<String, u64>,
-    /// Given out by a server that has died since, and not looked at yet.
+    /// Events sent by a server that has crashed since, and not processed yet.
     last_words: Vec<Delivery>,
-    /// And how it ended before that.
+    /// How the watch ended before that.
     ended: Option<Fault>,
 }
 
-/// What one event should look like to a watcher.
+/// How an event should appear to a watcher.
 struct Expected<'a> {
     what: &'static str,
     version: &'a Version,
-    /// The last state in the selection of an object that left it.
+    /// The last state in the selection of an object that has left it.
     left: Option<&'a Version>,
 }
 
@@ -76,7 +76,7 @@ impl Follower {
         let mut follower = Follower::new(dice);
         let newest = sight.newest();
         if dice.chance(15) && newest > 0 {
-            // Somebody who has been away for long comes back.
+            // A watcher that was away for long comes back.
             follower.remembers(sight.twin, past(dice, newest));
             follower.resume(sight)?;
             saw(Mark::WatchStartedInThePast);
@@ -86,7 +86,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// It knows what was there at a version.
+    /// Sets its state to that of a past version.
     fn remembers(&mut self, twin: &Twin, offset: u64) {
         self.held = picked(twin, self.sort, &self.pick, offset)
             .map(|(key, version)| (key.to_owned(), version.offset))
@@ -94,8 +94,8 @@ impl Follower {
         (self.blank, self.position) = (false, offset);
     }
 
-    /// One that follows what a past version is of, from its beginning or from some version before it; none where the kind
-    /// was not there, or not for this user.
+    /// A watch that ends at a past version, from its beginning or from some version before it. `None` if the kind did
+    /// not exist then, or not for this user.
     pub fn of_past(dice: &mut Dice, sight: Sight, at: u64) -> Result<Result<Option<Follower>, Refusal>, String> {
         let mut follower = Follower::new(dice);
         let from = if dice.chance(50) {
@@ -110,7 +110,7 @@ impl Follower {
         let call = Call { at: Some(at.to_string()), ..follower.call(Verb::Watch, from) };
         match door::ask(sight.service, call) {
             Err(refusal) if follower.explains(sight, Verb::Watch, Some(asked.min(at)), &refusal)? => Ok(Ok(None)),
-            // The kind was not there then.
+            // The kind did not exist then.
             Err(Refusal::NoSuchPath) if follower.sort.is_custom() && custom::law(sight.twin, at).is_none() => {
                 Ok(Ok(None))
             }
@@ -122,7 +122,7 @@ impl Follower {
         }
     }
 
-    /// The call for what it looks at, from a version on if there is one.
+    /// The call for its selection, from a version on if one is given.
     fn call(&self, verb: Verb, from: Option<u64>) -> Call {
         let (mut options, namespace) = self.pick.terms();
         options.watch = verb == Verb::Watch;
@@ -131,7 +131,7 @@ impl Follower {
         door::read(&self.user, self.sort, verb, (namespace.as_deref(), None), options)
     }
 
-    /// Whether its rights, or a kind that is not served, explain a refusal.
+    /// Whether missing rights, or a kind that is not served, explain a refusal.
     fn explains(&self, sight: Sight, verb: Verb, asked: Option<u64>, refusal: &Refusal) -> Result<bool, String> {
         let (_, namespace) = self.pick.terms();
         let namespace = namespace.as_deref().unwrap_or("");
@@ -139,7 +139,7 @@ impl Follower {
         reading.explains(sight, refusal).map_err(|why| self.blame(&why))
     }
 
-    /// The watch of a reply, to which it has a right.
+    /// The watch of a reply; checks that the user has the right to it.
     fn opened(&self, sight: Sight, asked: Option<u64>, reply: Reply) -> Result<Watch, String> {
         let (_, namespace) = self.pick.terms();
         let namespace = namespace.as_deref().unwrap_or("");
@@ -151,7 +151,7 @@ impl Follower {
         }
     }
 
-    /// Opens the watch. False when the user or the kind has lost what it takes, which may come again.
+    /// Opens the watch. Returns false if the user or the kind has lost what it needs, which may come again.
     fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
         match door::ask(sight.service, self.call(Verb::Watch, from)) {
             Ok(reply) => {
@@ -160,7 +160,7 @@ impl Follower {
                 Ok(true)
             }
             Err(refusal) if self.explains(sight, Verb::Watch, from, &refusal)? => {
-                // Where it knows of a namespace of before, it has to list the one of now.
+                // If its version belongs to an earlier namespace, it must list the present one.
                 self.blank |= matches!(refusal, Refusal::Expired { .. });
                 Ok(false)
             }
@@ -168,7 +168,7 @@ impl Follower {
         }
     }
 
-    /// Lists and then watches, or lets the watch itself tell what is there.
+    /// Lists and then watches, or opens a watch that sends the initial objects.
     fn start(&mut self, now: bool, sight: Sight) -> Verdict {
         let mut held = BTreeMap::new();
         let mut from = None;
@@ -200,7 +200,7 @@ impl Follower {
         self.last_words.clear();
     }
 
-    /// Goes on from the last version that it knows, if the kind is served and the user may.
+    /// Resumes at the last known version, if the kind is served and the user has the right.
     pub fn resume(&mut self, sight: Sight) -> Verdict {
         if self.blank || self.initial.is_some() {
             return self.start(self.initial.is_some(), sight);
@@ -212,12 +212,12 @@ impl Follower {
         Ok(())
     }
 
-    /// It has no watch, and knows why.
+    /// It has no watch, and knows the reason.
     pub fn is_cut(&self) -> bool {
         self.watch.is_none() && self.ended.is_none()
     }
 
-    /// Waits for the next event, so that its arrival wakes `waker`.
+    /// Registers `waker` for the next event.
     pub fn wait(&mut self, waker: &Waker) {
         if let Some(watch) = &mut self.watch
             && self.initial.is_none()
@@ -231,7 +231,7 @@ impl Follower {
         }
     }
 
-    /// What had been given out when the server died still counts.
+    /// The server crashes: events already sent are kept.
     pub fn outlive(&mut self) {
         if let Some(mut watch) = self.watch.take()
             && self.initial.is_none()
@@ -242,7 +242,7 @@ impl Follower {
         }
     }
 
-    /// Looks at what was given out before; the twin knows by now what became durable.
+    /// Processes events sent before the crash; the twin has learned by now what became durable.
     pub fn remember(&mut self, twin: &Twin) -> Verdict {
         for delivery in std::mem::take(&mut self.last_words) {
             let why = self.take(twin, &delivery);
@@ -251,7 +251,7 @@ impl Follower {
         self.ended.take().map_or(Ok(()), |fault| self.end(twin, &fault))
     }
 
-    /// Reads up to `count` events. True when there was nothing left to read.
+    /// Reads up to `count` events. Returns true when none was left.
     pub fn read(&mut self, twin: &Twin, count: usize) -> Result<bool, String> {
         self.remember(twin)?;
         let mut later = 0;
@@ -267,7 +267,7 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // More than its queue holds: some of it came from the log.
+                    // More than its queue holds: some events came from the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }
@@ -279,7 +279,7 @@ impl Follower {
         Ok(false)
     }
 
-    /// A watch ends only when its kind was redefined, or its version is no longer to be had.
+    /// A watch ends only because its kind was redefined, or its version has expired.
     fn end(&mut self, twin: &Twin, fault: &Fault) -> Verdict {
         self.watch = None;
         match fault {
@@ -297,7 +297,7 @@ impl Follower {
         }
     }
 
-    /// The first events are all there: they are what was there.
+    /// The initial events are complete: they must be the state at that version.
     fn begin(&mut self, twin: &Twin, end: u64) -> Verdict {
         let found = self.initial.take().unwrap_or_default();
         self.agree(twin, end, &found, "the first events tell of")?;
@@ -334,7 +334,7 @@ impl Follower {
         };
         if let Some(left) = next.left {
             let shown = delivery.event.shown(ChangeType::Deleted).document();
-            // It left the selection: its last state there, at the version of the event.
+            // It left the selection: the event has its last state there, with the event's version.
             let mut last = left.document.clone();
             last["metadata"]["resourceVersion"] = offset.to_string().into();
             if shown != last {
@@ -360,7 +360,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What a watcher at its position should be told until `to`.
+    /// The events from its position to `to` that concern this watcher.
     fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = Expected<'a>> + use<'a> {
         let (storage, pick) = (self.sort.storage(), self.pick);
         twin.of_storage(storage, self.position, to).filter_map(move |version| {
@@ -379,7 +379,7 @@ impl Follower {
         })
     }
 
-    /// Asks for a bookmark, which must not claim more than was seen.
+    /// Asks for a bookmark, which must not be ahead of what was received.
     pub fn bookmark(&mut self, twin: &Twin) -> Verdict {
         self.remember(twin)?;
         if self.initial.is_some() {
@@ -400,7 +400,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Everything has been read: what the watcher believes is what is there.
+    /// After everything was read, the watcher's objects must be the current ones.
     pub fn check(&self, twin: &Twin, published: u64) -> Verdict {
         if self.watch.is_none() || self.initial.is_some() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Makes the server die in the middle of a commit, at a moment when it wakes somebody.
+//! Crashes the server in the middle of a commit, at the moment when it wakes a waiter.
 //!
-//! The writer's order can be seen from outside by whom it wakes when: watchers while events are delivered, those who
-//! wait for commits when all are, clients when they are answered. A fuse is the waker that they wait with. One that is
-//! not lit looks whether all that is durable is there to be read, as it should be for whoever is woken.
+//! The steps of the writer's commit can be observed by whom it wakes: watchers while events are delivered, waiters for
+//! commits after all deliveries, clients when they are answered. A fuse is the waker of these. A fuse that is not lit
+//! checks that all durable events can be read at that moment, as any woken reader must find.
 
 use crate::disk::die;
 use holdfast_engine::Engine;
@@ -12,11 +12,11 @@ use std::task::{Wake, Waker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The state is published, and some watcher gets an event.
+    /// The state is published, and a watcher gets an event.
     Deliver,
-    /// Every watcher has what concerns it, and nobody is answered.
+    /// All watchers have got their events, and no client is answered.
     Delivered,
-    /// The first of the clients has its answer.
+    /// The first client is answered.
     Answer,
 }
 
@@ -41,12 +41,12 @@ impl Fuse {
         self.lit.store(false, Ordering::Relaxed);
     }
 
-    /// From now on this is the engine that is to have published what it tells of.
+    /// Sets the engine whose published state is checked.
     pub fn watch(&self, engine: &Arc<Engine>) {
         *self.watched() = Watched { engine: Arc::downgrade(engine), early: None };
     }
 
-    /// Who was woken too early, and why it was.
+    /// The fuse that was woken too early, and why.
     pub fn early(&self) -> Option<String> {
         self.watched().early.take()
     }
@@ -66,7 +66,7 @@ impl Wake for Fuse {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Once: what is dropped while the panic unwinds wakes others.
+        // Only once: values dropped while the panic unwinds wake other waiters.
         if self.lit.swap(false, Ordering::Relaxed) {
             die();
         }

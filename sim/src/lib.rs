@@ -1,13 +1,13 @@
-//! Deterministic simulation: the engine and the core under racing clients, crashes and failing disks.
+//! Deterministic simulation: the engine and the core with racing clients, crashes and failing disks.
 //!
-//! One thread, one seed. Start at [`simulate`]: a world draws one small step after the other (a client asks, the writer
-//! commits a batch, a watcher reads a little, the server crashes) and lets the oracles look at what came of it.
-//! Everything random comes from [`Dice`](random::Dice), so a seed that fails fails again; each step draws from a seed of
-//! its own, so that steps can be left out to find those that matter.
+//! One thread, one seed. Start at [`simulate`]: a world draws one small step after another (a client asks, the writer
+//! commits a batch, a watcher reads a little, the server crashes), and the oracles check the results. All randomness
+//! comes from [`Dice`](random::Dice), so a failing seed fails again. Each step draws from a seed of its own, so that
+//! steps can be left out to find those that matter.
 //!
-//! Requests come through the door, as they do in a server, by users whom roles let do more or less. What is
-//! deliberately absent: threads, sleeps and real time. The engine is assembled without its writer thread, and the door's
-//! futures are polled by hand.
+//! Requests go through the service, as in a server, by users with different roles. Deliberately absent are threads,
+//! sleeps and real time: the engine is assembled without its writer thread, and the service's futures are polled by
+//! hand.
 
 mod act;
 mod admission;

@@ -1,10 +1,10 @@
-//! Who owns which field, read naively from `managedFields`, and what server-side apply should make of it.
+//! The manager of each field, read naively from `managedFields`, and the effect of server-side apply on it.
 
 use crate::shape::Shape;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// A field that several managers work on.
+/// A field that several managers set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     Label(&'static str),
@@ -30,10 +30,10 @@ pub const FIELDS: [Field; 9] = [
 /// Manager, operation and subresource.
 type Owner<'a> = (&'a str, &'a str, &'a str);
 
-/// Owns what was there before anybody applied.
+/// The manager of fields that were set before the first apply.
 const BEFORE_FIRST_APPLY: Owner = ("before-first-apply", "Update", "");
 
-/// Whether anybody keeps account of who sets what. Nobody does from the first apply of nothing at all to the next.
+/// Whether the object has managed fields. After an apply without fields it has none until the next apply.
 fn is_managed(document: &Value) -> bool {
     document["metadata"]["managedFields"].as_array().is_some_and(|entries| !entries.is_empty())
 }
@@ -59,7 +59,8 @@ impl Field {
         *place = value;
     }
 
-    /// Who owns the field, as the object says. Where it says nothing, apply takes it for the work of a nobody.
+    /// The managers of the field. If the object has no managed fields, apply attributes the field to
+    /// [`BEFORE_FIRST_APPLY`].
     pub fn owners(self, document: &Value) -> Vec<Owner<'_>> {
         if !is_managed(document) {
             let there = !self.of(document).is_null();
@@ -79,7 +80,7 @@ impl Field {
     }
 }
 
-/// Sets the fields that are there.
+/// Sets these fields.
 pub fn set(shape: Shape, fields: &BTreeMap<Field, Value>) -> Shape {
     fields.iter().fold(shape, |shape, (field, value)| with(shape, *field, Some(value)))
 }
@@ -102,7 +103,7 @@ fn with(shape: Shape, field: Field, value: Option<&Value>) -> Shape {
     shape
 }
 
-/// The fields that an apply would change, and others own.
+/// The fields that an apply would change and other managers own.
 pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Vec<Field> {
     let taken = |(field, value): &(&Field, &Value)| {
         let found = field.of(document);
@@ -113,7 +114,8 @@ pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &st
     fields.iter().filter(taken).map(|(field, _)| *field).collect()
 }
 
-/// What is applied is set; what the manager applied before and leaves out now goes, unless another owns it too.
+/// Sets the applied fields, and removes those that the manager has applied before and now leaves out, unless another
+/// manager owns them too.
 pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Shape {
     let mut after = set(shape, fields);
     for field in FIELDS.into_iter().filter(|field| !fields.contains_key(field)) {
@@ -124,8 +126,8 @@ pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, 
     after
 }
 
-/// What nobody owns may go together with what an applier takes back of the same map, as in Kubernetes. It comes to that
-/// where a definition drops the version in which it was set.
+/// As in Kubernetes, fields without a manager may be removed together with fields that the applier withdraws from the
+/// same map. This happens if a definition drops the version in which they were set.
 pub fn without_unowned(expected: Shape, found: &Shape, document: &Value) -> Shape {
     FIELDS.into_iter().chain([Field::Note("origin")]).fold(expected, |expected, field| {
         let is_gone = with(found.clone(), field, None) == *found;
@@ -133,7 +135,8 @@ pub fn without_unowned(expected: Shape, found: &Shape, document: &Value) -> Shap
     })
 }
 
-/// Who changed a field owns it, and alone; who applies the same value owns it too; nobody else gains or loses.
+/// A manager that changed a field becomes its only owner; one that applied the same value becomes a further owner; no
+/// other manager gains or loses fields.
 pub fn check(
     before: Option<&Value>,
     after: &Value,
@@ -152,12 +155,12 @@ pub fn check(
             () if found != old => vec![writer],
             () => before.map(|before| field.owners(before)).unwrap_or_default(),
         };
-        // What a default filled in belongs to nobody, or to whoever made room for it.
+        // A default that was filled in belongs to no manager, or to the one that removed the former value.
         if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
             continue;
         }
-        // As in Kubernetes, scaling is only kept account of where somebody owned the replicas before; and a Scale says
-        // nothing of replicas where there are none.
+        // As in Kubernetes, scaling is recorded only if a manager owned the replicas before; and a Scale omits zero
+        // replicas.
         let unowned = before.is_some_and(|before| field.owners(before).is_empty());
         if writer.2 == "scale" && field == Field::Replicas && (unowned || *found == 0) {
             continue;

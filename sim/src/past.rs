@@ -1,4 +1,4 @@
-//! Reads of the past beyond lists and gets: whole states, moments in time, watches that end at a version.
+//! Reads of the past other than lists and gets: whole states, times, and watches that end at a version.
 
 use crate::coverage::{Mark, saw};
 use crate::door;
@@ -16,7 +16,7 @@ use holdfast_core::request::{Options, Verb};
 use holdfast_service::Reply;
 use jiff::Timestamp;
 
-/// A past state, whole, is what it was.
+/// A whole past state must be what it was.
 pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { engine, twin, .. } = sight;
     let user = rights::draw(dice);
@@ -45,11 +45,11 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     }
 }
 
-/// A time is taken for the version before the first event that is later.
+/// A time means the version before the first event that is later.
 pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { twin, now_ms, .. } = sight;
     let newest = sight.newest();
-    // Being asked takes a millisecond of simulated time.
+    // Each call advances the simulated time by a millisecond.
     let now_ms = now_ms + 1;
     let (text, time_ms) = if dice.chance(30) {
         let seconds = dice.below(900) as i64;
@@ -82,12 +82,12 @@ pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
     }
 }
 
-/// What became durable in spite of a fault is not published until the log has recovered.
+/// Events that became durable in spite of a fault are not published until the log has recovered.
 fn found_unpublished(twin: &Twin, newest: u64) -> bool {
     twin.last() > newest
 }
 
-/// Whether a time means this version, as far as clocks that were set back let one say.
+/// Whether a time means this version. If the clock was set back, several versions may be right.
 pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
     let later = |version: &Version| version.record.time_ms > time_ms;
     let events = || (1..=twin.last()).filter_map(|offset| twin.event(offset));
@@ -100,12 +100,12 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
     if in_order {
         return ensure(found == expected, || format!("it is said to be {found}, and is {expected}"));
     }
-    // After a jump there may be several versions with a later event behind them: it must be one of them.
+    // After a jump there may be several versions that are followed by a later event: it must be one of them.
     let next = twin.event(found + 1).filter(|version| !twin.may_be_gone(version));
     ensure(next.is_none_or(later), || format!("it is said to be {found}, and the event after it is no later"))
 }
 
-/// A watch of a past version tells of what happened up to it, and of nothing behind it.
+/// A watch that ends at a past version must send the events up to it, and none after it.
 pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
     let twin = sight.twin;
     let at = past(dice, sight.newest());

@@ -1,4 +1,4 @@
-//! What a watcher, a lister or a mass deletion looks at, in words of its own.
+//! The selection of a watcher, a list or a mass deletion, with a naive meaning of its own.
 
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
@@ -24,13 +24,13 @@ pub enum Pick {
     Phase(&'static str),
 }
 
-/// The kind as the state serves it; `None` while nothing defines it.
+/// The kind as the state serves it; `None` while it is not defined.
 pub fn kind_of(state: &State, sort: Sort) -> Option<(KindId, usize)> {
     let find = |sort: Sort| {
         let (group, resource) = sort.path();
         state.registry.find(group, "v1", resource)
     };
-    // Only definitions change what there is: all servers begin with the same registry.
+    // Only definitions change the served kinds: all servers start with the same registry.
     static BUILT_IN: OnceLock<[Option<(KindId, usize)>; SORTS.len()]> = OnceLock::new();
     if sort.is_custom() { find(sort) } else { BUILT_IN.get_or_init(|| SORTS.map(find))[sort as usize] }
 }
@@ -53,7 +53,7 @@ impl Pick {
         }
     }
 
-    /// The same in the terms of a request: options, and the namespace if it is but one.
+    /// The selection as the options of a request, and its namespace if it is a single one.
     pub fn terms(&self) -> (Options, Option<String>) {
         let mut options = Options::default();
         let mut namespace = None;
@@ -77,7 +77,7 @@ impl Pick {
         (options, namespace)
     }
 
-    /// A request for what is picked; `None` while the kind is not served.
+    /// A request for the selection; `None` while the kind is not served.
     pub fn request(&self, sort: Sort, state: &State, verb: Verb) -> Option<Request> {
         let (kind, version) = kind_of(state, sort)?;
         let (options, namespace) = self.terms();
@@ -85,7 +85,7 @@ impl Pick {
         Some(Request { user: Arc::default(), verb, target, options, body: Body::default(), id: String::new() })
     }
 
-    /// The naive meaning of the pick.
+    /// Whether an object is selected.
     pub fn matches(&self, key: &str, version: &Version) -> bool {
         let label = || version.shape.as_ref().and_then(|shape| shape.labels.get("app")).map(String::as_str);
         let within = |namespace: &str| key.split_once('/').is_some_and(|(found, _)| found == namespace);
@@ -103,7 +103,7 @@ impl Pick {
     }
 }
 
-/// Keys and versions of what is picked, as the twin has them, in the order of the keys.
+/// The twin's objects in the selection, by key.
 pub fn picked<'a>(
     twin: &'a Twin,
     sort: Sort,

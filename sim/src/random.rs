@@ -1,4 +1,4 @@
-//! Everything random in a simulation, from one seed.
+//! All randomness of a simulation, from one seed.
 
 use holdfast_core::stamp::{Purpose, Stamp, Stream};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ pub struct Dice {
     stream: Stream,
 }
 
-/// A seed for one step of a simulation: leaving out a step leaves what the others draw as it was.
+/// The seed of one step. Leaving out a step does not change what the other steps draw.
 pub fn step_seed(seed: u64, step: u64) -> u64 {
     let mut stream = stream(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     stream.next()
@@ -31,7 +31,7 @@ impl Dice {
         (self.stream.next() % bound as u64) as usize
     }
 
-    /// True so many times in a hundred.
+    /// True in so many of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -40,7 +40,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// One of the choices, as often as its weight says.
+    /// A random choice by weight.
     pub fn weighted<T: Copy>(&mut self, choices: &[(usize, T)]) -> T {
         let total = choices.iter().map(|(weight, _)| weight).sum();
         let mut at = self.below(total);

@@ -1,4 +1,4 @@
-//! Simulated readers: long lists page by page while the world goes on, and gets, of now and of past versions.
+//! Simulated readers: long lists, page by page while the world goes on; and gets of current and past versions.
 
 use crate::coverage::{Mark, saw};
 use crate::custom;
@@ -23,16 +23,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// How long a continue token, or a version to list at, is good for at least, in simulated milliseconds.
+/// How long a continue token, or a version to list at, is valid at least, in simulated milliseconds.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
 
-/// What a reader sees of the world.
+/// The part of the world that readers use.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
     pub engine: &'a Arc<Engine>,
     pub service: &'a Arc<Service>,
     pub twin: &'a Twin,
-    /// The newest version that anybody was told of.
+    /// The newest version that any client knows.
     pub told: u64,
     pub now_ms: i64,
     pub crashes: u64,
@@ -44,15 +44,15 @@ impl Sight<'_> {
     }
 }
 
-/// Who reads what, and where: what decides about the right to it.
+/// A read with everything that decides about the user's right to it.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     pub user: &'a Arc<User>,
     pub verb: Verb,
     pub sort: Sort,
-    /// The namespace that decides about it, empty for all.
+    /// The namespace in which the right is checked; empty for all.
     pub namespace: &'a str,
-    /// The version that it is about, if not the newest.
+    /// The version that is read, if not the newest.
     pub asked: Option<u64>,
 }
 
@@ -66,17 +66,17 @@ impl Reading<'_> {
         rights::is_hidden(sight.twin, self.user, self.namespace, self.asked.unwrap_or(newest), newest)
     }
 
-    /// Whoever is answered has the right to it.
+    /// A user who gets an answer must have the right to it.
     pub fn check_right(&self, sight: Sight) -> Verdict {
         ensure(self.may(sight), || format!("it is answered to {}, who has no right to it", self.user.name))
     }
 
-    /// What is shown is none of what others held in the namespace before.
+    /// The answer must not show what earlier owners had in the namespace.
     pub fn check_shown(&self, sight: Sight) -> Verdict {
         ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
     }
 
-    /// Whether the user's rights explain the refusal; an error when they would have another one.
+    /// Whether the user's rights explain the refusal; an error if they should have led to another one.
     pub fn explains(&self, sight: Sight, refusal: &Refusal) -> Result<bool, String> {
         match refusal {
             Refusal::Forbidden { .. } => {
@@ -94,7 +94,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether the kind is not served, or was not then.
+    /// Whether the kind is not served, or was not at the version.
     fn is_unserved(&self, sight: Sight) -> bool {
         let newest = sight.newest();
         let served = |offset: u64| custom::law(sight.twin, offset).is_some();
@@ -114,7 +114,7 @@ pub struct Lister {
     token: String,
     found: BTreeMap<String, u64>,
     pages: u32,
-    /// How many crashes there had been when it began.
+    /// The number of crashes when the list began.
     crashes: u64,
 }
 
@@ -129,7 +129,7 @@ impl Lister {
         Lister { user, sort, pick, limit, exact, offset: 0, token, found, pages: 0, crashes }
     }
 
-    /// Reads one page. True when the list is complete, and was right.
+    /// Reads one page. Returns true when the list is complete and correct.
     pub fn turn(&mut self, sight: Sight, history: &mut History) -> Result<bool, String> {
         let began = history.now();
         let (mut options, namespace) = self.pick.terms();
@@ -173,7 +173,7 @@ impl Lister {
         Ok(true)
     }
 
-    /// A list is refused when what it began with has gone, or what it asks for was let go.
+    /// A list is refused when the version of its first page has expired, or the requested version was forgotten.
     fn refused(&self, sight: Sight, refusal: &Refusal) -> Verdict {
         let Refusal::Expired { .. } = refusal else { return Err(self.blame(&format!("{refusal:?}"))) };
         let asked = if self.token.is_empty() { self.exact.unwrap_or(0) } else { self.offset };
@@ -182,7 +182,7 @@ impl Lister {
         ensure(old, || self.blame("it expired too soon"))
     }
 
-    /// Looks at one page.
+    /// Checks one page.
     fn take(&mut self, sight: Sight, listed: &Listed, began: Instant, history: &mut History) -> Verdict {
         let (page, twin) = (&listed.page, sight.twin);
         if self.token.is_empty() {
@@ -198,7 +198,7 @@ impl Lister {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
         for entry in &page.entries {
-            // Which object it is, its bytes say: they must be those of the event.
+            // The object is identified by its version; its bytes must be those of the event.
             let Some(version) = twin.event(entry.offset.0) else {
                 return Err(self.blame(&format!("it shows version {}, which there is not", entry.offset)));
             };
@@ -242,7 +242,7 @@ impl Lister {
     }
 }
 
-/// Whoever asks for the newest is shown what is durable, and no less than anybody was told of.
+/// A read of the newest version must show durable events only, and nothing older than what any client knows.
 fn up_to_date(sight: Sight, shown: u64) -> Verdict {
     let (told, durable) = (sight.told, sight.twin.last());
     ensure((told..=durable).contains(&shown), || {
@@ -250,19 +250,19 @@ fn up_to_date(sight: Sight, shown: u64) -> Verdict {
     })
 }
 
-/// A version of the past, mostly of the near one.
+/// A past version, usually a recent one.
 pub fn past(dice: &mut Dice, newest: u64) -> u64 {
     let back = if dice.chance(70) { dice.below(40) } else { dice.below(newest as usize + 1) };
     newest.saturating_sub(back as u64).max(1)
 }
 
-/// Whether a version was replaced so long ago that a list that began at it may have expired.
+/// Whether a version was replaced so long ago that a list which began at it may have expired.
 fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
     let age = twin.event(asked + 1).map_or(0, |version| now_ms - version.record.time_ms);
     age >= LIFETIME_MS - 1000
 }
 
-/// How a reader names a moment of the past.
+/// How a reader names a version of the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
     /// `resourceVersion` with `resourceVersionMatch=Exact`.
@@ -273,7 +273,7 @@ enum Naming {
     View,
 }
 
-/// Which object somebody asks for.
+/// The object that a reader asks for.
 struct Asking {
     user: Arc<User>,
     sort: Sort,
@@ -295,7 +295,7 @@ impl Asking {
         Asking { user, sort, namespace, name, exact }
     }
 
-    /// The owner of a namespace that had others before looks at what it was.
+    /// The present owner of a namespace that had other owners asks for its past.
     fn as_new_owner(dice: &mut Dice, newest: u64) -> Asking {
         let sort = dice.pick(&[Sort::ConfigMap, Sort::RoleBinding, Sort::Namespace]);
         let (namespace, name) = if sort == Sort::Namespace { (None, LET) } else { (Some(LET), NAMES[0]) };
@@ -303,7 +303,7 @@ impl Asking {
     }
 }
 
-/// One object, newest or as it was.
+/// Gets one object, current or past.
 pub fn get(dice: &mut Dice, sight: Sight, history: &mut History) -> Verdict {
     let began = history.now();
     let newest = sight.newest();
@@ -365,13 +365,13 @@ fn call_for(reading: &Reading, (namespace, name): (Option<&str>, &str), naming: 
     }
 }
 
-/// What is got is what was stored at this version.
+/// The object must be the one stored at this version.
 fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Shown>) -> Verdict {
     let expected = twin.version_at(sort.storage(), key, offset);
     match (found, expected) {
         (None, None) => Ok(()),
         (Some(shown), Some(_)) if sort.is_custom() => check_shown(twin, (&shown.kind, offset), sort, &shown.entry, key),
-        // Built-in kinds are compared by their bytes, and not parsed.
+        // Objects of built-in kinds are compared byte by byte, without parsing.
         (Some(shown), Some(_)) => check_bytes(expected, &shown.entry),
         (found, expected) => Err(format!(
             "it finds {:?} and not {:?}",
@@ -390,7 +390,7 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
     })
 }
 
-/// An object of a list is what was stored; a custom one is what the definition makes of it.
+/// An object of a list must be the stored one; a custom object is shown as its definition says.
 fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> Verdict {
     let expected = twin.version_at(sort.storage(), key, offset);
     let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");
@@ -407,7 +407,7 @@ fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &En
     Ok(())
 }
 
-/// The outcome of a future that has no reason to wait.
+/// The result of a future that has no reason to wait.
 pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,

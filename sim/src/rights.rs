@@ -1,8 +1,8 @@
-//! Who asks, and what the roles of the simulated cluster let them do, in the simplest words.
+//! The simulated users, and a simple model of what the roles of the simulated cluster allow them.
 //!
-//! One user may do everything, one may read everything, and three own namespaces: whoever a RoleBinding is named after
-//! may do everything in its namespace for as long as it is there. RoleBindings are objects like all others here: clients
-//! make and delete them, and they go with their namespaces.
+//! One user may do everything, one may read everything, and three own namespaces: the user after whom a RoleBinding is
+//! named may do everything in its namespace while it exists. RoleBindings are objects like all others here: clients
+//! create and delete them, and they are deleted with their namespaces.
 
 use crate::random::Dice;
 use crate::shape::Sort;
@@ -15,13 +15,13 @@ use holdfast_value::{Value, json};
 use std::sync::{Arc, OnceLock};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
-/// The ClusterRole of those who own a namespace.
+/// The ClusterRole of namespace owners.
 pub const OWNER_ROLE: &str = "sim:owner";
 const ADMIN: &str = "sim";
 const AUDITOR: &str = "auditor";
 const OWNERS: [&str; 3] = ["owner-a", "owner-b", "owner-c"];
 
-/// May do everything, as far as the roles say so: it is in no privileged group.
+/// May do everything by its roles; it is in no privileged group.
 pub fn admin() -> Arc<User> {
     users()[0].clone()
 }
@@ -34,46 +34,47 @@ fn users() -> &'static [Arc<User>] {
     })
 }
 
-/// Mostly somebody who may.
+/// A random user, usually one with the right.
 pub fn draw(dice: &mut Dice) -> Arc<User> {
     let at = dice.weighted(&[(80, 0), (5, 1), (5, 2), (5, 3), (5, 4)]);
     users()[at].clone()
 }
 
-/// Whoever owns the namespaces that have a RoleBinding of the first name.
+/// The owner of namespaces that have a RoleBinding of the first name.
 pub fn first_owner() -> Arc<User> {
     users()[2].clone()
 }
 
-/// How names begin that the server makes up.
+/// The prefix of names that the server generates.
 pub const GENERATED: &str = "gen-";
 
-/// Whom a RoleBinding of this name is for; one with a name that the server made up is for nobody.
+/// The user of a RoleBinding; one with a generated name belongs to no user.
 pub fn owner(binding: &str) -> String {
     format!("owner-{}", if binding.starts_with(GENERATED) { "nobody" } else { binding })
 }
 
-/// Whether this user may look at everything there is and was.
+/// Whether this user may see everything, past versions included.
 pub fn sees_all(user: &User) -> bool {
     user.name == ADMIN || user.name == AUDITOR
 }
 
-/// Whether the user might ask for this at a version; the namespace is empty for the cluster and for all namespaces.
+/// Whether the user has a right at a version; an empty namespace means the cluster, or all namespaces.
 pub fn may(twin: &Twin, user: &User, verb: Verb, namespace: &str, offset: u64) -> bool {
     if let Some(binding) = user.name.strip_prefix("owner-") {
         let key = meta::key(Some(namespace), binding);
         return !namespace.is_empty() && twin.version_at(Sort::RoleBinding.storage(), &key, offset).is_some();
     }
-    // The server's own plans ask for no more than their roles allow.
+    // The server's own requests stay within their roles.
     user.name != AUDITOR || !verb.is_mutating()
 }
 
-/// The namespace that decides about a request: a namespace is judged as if it were within itself.
+/// The namespace in which a request is authorized: a namespace counts as being in itself.
 pub fn namespace_of(sort: Sort, request: &Request) -> &str {
     if sort == Sort::Namespace { request.name() } else { request.namespace().unwrap_or("") }
 }
 
-/// Whether what was in the namespace at a version is not this user's to see: it belonged to others, if to anybody.
+/// Whether the user must not see the namespace's content at a version: it belonged to an earlier namespace of that
+/// name.
 pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: u64) -> bool {
     if sees_all(user) || namespace.is_empty() || asked >= newest {
         return false;
@@ -81,13 +82,13 @@ pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: 
     let place = (Sort::Namespace.storage().to_owned(), namespace.to_owned());
     let versions = twin.versions_within(&place, 0, newest);
     match versions.iter().rposition(Option::is_none) {
-        // At the very beginning it was not there, like everything else.
+        // Before its first creation it did not exist, like everything else.
         None | Some(0) => false,
         Some(at) => versions.get(at + 1).copied().flatten().is_none_or(|first| asked < first.offset),
     }
 }
 
-/// The roles and bindings that everything above counts on, with those under which the server keeps house.
+/// The roles and bindings of the rights above, and those of the server's own requests.
 pub fn policy() -> &'static [Value] {
     static POLICY: OnceLock<Vec<Value>> = OnceLock::new();
     POLICY.get_or_init(|| {

@@ -17,18 +17,18 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::runtime::Runtime;
 
-/// How many commands may wait for the writer: more than simulated clients ever send, janitor included.
+/// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;
-/// How many requests may be in progress at once: so few that some are refused for it. Half of them are anybody's.
+/// The most requests in progress: so few that some are refused for that. Half of the places are open to all users.
 pub const PLACES: u32 = 8;
 
 pub struct Server {
     pub engine: Arc<Engine>,
-    /// The door, through which all requests come.
+    /// The service that receives all requests.
     pub service: Arc<Service>,
     pub writer: Writer,
     queue: Receiver<Input>,
-    /// Runs what the engine spawns, on this thread and only when it is told to.
+    /// Runs the tasks that the engine spawns, on this thread and only when told to.
     runtime: OnceCell<Runtime>,
 }
 
@@ -53,14 +53,14 @@ impl Server {
         Ok(Server { engine, service, writer, queue, runtime: OnceCell::new() })
     }
 
-    /// For futures that would give up after a while: nobody turns this runtime's clock.
+    /// The runtime of futures with timeouts; its clock never advances.
     pub fn timeless() -> &'static Runtime {
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         let build = || tokio::runtime::Builder::new_current_thread().enable_time().build();
         RUNTIME.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")))
     }
 
-    /// Polls a future that spawns others, and lets these go on as far as they can.
+    /// Polls a future that spawns others, and runs these as far as they get.
     pub fn drive<T>(&self, future: &mut (dyn Future<Output = T> + Unpin)) -> Poll<T> {
         let build = || tokio::runtime::Builder::new_current_thread().build();
         let runtime = self.runtime.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")));
@@ -72,7 +72,7 @@ impl Server {
         })
     }
 
-    /// Up to `count` of the commands that wait for the writer.
+    /// Takes up to `count` commands from the writer's queue.
     pub fn commands(&self, count: usize) -> Vec<Command> {
         let waiting = std::iter::from_fn(|| self.queue.try_recv().ok());
         let commands = waiting.filter_map(|input| match input {

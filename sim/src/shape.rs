@@ -1,14 +1,14 @@
-//! The part of an object that the simulation reasons about.
+//! The part of an object that the simulation models.
 //!
-//! Nothing here is shared with the core: a [`Shape`] is read from plain JSON. [`predict`](crate::act::predict) says what
-//! becomes of it, and the oracles hold the core's events against that.
+//! It shares no code with the core: a [`Shape`] is read from plain JSON. [`predict`](crate::act::predict) computes the
+//! effect of a request on it, and the oracles compare the core's events with that.
 
 use crate::custom;
 use crate::rights;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// The kinds that clients work with.
+/// The kinds that clients use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
     ConfigMap,
@@ -17,10 +17,10 @@ pub enum Sort {
     Pod,
     Lease,
     Namespace,
-    /// The definition of the kind of widgets, which comes and goes.
+    /// The definition of widgets, which is created and deleted.
     CustomResourceDefinition,
     Widget,
-    /// Makes somebody the owner of its namespace.
+    /// Makes a user the owner of its namespace.
     RoleBinding,
 }
 
@@ -36,7 +36,7 @@ pub const SORTS: [Sort; 9] = [
     Sort::RoleBinding,
 ];
 
-/// What of an object matters here.
+/// The modelled fields of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shape {
     pub labels: BTreeMap<String, String>,
@@ -46,11 +46,11 @@ pub struct Shape {
     pub finalizers: Vec<String>,
     pub replicas: Option<i64>,
     pub holder: Option<String>,
-    /// A field of widgets that some definitions have a default for.
+    /// A field of widgets with a default in some definitions.
     pub tier: Option<String>,
-    /// What a definition defines.
+    /// The content of a definition.
     pub defines: Option<String>,
-    /// What the status says: a phase, or the generation that was observed.
+    /// The status: a phase, or the observed generation.
     pub status: Option<String>,
     pub node: Option<String>,
     pub deleting: bool,
@@ -60,7 +60,7 @@ pub struct Shape {
 }
 
 impl Sort {
-    /// Group and plural name, as paths have them. Built-in kinds are used in the version v1.
+    /// Group and resource. Built-in kinds are used in version v1.
     pub fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),
@@ -75,7 +75,7 @@ impl Sort {
         }
     }
 
-    /// Where the log keeps objects of this kind.
+    /// The storage path of the kind in the log.
     pub fn storage(self) -> &'static str {
         match self {
             Self::Service => "services/specs",
@@ -97,17 +97,17 @@ impl Sort {
         self == Self::Widget
     }
 
-    /// A PUT to a free name creates.
+    /// A PUT to a free name creates an object.
     pub fn creates_on_update(self) -> bool {
         matches!(self, Self::Service | Self::Lease | Self::RoleBinding)
     }
 
-    /// A PUT must name the version that it was made from.
+    /// A PUT must name the version on which it is based.
     pub fn needs_version(self) -> bool {
         matches!(self, Self::Lease | Self::Widget | Self::CustomResourceDefinition)
     }
 
-    /// Has `spec.replicas`, and a scale.
+    /// Has `spec.replicas` and a scale.
     pub fn is_scaled(self) -> bool {
         matches!(self, Self::Deployment | Self::Widget)
     }
@@ -146,12 +146,12 @@ impl Shape {
         }
     }
 
-    /// Nothing is left that keeps a deleted object.
+    /// Nothing keeps a deleted object any more.
     pub fn is_released(&self) -> bool {
         self.finalizers.is_empty() && self.grace == 0 && !self.held
     }
 
-    /// Only a pod that runs on a node gets time to stop.
+    /// Only a pod that runs on a node has a grace period.
     pub fn is_running(&self, sort: Sort) -> bool {
         sort == Sort::Pod && self.node.is_some() && !matches!(self.status.as_deref(), Some("Succeeded" | "Failed"))
     }

@@ -1,9 +1,9 @@
-//! Leaves out of a simulation that failed whatever the failure does not need.
+//! Removes the steps of a failed simulation that the failure does not need.
 
 use crate::world::{Failure, Plan, simulate};
 use std::time::Instant;
 
-/// How a failure is known again: the words that its oracle begins with, without what they speak of.
+/// How a failure is recognized: the start of its oracle's message, without values.
 pub fn signature(failure: &Failure) -> String {
     let line = failure.why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '(', '"']).next().unwrap_or_default();
@@ -11,7 +11,7 @@ pub fn signature(failure: &Failure) -> String {
     line.split(' ').filter(plain).take(8).collect::<Vec<_>>().join(" ")
 }
 
-/// The fewest steps found until the deadline that fail in the same way, and how they fail.
+/// The smallest set of steps found until the deadline that fails in the same way, and its failure.
 pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, Failure) {
     let wanted = signature(failure);
     let fails = |steps: &[u32]| {
@@ -25,7 +25,7 @@ pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, F
     steps.retain(|step| *step <= last);
     let mut failure = match fails(&steps) {
         Some(failure) => failure,
-        // What comes later matters: the end of the simulation, or what leads there.
+        // Later steps matter, too: the end of the simulation, or what leads to it.
         None => {
             steps = plan.only.clone().unwrap_or_else(all);
             failure.clone()
@@ -48,7 +48,7 @@ pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, F
                 None => at = end,
             }
         }
-        // With few steps left, what could not go before may go now.
+        // With fewer steps, some that could not be removed before may be removable now.
         piece = if shorter && piece == 1 { 1 } else { piece / 2 };
     }
     (steps, failure)

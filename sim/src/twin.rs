@@ -1,6 +1,6 @@
-//! The naive twin of the store: every event in a list, and every object's versions in another.
+//! A naive twin of the store: a list of all events, and for every object a list of its versions.
 //!
-//! Each document is parsed once, when its event is learned; the oracles share what was read of it.
+//! Each document is parsed once, when its event is learned; the oracles share the result.
 
 use crate::shape::{Shape, Sort};
 use holdfast_core::event::Record;
@@ -13,17 +13,17 @@ pub type Place = (String, String);
 #[derive(Default)]
 pub struct Twin {
     events: Vec<Version>,
-    /// By storage path and key: the offsets of the object's events.
+    /// The offsets of each object's events, by storage path and key.
     objects: BTreeMap<String, BTreeMap<String, Vec<u64>>>,
     by_storage: BTreeMap<String, Vec<u64>>,
-    /// The events that each request led to.
+    /// The events of each request.
     by_request: BTreeMap<String, Vec<u64>>,
     uids: BTreeSet<String>,
-    /// The log was told to let go of what had been replaced by then.
+    /// The version up to which the log was told to forget replaced versions.
     pub forgotten: u64,
 }
 
-/// An object as it was from one event to the next.
+/// An object from one event to the next.
 pub struct Version {
     pub offset: u64,
     pub deleted: bool,
@@ -55,7 +55,7 @@ impl Twin {
         self.events.push(Version { offset: record.offset, deleted, record, document, shape });
     }
 
-    /// The events that a request led to.
+    /// The events of a request.
     pub fn of_request(&self, id: &str) -> &[u64] {
         self.by_request.get(id).map(Vec::as_slice).unwrap_or_default()
     }
@@ -64,7 +64,7 @@ impl Twin {
         self.uids.contains(uid)
     }
 
-    /// The events of a kind between two offsets, the second included.
+    /// The events of a kind after one offset, up to and including another.
     pub fn of_storage(&self, storage: &str, after: u64, to: u64) -> impl Iterator<Item = &Version> {
         let offsets = self.by_storage.get(storage).map(Vec::as_slice).unwrap_or_default();
         let from = offsets.partition_point(|offset| *offset <= after);
@@ -81,12 +81,12 @@ impl Twin {
         self.event(offsets[at]).filter(|version| !version.deleted)
     }
 
-    /// The object as it was at `offset`.
+    /// The object at `offset`.
     pub fn version_at(&self, storage: &str, key: &str, offset: u64) -> Option<&Version> {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
-    /// Whether there was a time from `from` on at which the object was not there.
+    /// Whether the object did not exist at some time from `from` on.
     pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
         let offsets = self.offsets(storage, key);
         let later = offsets.iter().rev().take_while(|offset| **offset > from);
@@ -94,7 +94,7 @@ impl Twin {
             || later.into_iter().any(|offset| self.event(*offset).is_some_and(|version| version.deleted))
     }
 
-    /// All that the object was between two offsets, both included; `None`: it was not there.
+    /// All versions of the object between two offsets, both included; `None`: it did not exist.
     pub fn versions_within(&self, place: &Place, from: u64, to: u64) -> Vec<Option<&Version>> {
         let offsets = self.offsets(&place.0, &place.1);
         let mut found = vec![self.newest_of(offsets, from)];
@@ -104,25 +104,25 @@ impl Twin {
         found
     }
 
-    /// A kind's objects that were there at `offset`, by key.
+    /// A kind's objects at `offset`, by key.
     pub fn at(&self, storage: &str, offset: u64) -> impl Iterator<Item = (&str, &Version)> {
         let objects = self.objects.get(storage).into_iter().flatten();
         objects.filter_map(move |(key, offsets)| Some((key.as_str(), self.newest_of(offsets, offset)?)))
     }
 
-    /// Everything that was there at `offset`: storage path, key and version.
+    /// All objects at `offset`: storage path, key and version.
     pub fn all_at(&self, offset: u64) -> impl Iterator<Item = (&str, &str, &Version)> {
         self.objects.keys().flat_map(move |storage| {
             self.at(storage, offset).map(move |(key, version)| (storage.as_str(), key, version))
         })
     }
 
-    /// Keys of a kind's objects that are there now, with their newest versions.
+    /// The current objects of a kind, by key.
     pub fn present(&self, storage: &str) -> impl Iterator<Item = (&str, &Version)> {
         self.at(storage, u64::MAX)
     }
 
-    /// Whether an event may no longer be in the log: one up to the point of letting go replaced it, or it deleted.
+    /// Whether an event may have been forgotten: it was replaced by the point of forgetting, or it is a deletion.
     pub fn may_be_gone(&self, version: &Version) -> bool {
         let offsets = self.offsets(&version.record.resource, &version.record.key);
         let next = offsets.get(offsets.partition_point(|offset| *offset <= version.offset));

@@ -1,4 +1,4 @@
-//! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
+//! The simulated world: one server, its disk, clients, watchers and readers; one small step after another.
 
 use crate::admission;
 use crate::clock::SimulatedClock;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Borrows no more of a world than readers look at.
+/// Borrows only the parts of a world that readers use.
 macro_rules! sight {
     ($world:ident) => {
         Sight {
@@ -64,13 +64,13 @@ pub struct Plan {
     pub watchers: usize,
     pub sabotage: Sabotage,
     pub scene: Scene,
-    /// Only these steps of all; `None`: every one.
+    /// Only these steps; `None`: all steps.
     pub only: Option<Vec<u32>>,
-    /// Whether every step is told in words, which takes time.
+    /// Whether to describe every step in words, which takes time.
     pub trace: bool,
 }
 
-/// What is simulated; each has a world of its own.
+/// The subject of a simulation; each has a world of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
     Server,
@@ -97,17 +97,17 @@ impl Plan {
     }
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Every step, in words.
     pub trace: Vec<String>,
-    /// Requests that clients made, reads among them.
+    /// The clients' requests, including reads.
     pub commands: u64,
     pub events: u64,
     pub crashes: u64,
     pub coverage: Coverage,
-    /// What an oracle found wrong, and at which step.
+    /// The violation that an oracle found, and the step.
     pub failure: Option<Failure>,
 }
 
@@ -127,7 +127,7 @@ pub fn simulate(plan: &Plan) -> Report {
         Scene::Admission => return admission::simulate(plan),
     }
     let mut world = World::new(plan.clone());
-    // An assertion that fails within the engine is a finding like any other.
+    // A failed assertion within the engine is a finding as well.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
@@ -137,9 +137,9 @@ pub fn simulate(plan: &Plan) -> Report {
     Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }
 
-/// How many events may wait for a watcher: few, so that watchers fall behind.
+/// The capacity of a watcher's queue: small, so that watchers fall behind.
 pub const QUEUE_EVENTS: usize = 4;
-/// How many past snapshots clients may still be looking at.
+/// How many old snapshots clients may use.
 const SNAPSHOTS: usize = 12;
 
 struct World {
@@ -150,27 +150,27 @@ struct World {
     server: Server,
     fuse: Arc<Fuse>,
     twin: Twin,
-    /// Requests by id, also the ones whose outcome nobody learned.
+    /// Requests by id, including those without a known outcome.
     orders: BTreeMap<String, Order>,
     pending: Vec<Pending>,
     followers: Vec<Follower>,
     listers: Vec<Lister>,
-    /// Readers that want a version which is yet to come.
+    /// Readers that wait for a version that does not exist yet.
     waiting: Vec<Waiting>,
     /// What clients were told.
     history: History,
-    /// Snapshots of this server's life that somebody may still look at.
+    /// Snapshots since the server's start that clients may still use.
     seen: VecDeque<Arc<State>>,
-    /// The newest version that a client of this server's life was told of.
+    /// The newest version that a client was told since the server's start.
     told: u64,
-    /// Every event up to this one is known to have outlived a crash.
+    /// Every event up to this one is known to have survived a crash.
     outlived: u64,
-    /// Requests that were refused for good: nothing may come of them.
+    /// Requests that were finally refused: they must not have any effect.
     refused: BTreeSet<String>,
-    /// The step that is being taken, and how many names were given in it.
+    /// The current step, and how many names were generated in it.
     step: usize,
     named: usize,
-    /// The last step at which the log was, or was about to be, in trouble.
+    /// The last step at which the log had, or was about to have, a fault.
     last_trouble: usize,
     last_full: usize,
     commands: u64,
@@ -180,7 +180,7 @@ struct World {
 
 type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
-/// A reader who wants what is no older than some version.
+/// A reader that wants a state not older than some version.
 struct Waiting {
     wanted: u64,
     future: Listing,
@@ -189,9 +189,9 @@ struct Waiting {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Ask,
-    /// A decision of a moment ago comes to the writer.
+    /// A decision on an older snapshot reaches the writer.
     AskBehind,
-    /// A namespace gets on its way from one owner to the next.
+    /// A namespace moves on from one owner to the next.
     HandOver,
     Poll,
     Commit,
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// The whole simulation: a beginning, many steps, and coming to rest.
+    /// The whole simulation: a start, many steps, and coming to rest.
     fn live(&mut self) -> Verdict {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
@@ -294,7 +294,7 @@ impl World {
         self.rest()
     }
 
-    /// Makes the roles and the namespaces that clients count on.
+    /// Creates the roles and namespaces that clients rely on.
     fn establish(&mut self) -> Verdict {
         let seen = self.server.engine.snapshot();
         let service = self.server.service.clone();
@@ -319,7 +319,7 @@ impl World {
         self.drain()
     }
 
-    /// From here on everything is drawn from the step's own seed.
+    /// From here on all randomness comes from the step's own seed.
     fn enter(&mut self, step: usize) {
         let seed = step_seed(self.plan.seed, step as u64);
         self.dice = Dice::new(seed);
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// The newest snapshot, or one that somebody has looked at for too long.
+    /// The newest snapshot, or an old one, as clients with stale caches use.
     fn some_snapshot(&mut self) -> Arc<State> {
         if self.seen.is_empty() || self.dice.chance(60) {
             return self.server.engine.snapshot();
@@ -379,10 +379,10 @@ impl World {
         Ok(())
     }
 
-    /// The janitor makes a few of the steps that its plans have now.
+    /// The janitor carries out a few steps of its current plans.
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
-        // Every time as a janitor that has just started: most of its steps are never made here.
+        // Planned as by a janitor that has just started, because most of its steps are not carried out here.
         let stamp = self.clock.stamp();
         let mut steps = Emptying::default().plan(&seen, stamp).steps;
         steps.extend(Clearing::default().plan(&seen, stamp).steps);
@@ -397,7 +397,7 @@ impl World {
         count
     }
 
-    /// What had been replaced by some moment is let go.
+    /// Forgets versions that were replaced by some moment.
     fn forget(&mut self) -> Verdict {
         let last = self.twin.last();
         let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
@@ -434,7 +434,7 @@ impl World {
         ensure(size.bytes > most, || format!("{} bytes are not too many, and {oldest} is let go", size.bytes))
     }
 
-    /// A reader asks for what is no older than a version that may not be there yet, or looks whether it is by now.
+    /// A reader asks for a state not older than a version that may not exist yet, or checks whether it does by now.
     fn wait_for_version(&mut self) -> Verdict {
         if self.waiting.len() < 2 {
             self.commands += 1;
@@ -449,7 +449,7 @@ impl World {
             let future = Box::pin(async move { service.call(call).await.reply });
             self.waiting.push(Waiting { wanted, future });
         }
-        // Its patience is measured by a clock that stands still.
+        // Its timeout uses a clock that does not advance.
         let _time = Server::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());

@@ -1,10 +1,10 @@
-//! Every deliberate bug in the engine is found, and without one the same seeds find nothing.
+//! The simulation finds every planted bug of the engine, and without a bug the same seeds find nothing.
 
 use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
 use holdfast_sim::{Args, Plan, Scene, account, run, simulate};
 
-/// How many simulations a bug may hide in.
+/// The most seeds that finding a bug may take.
 const SEEDS: u64 = 300;
 
 const SCHEDULING_SEEDS: u64 = 300;
@@ -19,7 +19,7 @@ fn scheduling(seed: u64) -> Plan {
     Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
 }
 
-/// What only two managers at once can show is rare: the search ends with the first seed that shows it.
+/// Bugs that show only with two managers at work are rare: the search ends with the first seed that shows one.
 const CONTROLLERS_SEEDS: u64 = 1000;
 
 fn controllers(seed: u64) -> Plan {
@@ -31,7 +31,7 @@ fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
     for bug in Bug::ALL {
         plant(Some(bug));
-        // What clients see of webhooks has a world of its own.
+        // Clients' view of webhooks is simulated in a world of its own.
         let plans: Box<dyn Iterator<Item = Plan>> = match bug {
             Bug::WebhookUnasked | Bug::ChangesUntold => Box::new((1..=ADMISSION_SEEDS).map(admission)),
             _ => Box::new((1..=SEEDS).map(Plan::new)),
@@ -85,7 +85,7 @@ fn every_planted_bug_of_the_controllers_is_found() {
     assert!(unseen.is_empty(), "nothing finds {unseen:?}");
 }
 
-/// What is told of a failure names the seed and the few steps that it takes, and the command fails again.
+/// The report of a failure names the seed and the few steps that it needs, and its command fails again.
 #[test]
 fn a_failure_can_be_run_again_as_told() {
     plant(Some(Bug::LostUpdate));

@@ -1,19 +1,19 @@
-//! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as one likes.
+//! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as wanted.
 
 use holdfast_sim::{Coverage, Plan, Report, Sabotage, Scene, simulate};
 
-/// How many simulations every run takes. They must do all that a simulation is there for.
+/// The number of simulations of every run. Together they must leave every coverage mark.
 const SEEDS: u64 = 400;
 /// The same for the scheduler.
 const SCHEDULING_SEEDS: u64 = 60;
 const SCHEDULING_STEPS: usize = 400;
-/// And for the controllers.
+/// The same for the controllers.
 const CONTROLLERS_SEEDS: u64 = 40;
 
-/// And for admission.
+/// The same for admission.
 const ADMISSION_SEEDS: u64 = 40;
 
-/// Runs a simulation that is to find nothing.
+/// Runs a simulation that must find nothing.
 fn clean(seed: u64, steps: usize) -> Report {
     let report = simulate(&Plan { steps, ..Plan::new(seed) });
     if let Some(failure) = &report.failure {
@@ -48,7 +48,8 @@ fn the_oracles_find_nothing() {
     assert!(events > SEEDS * 40, "{events}");
 }
 
-/// Pods and nodes come and go, schedulers die, and everybody for whom there is a place has one in the end.
+/// Pods and nodes are created and deleted, schedulers crash, and in the end every pod for which there is room has a
+/// node.
 #[test]
 fn the_oracles_of_scheduling_find_nothing() {
     let mut commands = 0;
@@ -63,7 +64,7 @@ fn the_oracles_of_scheduling_find_nothing() {
     assert!(commands > SCHEDULING_SEEDS * 50, "{commands}");
 }
 
-/// Managers die, pods fail, people change their minds, and all is as they want it in the end.
+/// Managers crash, pods fail, users change their objects, and in the end everything is as they want it.
 #[test]
 fn the_oracles_of_controllers_find_nothing() {
     let mut commands = 0;
@@ -78,7 +79,8 @@ fn the_oracles_of_controllers_find_nothing() {
     assert!(commands > CONTROLLERS_SEEDS * 100, "{commands}");
 }
 
-/// Quotas are raced for, webhooks and policies come and go, fail and answer late, and each has its say where it is there.
+/// Clients race for quotas; webhooks and policies come and go, fail and answer late, and each is asked while it is
+/// registered.
 #[test]
 fn the_oracles_of_admission_find_nothing() {
     let (mut commands, mut events) = (0, 0);
@@ -108,7 +110,7 @@ fn a_seed_does_the_same_twice() {
     assert_ne!(traced(1).trace, traced(2).trace);
 }
 
-/// A disk that breaks its promises is found out, and for the right reason.
+/// A disk that violates its contract is detected, and for the right reason.
 #[test]
 fn the_oracles_can_fail() {
     let cases = [

@@ -1,4 +1,4 @@
-//! Webhooks that answer when the simulation has them answer, and as it has them.
+//! Simulated webhooks: the simulation decides when each call is answered, and how.
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -15,16 +15,16 @@ use holdfast_value::{Value, json};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// What a webhook does when its turn comes.
+/// How a webhook answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temper {
-    /// It agrees; one that changes objects leaves its mark.
+    /// It allows the request; a mutating webhook also sets its mark.
     Agrees,
     Refuses,
-    /// Its time is over before it answers, or nobody is there.
+    /// It times out, or cannot be reached.
     Fails,
     Rubbish,
-    /// It answers what another was asked.
+    /// It answers with the UID of another request.
     AnotherUid,
 }
 
@@ -40,9 +40,9 @@ struct Waiting {
     answer: oneshot::Sender<Result<Vec<u8>, String>>,
 }
 
-/// What a webhook was asked, and what it said.
+/// A call to a webhook with its answer.
 pub struct Said {
-    /// Of the request that it was asked for, as the object names it.
+    /// The id of the request, as the object names it.
     pub request: String,
     pub webhook: String,
     pub temper: Temper,
@@ -51,7 +51,7 @@ pub struct Said {
     pub object: Value,
 }
 
-/// The outside of the simulated server.
+/// The webhooks of the simulated server.
 #[derive(Default)]
 pub struct Hooks {
     waiting: Mutex<Vec<Waiting>>,
@@ -63,14 +63,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hooks {
-    /// How many calls wait for whom it still matters.
+    /// How many calls wait whose callers still want an answer.
     pub fn waiting(&self) -> usize {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|waiting| !waiting.answer.is_closed());
         waiting.len()
     }
 
-    /// Answers one of them; says whom and how.
+    /// Answers one of the waiting calls; describes which and how.
     pub fn answer(&self, at: usize, temper: Temper) -> String {
         let Waiting { call, answer } = lock(&self.waiting).swap_remove(at);
         let mut said = lock(&self.said);
@@ -96,12 +96,12 @@ impl Hooks {
         let request = object["metadata"]["annotations"]["request"].as_str().unwrap_or_default().to_owned();
         let told = format!("{} {temper:?} about {request}", call.webhook);
         said.push(Said { request, webhook: call.webhook, temper, mark, object });
-        // Whoever asked may have gone away.
+        // The caller may have gone.
         let _ = answer.send(sent);
         told
     }
 
-    /// What was said for a request.
+    /// The answers for a request.
     pub fn of_request<T>(&self, request: &str, look: impl FnOnce(&[&Said]) -> T) -> T {
         let said = lock(&self.said);
         let own: Vec<&Said> = said.iter().filter(|said| said.request == request).collect();

@@ -1,8 +1,8 @@
-//! Admission under simulation: clients race for what quotas leave, while webhooks and policies come and go.
+//! Simulates admission: clients race for the room in quotas, while webhooks and policies are created and deleted.
 //!
-//! Webhooks agree and leave a mark, refuse, fail, answer rubbish or what another was asked; and they answer late: after
-//! other writes, other registrations, or never, because the server dies or the client goes away before. One namespace
-//! has no webhooks, and whatever these do, nobody there waits for them.
+//! Webhooks allow and set a mark, deny, fail, send rubbish or another request's answer. They also answer late: after
+//! other writes, after other registrations, or never, because the server crashes or the client leaves first. One
+//! namespace has no webhooks, and requests there never wait for any.
 
 mod hooks;
 mod oracle;
@@ -32,18 +32,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The namespace that webhooks look at, and the one that they do not.
+/// The namespace that webhooks select, and one that they do not.
 const WATCHED: &str = "watched";
 const CALM: &str = "calm";
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// How many objects a namespace may have: fewer than there are names.
+/// How many objects a quota allows in a namespace: fewer than there are names.
 const ROOM: u64 = 4;
 const WEBHOOKS: [&str; 4] = ["m0.example.com", "m1.example.com", "v0.example.com", "v1.example.com"];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// What the policy does not want to see begins with this.
+/// The prefix of values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// How often everybody gets on until nobody is left. Each round somebody may lose a race.
+/// The most rounds in which every request is advanced until none is left. In each round some may lose a race.
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
@@ -89,27 +89,27 @@ pub fn simulate(plan: &Plan) -> Report {
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: restarts, failure, ..Report::default() }
 }
 
-/// What somebody wants.
+/// The intention of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Create,
     Replace,
     Delete,
-    /// Whoever counts what a quota is used for, and names the version that it saw.
+    /// The quota controller's update of usage, with the version that it read.
     Count,
-    /// A webhook, a policy or a binding made or deleted.
+    /// Creating or deleting a webhook, a policy or a binding.
     Configure,
 }
 
-/// A request, as oracles remember it.
+/// A request, as the oracles remember it.
 struct Order {
     id: String,
     want: Want,
     namespace: &'static str,
     name: String,
-    /// What the object says.
+    /// The object's value.
     value: String,
-    /// The newest version when it was asked.
+    /// The newest version when the request was made.
     from: Offset,
 }
 
@@ -254,7 +254,7 @@ impl Site {
         }
     }
 
-    /// A client makes, replaces or deletes an object.
+    /// A client creates, replaces or deletes an object.
     fn order(&mut self, namespace: &'static str) -> Order {
         let want = self.dice.weighted(&[(50, Want::Create), (30, Want::Replace), (20, Want::Delete)]);
         let name = self.dice.pick(&NAMES).to_owned();
@@ -292,7 +292,7 @@ impl Site {
         self.pending.push(Pending { order, asked });
     }
 
-    /// `name` may have a subresource behind it.
+    /// `name` may include a subresource.
     #[expect(clippy::too_many_arguments, reason = "what a path and a body say")]
     fn request(
         &self,
@@ -331,7 +331,7 @@ impl Site {
         }
     }
 
-    /// Has somebody's request carried out at once, which no webhook looks at and no quota counts.
+    /// Carries out a request at once; no webhook selects it, and no quota counts it.
     fn settle(&mut self, group: &str, kind: &str, namespace: &str, name: &str, verb: Verb, body: Value) -> Verdict {
         let id = self.id();
         let request = self.request(group, kind, namespace, name, verb, body, &id);
@@ -343,7 +343,7 @@ impl Site {
         self.finish(self.pending.len() - 1)
     }
 
-    /// Polls one request until it is answered, and commits what it hands over: nobody else is polled.
+    /// Polls one request until it is answered, and commits its decisions; no other request is polled.
     fn finish(&mut self, at: usize) -> Verdict {
         let id = self.pending[at].order.id.clone();
         for _ in 0..ROUNDS_MAX {
@@ -356,7 +356,7 @@ impl Site {
         Err(format!("{id} never ends, though it waits for nobody"))
     }
 
-    /// Whatever webhooks do, who asks where there are none is answered.
+    /// Requests in the namespace without webhooks are answered, whatever webhooks do.
     fn ask_in_calm(&mut self) -> Verdict {
         let order = self.order(CALM);
         self.ask(order);
@@ -397,14 +397,14 @@ impl Site {
         self.look()
     }
 
-    /// Remembers what has become, and looks whether quotas hold.
+    /// Learns the new events, and checks the quotas.
     fn look(&mut self) -> Verdict {
         let state = self.server.engine.snapshot();
         self.past.learn(&*self.log, &state)?;
         for namespace in [WATCHED, CALM] {
             let (there, used) = (count(&state, namespace), self.used(namespace));
             ensure(there <= ROOM, || format!("{namespace} has {there} objects, and its quota is {ROOM}"))?;
-            // Deletions are counted by whoever counts again.
+            // Deletions are subtracted only when usage is recounted.
             ensure(used.is_none_or(|used| there <= used), || {
                 format!("{namespace} has {there} objects, and its quota counts {used:?}")
             })?;
@@ -423,7 +423,7 @@ impl Site {
         quota["status"]["used"]["count/configmaps"].as_str()?.parse().ok()
     }
 
-    /// Some webhook that waits answers, in one way or another.
+    /// A waiting webhook call is answered.
     fn answer(&mut self, agrees: bool) -> bool {
         let waiting = self.hooks.waiting();
         if waiting == 0 {
@@ -436,7 +436,7 @@ impl Site {
         true
     }
 
-    /// A webhook is made, or deleted.
+    /// Creates or deletes a webhook.
     fn register(&mut self) -> Verdict {
         let name = self.dice.pick(&WEBHOOKS);
         let kind = match name.starts_with('m') {
@@ -455,7 +455,7 @@ impl Site {
         self.settle(REGISTRATION, kind, "", name, Verb::Create, json!({"webhooks": [webhook]}))
     }
 
-    /// The policy is made or deleted, or its binding.
+    /// Creates or deletes the policy or its binding.
     fn change_policy(&mut self) -> Verdict {
         let kind = self.dice.pick(&["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
         if self.past.is_registered(kind) {
@@ -473,7 +473,7 @@ impl Site {
         self.settle(REGISTRATION, kind, "", "p", Verb::Create, json!({"spec": spec}))
     }
 
-    /// What a quota is used for is counted again, on what somebody sees now and writes some time later.
+    /// Recounts the usage of a quota from the current state, and writes it some time later.
     fn recount(&mut self, namespace: &'static str) -> Verdict {
         let Some(quota) = self.quota(namespace) else { return Err("the quota is gone".into()) };
         let state = self.server.engine.snapshot();
@@ -486,7 +486,7 @@ impl Site {
         self.poll(self.pending.len() - 1)
     }
 
-    /// The server dies, and all who wait with it. What comes back is what was there, and no webhook is asked for it.
+    /// The server crashes, and all requests with it. On restart, objects are read back without asking webhooks.
     fn restart(&mut self) -> Verdict {
         self.note(|| "the server starts again".into());
         let before = self.server.engine.snapshot();
@@ -501,7 +501,7 @@ impl Site {
         ensure(self.hooks.waiting() == 0, || "a webhook is asked for what happened long ago".into())
     }
 
-    /// Every webhook agrees from now on: nobody waits for ever, and quotas count what is there.
+    /// All webhooks allow from now on: every request must be answered, and quotas must count what exists.
     fn rest(&mut self) -> Verdict {
         for _ in 0..ROUNDS_MAX {
             for at in (0..self.pending.len()).rev() {
@@ -526,13 +526,13 @@ impl Site {
     }
 }
 
-/// How many objects that its quota counts are in a namespace.
+/// The number of objects in a namespace that its quota counts.
 fn count(state: &State, namespace: &str) -> u64 {
     let Some((kind, _)) = state.registry.find_kind("", "v1", "ConfigMap") else { return 0 };
     state.scan(kind, &format!("{namespace}/"), None).count() as u64
 }
 
-/// A quota that says how much of it is used.
+/// A quota with this usage.
 fn counted(quota: Value, used: u64) -> Value {
     let mut quota = quota;
     quota["status"] = json!({"hard": quota["spec"]["hard"], "used": {"count/configmaps": used.to_string()}});

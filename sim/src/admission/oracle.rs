@@ -1,7 +1,7 @@
-//! What must hold of writes that admission has looked at.
+//! Invariants of writes that pass admission.
 //!
-//! A webhook or policy that was there all the while has had its say; one that was never there meanwhile has had none.
-//! Of one that came or went in between, either may be.
+//! A webhook or policy that was registered during the whole request must have been asked; one that was not registered
+//! at any time during it must not. One that was registered or removed meanwhile may have been asked or not.
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};
@@ -13,15 +13,16 @@ use holdfast_engine::{LogRead, Reply};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was there when.
+/// The history of registrations and objects.
 #[derive(Default)]
 pub struct Past {
     last: Offset,
-    /// Webhooks by name, and policy and binding by their kinds, from when to when, and whether their failures count.
+    /// Webhooks by name, and policy and binding by kind, each with the times of its registration, and whether its
+    /// failures deny.
     registered: BTreeMap<String, Vec<Registration>>,
-    /// Objects of clients by place, from when to when.
+    /// The clients' objects by place, each with the times of its existence.
     objects: BTreeMap<String, Vec<(Offset, Option<Offset>)>>,
-    /// How full each quota was, from when on.
+    /// The usage of each quota, with the version from which it holds.
     used: BTreeMap<&'static str, Vec<(Offset, u64)>>,
 }
 
@@ -33,7 +34,7 @@ struct Registration {
 }
 
 impl Past {
-    /// Takes in what has been appended since the last time.
+    /// Learns the records appended since the last call.
     pub fn learn(&mut self, log: &dyn LogRead, state: &State) -> Verdict {
         let fresh = log.scan(None, self.last, usize::MAX).map_err(|fault| fault.to_string())?;
         for record in fresh {
@@ -81,13 +82,13 @@ impl Past {
         self.registered.get(name).and_then(|times| times.last()).is_some_and(|last| last.to.is_none())
     }
 
-    /// What was registered under a name at some moment between two versions.
+    /// The registrations of a name at any time between two versions.
     fn meanwhile(&self, name: &str, from: Offset, to: Offset) -> impl Iterator<Item = &Registration> {
         let times = self.registered.get(name).into_iter().flatten();
         times.filter(move |time| time.from <= to && time.to.is_none_or(|end| end > from))
     }
 
-    /// What was registered under a name all the while.
+    /// The registration of a name that lasted from one version to the other.
     fn all_the_while(&self, name: &str, from: Offset, to: Offset) -> Option<&Registration> {
         self.meanwhile(name, from, to).find(|time| time.from <= from && time.to.is_none_or(|end| end > to))
     }
@@ -110,7 +111,7 @@ impl Past {
         lives.into_iter().any(|(begin, end)| *begin <= from && end.is_none_or(|end| end > to))
     }
 
-    /// Whether a quota had no room left at some moment between two versions.
+    /// Whether a quota was full at any time between two versions.
     fn was_full(&self, namespace: &str, from: Offset, to: Offset) -> bool {
         let used = self.used.get(namespace).map(Vec::as_slice).unwrap_or_default();
         let first = used.iter().rposition(|(at, _)| *at <= from).unwrap_or(0);
@@ -120,7 +121,8 @@ impl Past {
 
 const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// A write was made: all whom it concerned have agreed to it as it is, and nobody else has changed it.
+/// Checks a successful write: all webhooks and policies concerned have allowed the object as it is, and no other has
+/// changed it.
 pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order, reply: &Reply) -> Verdict {
     let entry: &Entry = match (order.want, reply) {
         (Want::Create | Want::Replace, Reply::Object { entry, .. }) => entry,
@@ -131,7 +133,7 @@ pub fn check_reply(past: &Past, hooks: &Hooks, log: &dyn LogRead, order: &Order,
     let record = log.read(entry.offset).map_err(|fault| fault.to_string())?.ok_or("there is no such event")?;
     ensure(record.actor.request_id == order.id, || format!("version {} is another's", entry.offset))?;
     ensure(object["data"]["v"] == order.value.as_str(), || format!("it says {}", object["data"]["v"]))?;
-    // It was judged on a version before its own.
+    // The request was judged on a version before that of its own event.
     let (from, to) = (order.from, Offset(entry.offset.0 - 1));
     let is_bad = order.value.starts_with(BAD);
     ensure(!(is_bad && past.policy_all_the_while(from, to)), || "the policy was passed by".into())?;
@@ -174,7 +176,8 @@ fn check_webhook(
     let is_forgiven = !registration.fails && own.iter().any(|said| said.temper.is_failure());
     let has_agreed = match name.starts_with('m') {
         true => !mark.is_empty(),
-        // It saw what was stored, and not what was there before somebody else changed it.
+        // A validating webhook was asked about the stored object, not about an earlier one that another webhook has
+        // changed since.
         false => own.iter().any(|said| {
             !said.temper.is_failure() && ["data", "metadata"].iter().all(|part| alike(&said.object, object, part))
         }),
@@ -182,7 +185,7 @@ fn check_webhook(
     ensure(has_agreed || is_forgiven, || format!("{name} was there all the while, and has not agreed"))
 }
 
-/// What clients and webhooks say of an object: versions and managers are the server's.
+/// Whether two objects agree in what clients and webhooks set; versions and managers are set by the server.
 fn alike(one: &Value, other: &Value, part: &str) -> bool {
     match part {
         "metadata" => one[part]["annotations"] == other[part]["annotations"],
@@ -190,7 +193,7 @@ fn alike(one: &Value, other: &Value, part: &str) -> bool {
     }
 }
 
-/// A write was refused: somebody who was there meanwhile has a reason.
+/// Checks a refused write: a webhook, policy or quota that was there meanwhile has a reason.
 pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refusal: &Refusal) -> Verdict {
     let (from, message) = (order.from, refusal.message());
     let place = format!("{}/{}", order.namespace, order.name);

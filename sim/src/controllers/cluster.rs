@@ -1,4 +1,4 @@
-//! The server: the core's own rules over a cluster in memory, and its objects as they are, for those who look on.
+//! The simulated server: the core's rules over a trial cluster, and its current objects for oracles.
 
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::meta;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 pub struct Cluster {
     pub trial: Trial,
     pub commands: u64,
-    /// What is told of the load, if anything is.
+    /// The load that metrics report, if any.
     pub load: Option<i64>,
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
-    /// Where each object is.
+    /// The place of each object by UID.
     places: BTreeMap<String, (String, Key)>,
     unseen: VecDeque<state::Change>,
 }
@@ -39,7 +39,7 @@ impl Cluster {
         Cluster { trial, commands: 0, load: None, objects, places, unseen }
     }
 
-    /// A request of a controller, or of somebody who may do everything.
+    /// A request of a controller, or of a user who may do everything.
     pub fn act(&mut self, action: &Action, actor: Option<&Actor>) -> Result<Value, Refusal> {
         self.commands += 1;
         match actor {
@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-    /// The next version that nobody has looked at; objects are as they are with it.
+    /// The next version that has not been seen; the objects are updated to it.
     pub fn next_event(&mut self) -> Option<Event> {
         self.unseen.extend(self.trial.take_changes());
         let change = self.unseen.pop_front()?;
@@ -90,7 +90,7 @@ impl Cluster {
         self.get(plural, key)
     }
 
-    /// The objects of a kind that another one controls.
+    /// The objects of a kind that another object controls.
     pub fn controlled<'a>(&'a self, plural: &str, by: &'a str) -> impl Iterator<Item = &'a Value> {
         self.all(plural).filter(move |object| controller(object).is_some_and(|owner| text(&owner["uid"]) == by))
     }
@@ -146,7 +146,7 @@ pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A number that counts as so many where it is not there.
+/// A number, or a default if it is missing.
 pub fn number(value: &Value, missing: i64) -> i64 {
     value.as_i64().unwrap_or(missing)
 }

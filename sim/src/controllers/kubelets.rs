@@ -1,4 +1,4 @@
-//! What nodes say of themselves: their kubelets renew leases, until one stops for a while.
+//! The kubelets of the simulated nodes: they renew leases, until one falls silent for a while.
 
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
 const RENEWED_SECONDS: i64 = 10;
-/// So many of four that the controllers still tell a lost node from a lost zone.
+/// How many of the four nodes may be silent, so that controllers can still tell a lost node from a lost zone.
 const SILENT_MAX: usize = 2;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Those of one cluster; where nothing is said of any node, nobody waits for it.
+/// The kubelets of one cluster. If `speak` is false, no node reports anything, and no controller waits for it.
 pub struct Kubelets {
     speak: bool,
     silent: BTreeSet<String>,
@@ -36,7 +36,7 @@ impl Kubelets {
         self.silent.contains(node)
     }
 
-    /// One of them stops or goes on; the first never stops, so that pods have a place.
+    /// A kubelet falls silent or resumes. The first one never falls silent, so that pods have a place.
     pub fn turn(&mut self, dice: &mut Dice) -> String {
         let node = format!("n{}", 1 + dice.below(NODES - 1));
         if self.silent.remove(&node) {
@@ -52,19 +52,19 @@ impl Kubelets {
         self.silent.clear();
     }
 
-    /// What those that speak have to say by now.
+    /// The updates that the other kubelets have to write by now.
     pub fn due(&self, cluster: &Cluster) -> Vec<Deed> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()
     }
 
-    /// While nodes are silent, others run what sets asked for there.
+    /// Checks that pods of ReplicaSets on silent nodes have been replaced.
     pub fn check_replaced(&self, cluster: &Cluster) -> Verdict {
         for node in cluster.all("nodes").filter(|node| self.is_silent(name(node))) {
             let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
             ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
         }
-        // A namespace that waits for a silent node's pod takes no new ones.
+        // No pods are created in a namespace that is being deleted, even while it waits for a silent node's pod.
         let takes_pods = |set: &&Value| !is_leaving(set) && !namespaces::is_leaving_with(cluster, set);
         for set in cluster.all("replicasets").filter(takes_pods) {
             let wanted = number(&set["spec"]["replicas"], 1) as usize;
@@ -76,7 +76,7 @@ impl Kubelets {
         Ok(())
     }
 
-    /// The pods of sets that no node has to come back for.
+    /// The available pods of ReplicaSets that do not depend on a silent node.
     pub fn safe(&self, cluster: &Cluster) -> Vec<String> {
         let of_sets = |pod: &&Value| controller(pod).is_some_and(|owner| owner["kind"] == "ReplicaSet");
         let safe = cluster.all("pods").filter(of_sets).filter(|pod| self.is_safe(pod));
@@ -88,7 +88,7 @@ impl Kubelets {
     }
 }
 
-/// Whoever was available before nodes came back still is.
+/// Checks that pods which were available before nodes came back still are.
 pub fn check_kept(cluster: &Cluster, safe: &[String]) -> Verdict {
     let lost = safe.iter().find(|uid| !cluster.by_uid(uid).is_some_and(is_available));
     ensure(lost.is_none(), || format!("a pod breaks because a node comes back: {lost:?}"))
@@ -109,7 +109,7 @@ fn renewal(cluster: &Cluster, node: &Value) -> Option<Deed> {
     (renewed.plus_seconds(RENEWED_SECONDS) <= now).then(|| Deed::Act(Box::new(action())))
 }
 
-/// Well, where somebody said otherwise or nobody said anything.
+/// Sets the node's conditions to healthy if a controller has changed them, or if there are none.
 fn conditions(cluster: &Cluster, node: &Value) -> Option<Deed> {
     if has_condition(node, "Ready") {
         return None;

@@ -1,4 +1,4 @@
-//! A Deployment that grows and shrinks with the load that its pods share, as far as metrics tell of it.
+//! A Deployment that an autoscaler scales with the load shared by its pods, as far as metrics report it.
 
 use super::cluster::{self, Cluster, is_available, name, number};
 use crate::oracle::{Verdict, ensure};
@@ -8,14 +8,14 @@ use holdfast_world::Refusal;
 
 pub const SCALED: &str = "h0";
 const METRICS: &str = "/apis/metrics.k8s.io/";
-/// What one pod is to bear, and how many there may be.
+/// The target load of a pod, and the most pods.
 const TARGET: i64 = 100;
 const MOST: i64 = 6;
-/// Any number of pods up to the most has the same whole share of the load.
+/// The unit of the load: it divides evenly among any number of pods up to the most.
 const UNIT: i64 = 60;
 const UNITS_MAX: usize = 14;
 
-/// Who scales it; the Deployment itself is like any other.
+/// The autoscaler; the Deployment itself is like any other.
 pub fn autoscaler() -> Value {
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "AverageValue", "averageValue": format!("{TARGET}m")}}});
@@ -24,12 +24,12 @@ pub fn autoscaler() -> Value {
         "minReplicas": 1, "maxReplicas": MOST, "metrics": [metric]}})
 }
 
-/// Another load, or nobody who tells of it.
+/// A new load, or `None` for missing metrics.
 pub fn draw(dice: &mut Dice) -> Option<i64> {
     (!dice.chance(25)).then(|| UNIT * dice.below(UNITS_MAX) as i64)
 }
 
-/// What the server, or one behind it, answers to a GET.
+/// The answer to a GET, from the server or from the metrics server behind it.
 pub fn read(cluster: &Cluster, path: &str) -> Result<Value, Refusal> {
     let Some(load) = cluster.load.filter(|_| path.starts_with(METRICS)) else { return cluster.trial.read(path) };
     let is_scaled = |pod: &&Value| pod["metadata"]["labels"]["app"] == SCALED && is_available(pod);
@@ -48,7 +48,7 @@ pub fn stays_within_bounds(deployment: &Value) -> Verdict {
     ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
 }
 
-/// At rest there are as many pods as the load takes, within a tenth.
+/// At rest the number of pods fits the load, within a tenth.
 pub fn check(cluster: &Cluster) -> Verdict {
     let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
     let size = number(&deployment["spec"]["replicas"], 1);

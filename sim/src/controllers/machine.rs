@@ -1,4 +1,4 @@
-//! What schedules and runs pods here: some pod takes its next step, whichever comes next by dice.
+//! Schedules and runs pods: a random pod takes its next step.
 
 use super::cluster::{self, Cluster, items, text};
 use super::volumes;
@@ -9,14 +9,14 @@ use holdfast_world::{Action, Verb};
 /// A pod that never becomes ready.
 pub const SICK: &str = "sick";
 
-/// How pods fare.
+/// How pods behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// Anything happens to them.
+    /// At random.
     Wild,
-    /// Those that are to run on do so.
+    /// Pods that should keep running do.
     Calm,
-    /// And those that are to end do so well.
+    /// In addition, pods that should end succeed.
     Kind,
 }
 
@@ -29,7 +29,7 @@ pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Opti
     cluster.named("nodes", node)?;
     let is_sick = cluster::name(pod) == SICK;
     if cluster::is_leaving(pod) {
-        // It is gone, but for those who hold it.
+        // It has stopped; only finalizers keep it.
         if pod["metadata"]["deletionGracePeriodSeconds"] == 0 {
             return None;
         }

@@ -1,5 +1,5 @@
-//! All controllers in one process, as the runtime drives them: they hear of each change some time after it happened, of
-//! one kind in order and of several out of step, and their actions are carried out one at a time.
+//! All controllers in one process, driven as the runtime does it. News of a change arrive some time later, in order
+//! within a kind and out of step between kinds. Actions are carried out one at a time.
 
 use super::cluster::{Cluster, Event};
 use super::load;
@@ -18,21 +18,21 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// For nodes that say nothing of themselves, and stay well.
+/// The grace period of nodes that report nothing and stay healthy.
 const FOR_EVER_SECONDS: i64 = 100 * 365 * 86_400;
 const WORKERS: usize = 2;
 
 pub struct Manager {
     pub driver: Driver,
     actors: Vec<Actor>,
-    /// As what, and in which version, objects of a kind are shown.
+    /// The resource and version in which objects of a kind are shown.
     shown: BTreeMap<KindId, (Resource, Option<usize>)>,
     news: BTreeMap<KindId, VecDeque<News>>,
     works: Vec<Work>,
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
-    /// After how long without a sign of life a node counts as silent.
+    /// After how long without a heartbeat a node counts as silent.
     grace_seconds: i64,
     started: Time,
     /// When each lease was seen to be renewed.
@@ -45,7 +45,7 @@ struct News {
     version: u64,
 }
 
-/// A plan that is being carried out.
+/// A plan whose actions are being carried out.
 struct Work {
     member: usize,
     key: Key,
@@ -57,7 +57,7 @@ struct Work {
     is_last: bool,
 }
 
-/// An action that is about to be carried out.
+/// An action about to be carried out.
 pub struct Due {
     work: usize,
     pub controller: &'static str,
@@ -65,7 +65,7 @@ pub struct Due {
 }
 
 impl Manager {
-    /// One that has just started: it knows all that is there.
+    /// A manager that has just started: it knows all current objects.
     pub fn new(state: &State, now: Time, nodes_speak: bool) -> Manager {
         let mut nodes = NodeSettings::default();
         if !nodes_speak {
@@ -107,7 +107,7 @@ impl Manager {
         manager
     }
 
-    /// Will hear of this some time.
+    /// Queues the news of an event.
     pub fn tell(&mut self, state: &State, event: &Event) {
         let Some((_, version)) = self.shown.get(&event.kind) else { return };
         let body = event.entry.as_ref().map(|entry| match version {
@@ -118,7 +118,7 @@ impl Manager {
         self.news.entry(event.kind).or_default().push_back(news);
     }
 
-    /// Hears the oldest news of some kind, whichever.
+    /// Delivers the oldest news of a random kind.
     pub fn hear(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
         let kinds: Vec<KindId> = self.news.iter().filter(|(_, news)| !news.is_empty()).map(|(kind, _)| *kind).collect();
         if kinds.is_empty() {
@@ -136,7 +136,7 @@ impl Manager {
         Some(told)
     }
 
-    /// Makes the next plan. An error where the plan itself breaks what it knows.
+    /// Makes the next plan. Fails if the plan contradicts the manager's own knowledge.
     pub fn turn(&mut self, cluster: &Cluster) -> Result<Option<String>, String> {
         self.plans += 1;
         let (time, seed) = (cluster.trial.now(), self.plans);
@@ -172,7 +172,8 @@ impl Manager {
         Ok(Some(told))
     }
 
-    /// An owner that waits for what it owns is let go of only when the world shows nothing of that any more.
+    /// Checks that an owner under foreground deletion is released only when the world shows none of its dependents any
+    /// more.
     fn check_foreground(&self, key: &Key, plan: &Plan) -> Result<(), String> {
         let world = self.driver.world();
         let Some((_, owner)) = world.by_uid(&key.name) else { return Ok(()) };
@@ -190,11 +191,11 @@ impl Manager {
         }
     }
 
-    /// A node is given up only when nothing was seen of it for as long as it may be silent.
+    /// Checks that a node is marked unreachable only when it was silent for the grace period.
     fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
         let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
         let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
-        // One that never said that it is ready has its time from its creation on.
+        // A node that never reported a condition has the grace period from its creation on.
         let found = self.driver.world().get::<Node>(node);
         let is_known = found.is_some_and(|node| !node.status.conditions.is_empty());
         let gives_up = is_known && plan.steps.iter().flatten().any(is_status);
@@ -204,7 +205,7 @@ impl Manager {
         }
     }
 
-    /// One of the actions that are due, whichever.
+    /// A random action of those that are due.
     pub fn due(&mut self, dice: &mut Dice) -> Option<Due> {
         if self.works.is_empty() {
             return None;
@@ -220,7 +221,7 @@ impl Manager {
         &self.actors[self.works[due.work].member]
     }
 
-    /// Learns what came of an action.
+    /// Passes the result of an action to its controller.
     pub fn answer(&mut self, due: Due, answer: Result<Value, Refusal>, stamp: Stamp) {
         let work = &mut self.works[due.work];
         match answer {
@@ -255,7 +256,7 @@ impl Manager {
         self.driver.done(member, key, Outcome { written, failed, refused, asked: false, again }, stamp.time);
     }
 
-    /// What a manager that dies now has under way.
+    /// The actions that a crashing manager has in progress.
     pub fn under_way(&mut self) -> Vec<(Actor, Action)> {
         let works = std::mem::take(&mut self.works).into_iter();
         let actions = works.filter_map(|mut work| Some((work.member, work.steps.pop_front()?)));

@@ -1,13 +1,13 @@
-//! The controllers under simulation: a cluster in memory, people who change their minds, pods that run and end by dice,
-//! and one manager with all controllers that may die between any two steps.
+//! Simulates the controllers: a trial cluster, users who change their objects, pods that run and end at random, and one
+//! manager with all controllers that may crash between any two steps.
 //!
-//! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
-//! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
-//! the next one looks. In some seeds one that has lost its lead does not know it and goes on beside the next for a while.
-//! Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
-//! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes, some a
-//! load that an autoscaler follows, some a namespace that comes and goes.
-//! When everything has come to rest, the cluster is as people want it.
+//! News of changes reach the manager late, and out of step between kinds. Its actions are carried out one at a time
+//! among everything else, and some are refused. What a crashed manager had in progress may still happen before the next
+//! one looks. In some seeds a manager that has lost its lead does not know it, and goes on beside the next for a while.
+//! Half of the seeds are calm: only controllers and evictions remove pods there, so that a rollout must keep its bounds
+//! at every version. Some seeds have nodes that fall silent, some claims and volumes, some a load that an autoscaler
+//! follows, some a namespace that is created and deleted. When everything is at rest, the cluster must be as its users
+//! want it.
 
 mod cluster;
 mod kubelets;
@@ -34,12 +34,13 @@ use oracle::Watch;
 use people::Deed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How long everything may take to come to rest: longer than any back-off, and how often it is waited for.
+/// The time to come to rest, longer than any back-off, and how often it is passed.
 const REST_SECONDS: i64 = 3600;
 const ROUNDS_MAX: usize = 400;
-/// How long the pods of silent nodes may take to be replaced: until nobody tolerates their taints, and a while.
+/// The time in which the pods of silent nodes must be replaced: until no pod tolerates the taints any more, and a
+/// while.
 const REPLACED_SECONDS: i64 = 1200;
-/// How much may happen at one time before it counts as never quiet.
+/// How many steps may happen at one time before it counts as never quiet.
 const BUSY_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -82,19 +83,19 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
-    /// One that has lost its lead, and acts all the same.
+    /// A manager that has lost its lead and acts all the same.
     rival: Option<Manager>,
     watch: Watch,
     sweeper: Sweeper,
     kubelets: Kubelets,
-    /// Whether people make claims of volumes.
+    /// Whether users create claims.
     claims: bool,
-    /// Whether people make and delete a namespace.
+    /// Whether users create and delete a namespace.
     spaces: bool,
     /// Whether there is a load that an autoscaler follows.
     loaded: bool,
     calm: bool,
-    /// Whether a controller may hear of a failure that was none.
+    /// Whether an action may be reported as failed although it was carried out.
     lossy: bool,
     step: usize,
     deaths: u64,
@@ -181,7 +182,7 @@ impl Site {
         self.take_alone(step)
     }
 
-    /// Has the one act that has lost its lead, or the other again.
+    /// Lets the manager without the lead act, or the other one again.
     fn change_places(&mut self) {
         if let Some(rival) = &mut self.rival {
             std::mem::swap(rival, &mut self.manager);
@@ -215,7 +216,7 @@ impl Site {
                 self.cluster.trial.pass_millis(millis);
                 return self.kubelets_speak();
             }
-            // Two at once make what one would not, so that nobody is calm beside them.
+            // Two managers at work may make too many pods, so a calm run never has two.
             Step::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
             Step::Die => return self.die(),
         }
@@ -252,7 +253,7 @@ impl Site {
         Ok(true)
     }
 
-    /// One request, and what all others see of it.
+    /// Carries out a request and publishes its changes.
     fn act(&mut self, who: &str, action: &Action, actor: Option<&Actor>) -> Result<Result<Value, Refusal>, String> {
         let judged = self.watch.may_delete(&self.cluster, who, action, self.cluster.trial.now());
         let answer = self.cluster.act(action, actor);
@@ -294,7 +295,7 @@ impl Site {
         }
     }
 
-    /// Somebody who is no controller does something, or is refused.
+    /// A request of a user, which may be refused.
     fn somebody(&mut self, action: &Action) -> Verdict {
         let answer = self.act("", action, None)?;
         self.note(|| format!("somebody {}: {}", shown(action), told(&answer)));
@@ -324,7 +325,7 @@ impl Site {
         deed.map_or(Ok(()), |deed| self.done(deed))
     }
 
-    /// The server takes the next object out of a namespace that goes.
+    /// The server deletes the next object of a namespace that is being deleted.
     fn sweep(&mut self) -> Result<bool, String> {
         let (now, seed) = (self.cluster.trial.now(), self.cluster.commands);
         let Some(request) = self.sweeper.next(&self.cluster.trial.state, now, seed) else { return Ok(false) };
@@ -354,7 +355,7 @@ impl Site {
         self.publish()
     }
 
-    /// A pod that is ready goes only as far as its budget goes.
+    /// Evicts a pod. An available one goes only if its budget allows it.
     fn evict(&mut self, action: &Action) -> Verdict {
         let pod = self.cluster.get("pods", &action.key);
         let counts = self.calm && pod.is_some_and(cluster::is_available);
@@ -375,14 +376,14 @@ impl Site {
         self.watch.doubt();
     }
 
-    /// It learns that it leads no more, and ends.
+    /// The manager learns that it has lost its lead, and ends.
     fn end_of_rival(&mut self) -> Verdict {
         let Some(mut rival) = self.rival.take() else { return Ok(()) };
         self.note(|| "the one that had lost its lead ends".to_owned());
         self.last_acts(rival.under_way())
     }
 
-    /// The manager dies. What it had under way happens before another looks, or never.
+    /// The manager crashes. What it had in progress happens before another one looks, or never.
     fn die(&mut self) -> Verdict {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;
@@ -403,7 +404,7 @@ impl Site {
         Ok(())
     }
 
-    /// Nothing new happens, and everything that is under way comes to its end.
+    /// No new requests come, and everything in progress ends.
     fn rest(&mut self) -> Verdict {
         self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {
@@ -441,7 +442,7 @@ impl Site {
         Ok(())
     }
 
-    /// Everything that can happen at this time does.
+    /// Does everything that can be done at this time.
     fn finish(&mut self) -> Verdict {
         for _ in 0..BUSY_MAX {
             let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.sweep()? || self.run_all()?;

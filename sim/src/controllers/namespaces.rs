@@ -1,4 +1,5 @@
-//! A namespace that comes and goes with what is in it: the server empties it, while controllers would fill it again.
+//! A namespace that is created and deleted with its content: the server empties it, while controllers would fill it
+//! again.
 
 use super::cluster::{self, Cluster, is_leaving, text};
 use super::people::{Deed, workload};
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 
 const SPACE: &str = "shop";
 
-/// What of the server empties namespaces; each of its requests is carried out among everything else.
+/// The part of the server that empties namespaces; its requests are carried out one at a time among everything else.
 #[derive(Default)]
 pub struct Sweeper {
     emptying: Emptying,
@@ -35,24 +36,24 @@ impl Sweeper {
         self.steps.pop_front()
     }
 
-    /// When it goes on though nothing is written.
+    /// When it continues even if nothing is written.
     pub fn next_time(&self, state: &State, now: Time) -> Option<Time> {
         let again_ms = self.again_ms.filter(|_| !state.terminating.is_empty())?;
         Some(now.plus_millis(again_ms.saturating_sub(now.millis()).max(1)))
     }
 }
 
-/// Whether an object is in the namespace that comes and goes.
+/// Whether an object is in this namespace.
 pub fn holds(object: &Value) -> bool {
     text(&object["metadata"]["namespace"]) == SPACE
 }
 
-/// Whether the namespace of an object is on its way out, so that nothing new is made there.
+/// Whether an object is in this namespace while it is being deleted, so that nothing new can be created there.
 pub fn is_leaving_with(cluster: &Cluster, object: &Value) -> bool {
     holds(object) && cluster.get("namespaces", &Key::cluster(SPACE)).is_some_and(is_leaving)
 }
 
-/// Somebody makes the namespace, fills it, or has enough of it.
+/// A user creates the namespace, fills it, or deletes it.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<Deed> {
     let Some(space) = cluster.get("namespaces", &Key::cluster(SPACE)) else {
         return Some(Deed::Create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})));
@@ -79,12 +80,12 @@ fn deletion(space: &Value) -> Deed {
     Deed::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
 }
 
-/// Nobody needs it any more.
+/// The last deletion of the namespace.
 pub fn settle(cluster: &Cluster) -> Option<Deed> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }
 
-/// At rest nothing is left of it.
+/// At rest nothing of the namespace is left.
 pub fn check(cluster: &Cluster) -> Verdict {
     let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
     ensure(left.is_none(), || {

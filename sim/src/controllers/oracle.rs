@@ -1,4 +1,4 @@
-//! What must hold at every version of the log.
+//! Invariants that hold at every version of the log.
 
 use super::cluster::{
     Cluster, Event, controller, has_condition, has_finalizer, is_active, is_available, is_leaving, is_observed, items,
@@ -17,21 +17,22 @@ use std::collections::{BTreeMap, BTreeSet};
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// What was seen so far, by uids.
+/// The observations so far, by UID.
 pub struct Watch {
-    /// Whether pods go by what controllers and evictions do alone.
+    /// Whether only controllers and evictions remove pods.
     calm: bool,
-    /// Whether controllers learn what became of their actions: one that does not may make a pod twice.
+    /// Whether controllers learn the results of their actions. One that does not may create a pod twice.
     exact: bool,
-    /// Whether one that had lost its lead acted beside another: both may have made a pod for the same try of a Job.
+    /// Whether two managers have acted at the same time: both may have created a pod for the same try of a Job.
     doubted: bool,
-    /// How many pods there may be: of the newest spec, and of those before it until a controller has acted on it.
+    /// The most pods of each owner: the maximum of the newest spec and of earlier ones until a controller has acted on
+    /// it.
     most: BTreeMap<String, i64>,
-    /// How many pods were available since the spec that asks for them was acted on.
+    /// The fewest available pods since a controller has acted on the spec that asks for them.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,
-    /// Owners, and what they are to leave behind.
+    /// Owners, and the dependents that they should orphan.
     left: BTreeSet<(String, String)>,
 }
 
@@ -41,7 +42,7 @@ impl Watch {
         Watch { calm, exact, doubted: false, most, least, succeeded, ended, left }
     }
 
-    /// Two act at once from here on.
+    /// Two managers act from here on.
     pub fn doubt(&mut self) {
         (self.doubted, self.exact) = (true, false);
     }
@@ -73,7 +74,7 @@ impl Watch {
         *most = if is_observed(object) { bound } else { bound.max(*most) };
     }
 
-    /// All sets of a Deployment together are never larger than it may surge.
+    /// All ReplicaSets of a Deployment together never exceed its surge.
     fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> Verdict {
         let size = |set: &Value| number(&set["spec"]["replicas"], 1);
         let Some(deployment) = cluster.deployment_of(set).filter(|found| !is_leaving(found)) else { return Ok(()) };
@@ -86,7 +87,7 @@ impl Watch {
         ensure(sum <= most, || format!("sets ask for more pods than their deployment may have: {sum} of {most}"))
     }
 
-    /// Where nothing else takes pods away, a rollout leaves as many available as it must.
+    /// In calm runs a rollout keeps the required number of pods available.
     fn keeps_available(&mut self, cluster: &Cluster, owner: &Value) -> Verdict {
         if !self.calm || is_leaving(owner) || name(owner) == KEPT || namespaces::holds(owner) {
             return Ok(());
@@ -106,12 +107,13 @@ impl Watch {
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
         if is_resized(cluster, owner) {
-            // Each set gains or loses its share, whichever of its pods are available.
+            // Each ReplicaSet is scaled in proportion, regardless of which of its pods are available.
             *least = 0;
         } else if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
-            // A pod of which the controller has not heard that it is ready counts for nothing, and may go.
+            // A pod that is ready, but that the controller does not know to be ready, does not count and may be
+            // deleted.
             *least = (*least).max(available.min(known).min(wanted));
         }
         let least = *least;
@@ -148,13 +150,13 @@ impl Watch {
         if pod["status"]["phase"] == "Succeeded" {
             self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
-        // One that is told to go counts as failed for whoever has not heard yet that it has succeeded.
+        // A pod that is being deleted counts as failed for a controller that does not know yet that it has succeeded.
         if is_gone || is_leaving(pod) || pod["status"]["phase"] == "Failed" {
             self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
     }
 
-    /// A controller has made a pod.
+    /// Checks a pod that a controller has created.
     fn made(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
         if !self.exact || is_leaving(owner) {
             return Ok(());
@@ -187,7 +189,7 @@ impl Watch {
         }
     }
 
-    /// Somebody has told a pod to go.
+    /// Checks a pod whose deletion was requested.
     fn taken(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
         let is_meant = self.calm && owner["kind"] == "StatefulSet" && !is_leaving(owner) && is_observed(owner);
         let replicas = number(&owner["spec"]["replicas"], 1);
@@ -229,7 +231,7 @@ impl Watch {
         }
     }
 
-    /// A job of a schedule that forbids it does not start beside another.
+    /// A Job of a CronJob with the policy Forbid does not start beside another.
     fn starts(&self, cluster: &Cluster, job: &Value) -> Verdict {
         let Some(owner) = controller(job).and_then(|owner| cluster.by_uid(text(&owner["uid"]))) else { return Ok(()) };
         if !self.exact || owner["spec"]["concurrencyPolicy"] != "Forbid" {
@@ -240,7 +242,7 @@ impl Watch {
         ensure(count <= 1, || format!("jobs run side by side though that is forbidden: {count}"))
     }
 
-    /// Whoever is to be left behind by an owner, as far as the manager knows of them.
+    /// Records the dependents that an owner should orphan, as far as the manager knows of them.
     fn see_orphaning(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) {
         let is_marked = |object: &Value| is_leaving(object) && has_finalizer(object, ORPHAN);
         let Some(owner) = event.after.as_deref().filter(|after| is_marked(after)) else { return };
@@ -255,7 +257,7 @@ impl Watch {
         }
     }
 
-    /// Whether a controller may delete this.
+    /// Whether a controller may delete an object.
     pub fn may_delete(&self, cluster: &Cluster, who: &str, action: &Action, now: Time) -> Verdict {
         let Verb::Delete { .. } = action.verb else { return Ok(()) };
         let Some(object) = cluster.get(action.resource.plural(), &action.key) else { return Ok(()) };
@@ -284,13 +286,13 @@ impl Watch {
     }
 }
 
-/// Whether a set has the pods that it asks for: of too many, some are still to go, ready or not.
+/// Whether a ReplicaSet has the number of pods that it asks for. With too many, some will be deleted, ready or not.
 fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     let active = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).count();
     active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
-/// Whether a Deployment has another size than the one by which its sets, several of them, were scaled last.
+/// Whether a Deployment with several ReplicaSets has another size than the one by which these were last scaled.
 fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
     let wanted = number(&owner["spec"]["replicas"], 1).to_string();
     let sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
@@ -299,7 +301,7 @@ fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
         && sets.iter().any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
 }
 
-/// How many pods of a Deployment must be available, and how many there may be.
+/// The fewest available pods of a Deployment, and the most pods.
 fn bounds(deployment: &Value) -> (i64, i64) {
     let replicas = number(&deployment["spec"]["replicas"], 1);
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];

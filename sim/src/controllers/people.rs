@@ -1,4 +1,4 @@
-//! What people do to the cluster.
+//! The users' changes of the cluster.
 
 use super::cluster::{self, Cluster};
 use super::machine::SICK;
@@ -8,13 +8,13 @@ use crate::random::Dice;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Propagation, Verb};
 
-/// The Deployment that nobody changes, under a budget: its pods go by evictions alone.
+/// The Deployment that users do not change; it has a budget, so its pods are removed by evictions only.
 pub const KEPT: &str = "kept";
 pub const KEPT_REPLICAS: i64 = 4;
 pub const NODES: usize = 4;
 const JOBS: usize = 4;
 
-/// What there is from the beginning.
+/// The initial objects.
 pub fn founded(dice: &mut Dice) -> Vec<Value> {
     let mut all: Vec<Value> = (0..NODES).map(|number| node(number, dice.chance(25))).collect();
     all[0]["spec"]["taints"] = json!([]);
@@ -52,16 +52,16 @@ pub fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
     object
 }
 
-/// What one of them does, and to what.
+/// A user's request.
 pub enum Deed {
     Create(Value),
     Act(Box<Action>),
 }
 
-/// What people of one seed do most: the deeds of these numbers.
+/// The deeds that users of a seed do most, as ranges of their numbers.
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
-/// Draws what somebody does; `calm` people only say what they want.
+/// Draws a user's request; `calm` users only change specs.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<Deed> {
     let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
     let deed = match dice.chance(50) {
@@ -102,7 +102,7 @@ fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     change("deployments", name, dice, replicas)
 }
 
-/// Another number of pods, or another template.
+/// Changes the number of pods, or the template.
 fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<Deed> {
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
@@ -197,7 +197,7 @@ fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
     Some(Deed::Act(Box::new(action.subresource("eviction"))))
 }
 
-/// One that several own, and that stays as long as one of them does.
+/// A ConfigMap with several owners, which stays as long as one of them exists.
 fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
     let owners: Vec<Value> = ["deployments", "statefulsets"]
         .into_iter()
@@ -221,7 +221,7 @@ fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     Some(Deed::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
 }
 
-/// A pod that nobody controls any more is of no use.
+/// Deletes a pod without a controller, which is of no use.
 fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
     Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))
@@ -258,7 +258,7 @@ fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     Some(Deed::Act(Box::new(action)))
 }
 
-/// What lets everything come to rest: no job starts any more, and pods have a place.
+/// Requests that let everything come to rest: no more Jobs are started, and pods have a place.
 pub fn settle(cluster: &Cluster) -> Vec<Deed> {
     let mut deeds = Vec::new();
     for cron_job in cluster.all("cronjobs") {

@@ -1,4 +1,4 @@
-//! What must hold when nothing is under way any more.
+//! Invariants that hold at rest.
 
 use super::cluster::{
     self, Cluster, controller, has_condition, has_ended, image, is_active, is_available, is_leaving, is_observed,
@@ -43,7 +43,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
     quiet(cluster, manager)
 }
 
-/// Whoever plans again has nothing to do.
+/// Planning every key again gives no actions.
 fn quiet(cluster: &Cluster, manager: &mut Manager) -> Verdict {
     let stamp = Stamp { time: cluster.trial.now(), seed: 0 };
     for (member, key) in std::mem::take(&mut manager.known) {
@@ -62,13 +62,13 @@ fn tells(object: &Value, field: &str, count: usize) -> Verdict {
     ensure(told == count as i64, || format!("a status is wrong: {field} is {told}, not {count}"))
 }
 
-/// All nodes are well.
+/// All nodes are healthy.
 fn node(node: &Value) -> Verdict {
     let taint = items(&node["spec"]["taints"]).find(|taint| text(&taint["key"]).starts_with("node.kubernetes.io/"));
     ensure(taint.is_none(), || format!("a node that is well repels pods: {taint:?}"))
 }
 
-/// Pods of a node that is gone are given up.
+/// Pods of deleted nodes are removed.
 fn pod(cluster: &Cluster, pod: &Value) -> Verdict {
     let node = text(&pod["spec"]["nodeName"]);
     let is_there = node.is_empty() || cluster.named("nodes", node).is_some();
@@ -126,7 +126,7 @@ fn daemon_set(cluster: &Cluster, set: &Value) -> Verdict {
     let newest = image(&set["spec"]["template"]["spec"]);
     let pods: Vec<&Value> = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).collect();
     let placed: BTreeSet<&str> = pods.iter().map(|pod| node_of(pod)).collect();
-    // One that runs already on a node that repels new ones may stay.
+    // A pod that runs on a node with a new taint may stay.
     let missing = nodes.difference(&placed).next();
     ensure(missing.is_none(), || format!("a node has no daemon: {missing:?}"))?;
     ensure(pods.len() == placed.len(), || "a node has several daemons".to_owned())?;
@@ -164,7 +164,7 @@ fn budget(cluster: &Cluster, budget: &Value) -> Verdict {
     tells(budget, "currentHealthy", cluster.all("pods").filter(is_meant).count())
 }
 
-/// A Service leads to the pods that are ready.
+/// The endpoints of a Service are its ready pods.
 fn endpoints(cluster: &Cluster) -> Verdict {
     let is_meant = |pod: &&Value| pod["metadata"]["labels"]["service"] == "all" && is_available(pod);
     let wanted: BTreeSet<&str> =

@@ -1,4 +1,5 @@
-//! Claims, and pods that use them: who comes and goes while volumes are made, bound, protected and taken away.
+//! Claims and the pods that use them: these are created and deleted while volumes are provisioned, bound, protected and
+//! deleted.
 
 use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
 use super::people::Deed;
@@ -10,13 +11,13 @@ use holdfast_world::{Action, Verb};
 const CLAIMS: &str = "persistentvolumeclaims";
 const USES: &str = "uses";
 
-/// The class that the built-in provisioner makes volumes for.
+/// The class of the built-in provisioner.
 pub fn founded() -> Value {
     json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "kubernetes.io/host-path",
         "metadata": {"name": "own", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}})
 }
 
-/// Somebody makes a claim, uses one, or has enough of it.
+/// A user creates a claim, uses one, or deletes one.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
     let claim = dice.pick(&["v0", "v1"]);
     match (dice.below(4), cluster.named(CLAIMS, claim)) {
@@ -39,7 +40,7 @@ fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
     items(&pod["spec"]["volumes"]).filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
 }
 
-/// Whether a pod can run as far as its volumes go.
+/// Whether a pod's volumes let it run.
 pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     claims_of(pod).all(|claim| {
         let found = cluster.named(CLAIMS, claim);
@@ -47,12 +48,13 @@ pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     })
 }
 
-/// Pods that hold claims, also when they have ended, or wait for one that goes: nobody else takes them away.
+/// Pods that use claims, which users must delete: ended ones keep their claims, and pending ones may wait for a claim
+/// that is being deleted.
 pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
     cluster.all("pods").filter(|pod| claims_of(pod).next().is_some())
 }
 
-/// A claim goes when no pod that runs has it, and its volume when the claim is gone.
+/// A claim is removed only when no running pod uses it, and a volume only when its claim is gone.
 pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
     match plural {
         "persistentvolumes" => {
@@ -70,7 +72,7 @@ pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
     }
 }
 
-/// At rest every claim has one volume of its own, and no volume is without its claim.
+/// At rest every claim has a volume of its own, and every volume its claim.
 pub fn check(cluster: &Cluster) -> Verdict {
     for claim in cluster.all(CLAIMS) {
         let volume = cluster.named("persistentvolumes", text(&claim["spec"]["volumeName"]));

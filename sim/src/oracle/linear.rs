@@ -1,10 +1,10 @@
-//! Linearizability, object by object, from nothing but what clients were told and when.
+//! Checks linearizability of each object, using only what clients were told and when.
 //!
-//! Versions give every object's states an order. It is linearizable when that order agrees with time: who begins after
-//! somebody else was answered is told of no older version, two writes are never told the same one, and what a version
-//! holds is the same whoever asks. A write that insisted on a version directly follows it. Neither the log nor the twin
-//! is asked, but for one thing: an answer that something is not there bears no version, so the log has to know of a
-//! moment in between at which it was not.
+//! Versions order the states of every object. The history is linearizable if that order agrees with time. A request
+//! that begins after another was answered must not show an older version. No two writes are told the same version. The
+//! content of a version is the same for every reader. A write that insisted on a version directly follows it. Neither
+//! the log nor the twin is used, with one exception: the answer that an object does not exist has no version, so the
+//! log must have a moment in between at which it did not.
 
 use super::{Verdict, ensure};
 use crate::twin::Twin;
@@ -12,11 +12,11 @@ use holdfast_core::state::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// When a request began: how many had ended by then.
+/// When a request began, as the number of requests that had ended by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instant(u64);
 
-/// What clients were told so far.
+/// Everything that clients were told.
 #[derive(Default)]
 pub struct History {
     ended: u64,
@@ -26,15 +26,15 @@ pub struct History {
 
 #[derive(Default)]
 struct Register {
-    /// What each version holds, where somebody was shown it.
+    /// The content of each version, if a client was shown it.
     told: BTreeMap<u64, Option<Arc<Entry>>>,
     written: BTreeSet<u64>,
-    /// The newest version that anybody had been told of when so many requests had ended; both grow.
+    /// The newest version that clients knew when so many requests had ended; both numbers only grow.
     newest: Vec<(u64, u64)>,
 }
 
 impl Register {
-    /// The newest version that somebody knew of before the request began.
+    /// The newest version that any client knew before the request began.
     fn floor(&self, began: Instant) -> u64 {
         let known = self.newest.partition_point(|(ended, _)| *ended <= began.0);
         known.checked_sub(1).map_or(0, |at| self.newest[at].1)
@@ -58,10 +58,10 @@ impl History {
         Instant(self.ended)
     }
 
-    /// A request that is about this object has ended.
+    /// A request about this object has ended.
     fn end(&mut self, storage: &str, key: &str) -> (u64, &mut Register) {
         self.ended += 1;
-        // Most objects are known already, and need no copies of their names.
+        // Most objects are known, so their names need not be copied.
         if !self.objects.get(storage).is_some_and(|objects| objects.contains_key(key)) {
             self.objects.entry(storage.to_owned()).or_default().insert(key.to_owned(), Register::default());
         }
@@ -69,7 +69,8 @@ impl History {
         (self.ended, register.unwrap_or_else(|| unreachable!("it is there or was just made")))
     }
 
-    /// A client is told that it wrote this version, perhaps shown it, and had `insisted` on the one before it or not.
+    /// A client is told that it wrote this version. It may have been shown the content, and may have `insisted` on the
+    /// previous version.
     pub fn wrote(
         &mut self,
         (storage, key): (&str, &str),
@@ -100,7 +101,7 @@ impl History {
         register.tell(version, Some(entry), ended).map_err(blame)
     }
 
-    /// A client is told that the object is not there.
+    /// A client is told that the object does not exist.
     pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> Verdict {
         let (_, register) = self.end(storage, key);
         let floor = register.floor(began);
@@ -128,7 +129,7 @@ mod tests {
         let mut history = History::default();
         let before = history.now();
         history.wrote(PLACE, before, (5, Some(&version(5, "five"))), None).unwrap();
-        // It began before anybody was told of version 5.
+        // It began before any client was told of version 5.
         history.read(PLACE, before, &version(3, "three")).unwrap();
         let after = history.now();
         assert!(history.read(PLACE, after, &version(3, "three")).is_err());

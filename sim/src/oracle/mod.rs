@@ -1,5 +1,5 @@
-//! What must be true whatever happens. Each oracle looks at the log's events, an answer, or a state, and says
-//! what is wrong with it.
+//! Invariants of the simulation. Each oracle checks events of the log, an answer, or a state, and describes what is
+//! wrong.
 
 mod linear;
 mod record;
@@ -13,7 +13,7 @@ pub use replay::check as check_state;
 pub use reply::{NODE_PORTS, Window, check_count, check_refusal, check_reply, check_rights, version_of};
 pub use rules::{check_addresses, check_gone, check_rest};
 
-/// Fine, or what is wrong.
+/// `Ok`, or a description of the violation.
 pub type Verdict = Result<(), String>;
 
 /// Fails unless the condition holds.

@@ -1,4 +1,4 @@
-//! One event against all before it: chains, identities, two phases, and what its request asked for.
+//! Checks each event against all before it: versions, identities, two-phase deletion, and its request.
 
 use super::{Verdict, ensure};
 use crate::act::{Act, predict};
@@ -11,7 +11,7 @@ use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::borrow::Cow;
 
-/// Judges the next event of the log; `order` is the request that it carries the id of.
+/// Checks the next event of the log; `order` is the request whose id it has.
 pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>) -> Verdict {
     let wrong = |why: String| format!("event {} on {} {}: {why}", record.offset, record.resource, record.key);
     ensure(record.offset == twin.last() + 1, || wrong(format!("the one before it was {}", twin.last())))?;
@@ -44,7 +44,7 @@ pub fn check(twin: &Twin, record: &Record, object: &Value, order: Option<&Order>
     obeys(twin, record, object, before, order).map_err(|why| wrong(format!("{why}\n  asked by {}", order.describe())))
 }
 
-/// Version, name, namespace and uid.
+/// Checks version, name, namespace and UID.
 fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>) -> Verdict {
     let meta = &object["metadata"];
     let said = meta["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
@@ -66,7 +66,8 @@ fn identity(twin: &Twin, record: &Record, object: &Value, before: Option<&Versio
     }
 }
 
-/// What holds an object must be gone before the object goes, and a client must have been able to see it going.
+/// The finalizers and the grace period of an object must be gone before it is removed, and clients must have been able
+/// to see it being deleted.
 fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
     let held_by = |object: &Value| -> Vec<String> {
         let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
@@ -81,7 +82,7 @@ fn two_phases(record: &Record, before: &Value, last: &Value) -> Verdict {
     ensure(!unfinished, || "a namespace went before it was finalized".into())
 }
 
-/// The event is just what the request asked for.
+/// The event is exactly what the request asked for.
 fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>, order: &Order) -> Verdict {
     ensure(!order.request.options.dry_run, || "a dry run was stored".into())?;
     ensure(order.through.is_none(), || "its path leads nowhere".into())?;
@@ -93,7 +94,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         Act::DeleteAll { pick, .. } => {
             let same = |offset: &u64| twin.event(*offset).is_some_and(|version| version.record.key == record.key);
             ensure(!earlier.iter().any(same), || "it was carried out twice".into())?;
-            // Each object that was picked is deleted whatever became of it since.
+            // Each selected object is deleted, whatever has changed in it since.
             let picked = pick.matches(&record.key, before.ok_or("it deletes nothing")?)
                 || twin
                     .versions_within(&order.place_of(name_of(record)), order.seen, twin.last())
@@ -138,18 +139,19 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
                 format!("expected {expected:?}\n  found    {found:?}\n  before   {before}")
             })?;
             let Some(law) = law else { return managed(record, object, before.map(|before| &before.document), order) };
-            // What a default has filled in since is nobody's work.
+            // Values that a default has filled in belong to no manager.
             let shown = |document: &Value| custom::shown(law, document, None);
             let old = account.map(|account| shown(&account));
             let verdict = managed(record, object, old.as_ref(), order);
-            // Where nothing but a default changes, the account stays as it is, gone versions included.
+            // If only a default changes, the managed fields stay as they are, including those of versions no longer
+            // served.
             let same = before.map(|before| shown(&before.document)).filter(|old| found == Shape::of(order.sort, old));
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))
         }
     }
 }
 
-/// The removal of what the same request has just marked: nothing else becomes of it in between.
+/// Checks the removal of an object that the same request has just marked as deleted: it must not change in between.
 fn follows(record: &Record, object: &Value, before: &Version) -> Verdict {
     ensure(is_marked(record, &before.document), || "it was carried out twice".into())?;
     let mut last = before.document.clone();
@@ -157,16 +159,16 @@ fn follows(record: &Record, object: &Value, before: &Version) -> Verdict {
     ensure(last == *object, || "it changed between the mark and the removal".into())
 }
 
-/// Whether this is a pod that is about to go: those alone are marked and removed by one request.
+/// Whether this is a pod marked as deleted: only pods are marked and removed by one request.
 fn is_marked(record: &Record, object: &Value) -> bool {
     let meta = &object["metadata"];
     record.resource == Sort::Pod.storage() && !meta["deletionTimestamp"].is_null()
 }
 
-/// Managed fields say who set what.
+/// Checks that managed fields say which manager set what.
 fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> Verdict {
     let subresource = order.request.target.subresource.as_deref().unwrap_or("");
-    // Who does not say its name is told by its user agent, of which there is none here.
+    // A client without a field manager is known by its user agent, and simulated clients have none.
     let manager = Some(record.actor.manager.as_str()).filter(|manager| !manager.is_empty()).unwrap_or("unknown");
     match &order.act {
         Act::Apply { fields, manager, .. } => {

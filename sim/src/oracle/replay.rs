@@ -1,4 +1,4 @@
-//! A state against the twin, byte for byte, over all kinds.
+//! Compares a state with the twin, byte for byte, over all kinds.
 
 use super::{Verdict, ensure};
 use crate::custom;
@@ -6,7 +6,7 @@ use crate::twin::{Twin, Version};
 use holdfast_core::state::{Index, State};
 use std::collections::BTreeMap;
 
-/// The state is what the events up to its offset make.
+/// The state must be what the events up to its offset make.
 pub fn check(twin: &Twin, state: &State) -> Verdict {
     let mut expected: BTreeMap<(&str, &str), &Version> =
         twin.all_at(state.offset.0).map(|(storage, key, version)| ((storage, key), version)).collect();

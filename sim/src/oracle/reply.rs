@@ -1,5 +1,5 @@
-//! Answers against what the object was while the request was on its way: every one must be explained by some
-//! moment between the question and the answer. That is linearizability, object by object.
+//! Checks answers against the object's versions while the request was in progress: each answer must be explained by
+//! some moment between request and answer. That is linearizability of each object.
 
 use super::rules::held_by;
 use super::{Verdict, ensure};
@@ -21,23 +21,23 @@ use holdfast_value::Value;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// From the newest event when the request was made to the newest when it was answered.
+/// The newest event when the request was made, and when it was answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub from: u64,
     pub to: u64,
     /// The log failed at some time in between.
     pub trouble: bool,
-    /// And it was because nothing fitted any more.
+    /// It failed because the disk was full.
     pub full: bool,
 }
 
-/// How many addresses the simulated service range has.
+/// The number of addresses in the simulated service range.
 const ADDRESSES: usize = 6;
-/// How many node ports there are.
+/// The number of node ports.
 pub const NODE_PORTS: usize = 4;
 
-/// Judges an answer that says yes.
+/// Checks a successful answer.
 pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     if matches!(order.act, Act::DeleteAll { .. }) {
         let Told::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
@@ -58,13 +58,13 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
                 return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
             }
-            // Nothing changed, so the object must have been like this already.
+            // Nothing was written, so the object must have been like this already.
             let was = |version: &&Version| version.offset == entry.offset.0;
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let Some(version) = versions.into_iter().flatten().find(was) else {
                 return Err(format!("answered with version {}, which nobody wrote then", entry.offset));
             };
-            // Under one of the definitions that there were meanwhile.
+            // By one of the definitions that existed meanwhile.
             let mut why = String::new();
             let explained = (window.from..=window.to).chain([version.offset]).any(|offset| {
                 let law = law(twin, order, offset);
@@ -78,7 +78,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
             });
             ensure(explained, || why)
         }
-        // An eviction of what is on its way already says no more than that.
+        // The eviction of a pod that is already being deleted succeeds without an object.
         Told::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged =
@@ -97,11 +97,11 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
     }
 }
 
-/// A scale tells of the event, or of the object as it was already.
+/// A scale must show the event, or the object as it was already.
 fn check_scale(twin: &Twin, order: &Order, scale: &Document, version: Option<&Version>, window: Window) -> Verdict {
     let Act::Scale { replicas, .. } = &order.act else { return Err("answered with another document".into()) };
     let said = &scale["spec"]["replicas"];
-    // Zero replicas are left out.
+    // Zero replicas are omitted.
     ensure(said.as_i64().unwrap_or(0) == *replicas, || format!("{replicas} replicas were asked for, and not {said}"))?;
     let told = version_of(scale);
     let there = || {
@@ -111,13 +111,13 @@ fn check_scale(twin: &Twin, order: &Order, scale: &Document, version: Option<&Ve
     ensure(version.map_or_else(there, |version| version.offset == told), || format!("it tells of version {told}"))
 }
 
-/// The version that a document says it is.
+/// The version in a document.
 pub fn version_of(document: &Document) -> u64 {
     let version = document.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Whatever a mass deletion picked was deleted by it, or on its way, or gone at some time since.
+/// Each object that a mass deletion selected must be deleted by it, already being deleted, or gone at some time since.
 fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     if order.request.options.dry_run {
@@ -137,7 +137,7 @@ fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     ensure(left.is_none(), || format!("{:?} is left of what was to be deleted", left.map(|(key, _)| key)))
 }
 
-/// A mass deletion tells of the objects that it picked, as they were at one moment of its time.
+/// A mass deletion must show the selected objects as they were at some moment of the request.
 fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: Window) -> Verdict {
     let Act::DeleteAll { pick, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     for entry in entries {
@@ -149,8 +149,8 @@ fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: 
     Ok(())
 }
 
-/// Judges a request by the right to it, in the versions from the one by which the door judged it. True when that is all
-/// there is to say of it.
+/// Checks a request against the user's rights, in the versions from the one at which the service authorized it. Returns
+/// true if that explains the answer completely.
 pub fn check_rights(
     twin: &Twin,
     order: &Order,
@@ -162,7 +162,7 @@ pub fn check_rights(
     let may_at_door = may(*versions.start());
     let forbidden = matches!(refusal, Some(Refusal::Forbidden { .. }));
     ensure(may_at_door || forbidden, || "it is answered to a user without the right".into())?;
-    // Some rights are asked for again behind the door.
+    // Some rights are checked again after the service has authorized the request.
     if forbidden && !versions.into_iter().all(may) {
         saw(Mark::Unauthorized);
         return Ok(true);
@@ -175,7 +175,7 @@ pub fn check_rights(
     ensure(nowhere, || "a path through one namespace leads to another".into()).map(|()| true)
 }
 
-/// Judges what a mass deletion says of itself: how many objects it met.
+/// Checks the number of objects that a mass deletion reports.
 pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
     let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
@@ -187,7 +187,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
     if order.sort.is_custom() { custom::law(twin, offset) } else { None }
 }
 
-/// A dry run shows what would have been.
+/// A dry run must show what would have been written.
 fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
     let shown = match told {
         Told::Object(entry) => entry.document(),
@@ -204,16 +204,16 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
         None => order.place.clone(),
     };
     let possible = |version: Option<&Version>| {
-        // Whoever tries out what would create is not asked for a version.
+        // In a dry run that would create an object the version is not checked.
         let act = match (order.act.clone(), version) {
             (Act::Replace { wanted, uid, .. }, None) => Act::Replace { wanted, version: None, uid },
             (act, _) => act,
         };
         (window.from..=window.to).any(|offset| {
             match predict(order.sort, &act, version, law(twin, order, offset)) {
-                // What goes is shown in its last state, so there is no shape to compare.
+                // A deleted object is shown in its last state, so there is no shape to compare.
                 Ok(None) => true,
-                // What does not change is shown as it was stored, and defaults are filled in for the reader.
+                // An unchanged object is shown as stored; readers get it with defaults.
                 Ok(Some(after)) => {
                     after == shape || after == lawful(order.sort, shape.clone(), law(twin, order, offset))
                 }
@@ -225,7 +225,7 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
     ensure(explained, || format!("the dry run shows {shape:?}"))
 }
 
-/// Judges an answer that says no.
+/// Checks a refusal.
 pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Window) -> Verdict {
     let place = match refusal {
         Refusal::AlreadyExists { subject, .. } => order.place_of(&subject.name),
@@ -244,7 +244,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::ApplyConflict(_) => present().any(|version| match &order.act {
             Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
                 let document = custom::managed(law(twin, order, offset), &version.document);
-                // Conflicts over what the core calls by other names are not looked into.
+                // The core may name the conflicting fields otherwise, so only their number is checked.
                 (1..=refusal.causes().len()).contains(&owners::conflicts(&document, fields, manager).len())
             }),
             _ => false,
@@ -257,7 +257,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         }
         Refusal::Forbidden { .. } => match order.act {
             Act::Delete { .. } if order.sort == Sort::Namespace => order.place.1 == "default",
-            // An eviction is made, and nothing is made in a namespace that goes.
+            // An eviction is a create request, and nothing can be created in a namespace that is being deleted.
             Act::Delete { .. } if order.sort != Sort::Pod => false,
             _ => namespaces(twin, order, window).iter().flatten().any(|version| version.is_deleting()),
         },
@@ -271,7 +271,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::UnsupportedMediaType { .. } => {
             order.sort.is_custom() && matches!(order.act, Act::Change { format: PatchFormat::Strategic, .. })
         }
-        // A document with a version cannot become a new object.
+        // A document with a version cannot create an object.
         Refusal::BadRequest(_) => {
             absent && order.sort.creates_on_update() && matches!(order.act, Act::Replace { version: Some(_), .. })
         }
@@ -293,7 +293,7 @@ fn namespaces<'a>(twin: &'a Twin, order: &Order, window: Window) -> Vec<Option<&
     twin.versions_within(&place, window.from, window.to)
 }
 
-/// The object had another version or uid than the client insists on, or a binding came too late.
+/// The object had another version or UID than the client insists on, or a binding came too late.
 fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
     versions.iter().any(|version| {
         let act = &order.act;
@@ -305,7 +305,7 @@ fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
     })
 }
 
-/// An address or port that a service could not have: none was left, another had it, or its own may not change.
+/// An address or port that a Service could not get: none was left, another Service had it, or its own must not change.
 fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], window: Window, message: &str) -> bool {
     if message.contains("may not change once set") {
         let sent: Value = serde_json::from_slice(&order.request.body.content.bytes()).unwrap_or(Value::Null);
@@ -334,7 +334,7 @@ fn adds_finalizer(order: &Order, version: &Version) -> bool {
     before.deleting && after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer))
 }
 
-/// A definition must keep the versions that objects are stored in.
+/// A definition must keep the versions in which objects are stored.
 fn drops_stored(order: &Order, version: &Version) -> bool {
     let wanted = match &order.act {
         Act::Replace { wanted, .. } => wanted.defines.clone(),
@@ -345,7 +345,7 @@ fn drops_stored(order: &Order, version: &Version) -> bool {
     order.sort == Sort::CustomResourceDefinition && variant.is_some_and(|variant| !variant.keeps(&version.document))
 }
 
-/// A JSON patch whose test fails, or which removes what is not there.
+/// A JSON patch whose test fails, or which removes a missing field.
 fn breaks_patch(order: &Order, version: &Version) -> bool {
     let Act::Change { edit, format: PatchFormat::Json, test, .. } = &order.act else { return false };
     let before = version.shape();
@@ -354,7 +354,7 @@ fn breaks_patch(order: &Order, version: &Version) -> bool {
         Edit::Label(key, None) => !before.labels.contains_key(*key),
         Edit::Note(key, None) => !before.notes.contains_key(*key),
         Edit::Data(key, None) => !before.data.contains_key(*key),
-        // A place to put it in must be there.
+        // The parent of an added field must exist.
         Edit::Label(..) => before.labels.is_empty(),
         Edit::Note(..) => before.notes.is_empty(),
         Edit::Data(..) => before.data.is_empty(),

@@ -1,4 +1,4 @@
-//! Rules over several objects: addresses, namespaces and their content, and where everything comes to rest.
+//! Invariants over several objects: addresses, namespaces with their content, and the state at rest.
 
 use super::{Verdict, ensure};
 use crate::custom;
@@ -7,7 +7,7 @@ use crate::twin::Twin;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
-/// No two services hold one address or one node port.
+/// No two Services have the same address or node port.
 pub fn check_addresses(twin: &Twin) -> Verdict {
     let mut holders: BTreeMap<String, &str> = BTreeMap::new();
     for (key, version) in twin.present(Sort::Service.storage()) {
@@ -20,7 +20,7 @@ pub fn check_addresses(twin: &Twin) -> Verdict {
     Ok(())
 }
 
-/// The addresses and node ports of a service.
+/// The addresses and node ports of a Service.
 pub fn held_by(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let mut held: Vec<String> = Vec::new();
@@ -35,7 +35,7 @@ pub fn held_by(service: &Value) -> Vec<String> {
     held
 }
 
-/// A namespace that went leaves nothing behind.
+/// A deleted namespace leaves no objects.
 pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
     let left = twin.all_at(u64::MAX).find(|(_, key, _)| key.split_once('/').is_some_and(|(home, _)| home == namespace));
     match left {
@@ -44,7 +44,8 @@ pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
     }
 }
 
-/// When the janitor has no more to do, only what somebody else holds back is left of what is going away.
+/// When the janitor has nothing more to do, an object that is being deleted exists only if something of others keeps
+/// it, such as a finalizer.
 pub fn check_rest(twin: &Twin) -> Verdict {
     let pods = Sort::Pod.storage();
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {
@@ -54,7 +55,7 @@ pub fn check_rest(twin: &Twin) -> Verdict {
         }
         let mut content = 0;
         let within = |key: &str| key.split_once('/').is_some_and(|(home, _)| home == name);
-        // While pods stop, the rest of the content stays for them.
+        // While pods stop, the other objects of the namespace stay.
         let stops = twin.present(pods).any(|(key, _)| within(key));
         for (storage, key, version) in twin.all_at(u64::MAX).filter(|(_, key, _)| within(key)) {
             content += 1;

@@ -1,9 +1,9 @@
-//! The scheduler under simulation: a cluster in memory, pods and nodes that come and go, and one scheduler that may die
-//! between any two steps, or two at once.
+//! Simulates the scheduler: a trial cluster, pods and nodes that are created and deleted, and one scheduler that may
+//! crash between any two steps, or two schedulers at once.
 //!
-//! A scheduler hears of each change some time after it happened, its orders are carried out in any order, some are
-//! refused, and what a dead one had ordered may still happen before the next one looks. When everything has come to
-//! rest, every pod for which there is a place lies somewhere.
+//! News of changes reach a scheduler late. Its orders are carried out in any order, and some are refused. What a
+//! crashed scheduler had ordered may still happen before the next one looks. When everything is at rest, every pod for
+//! which there is room must be on a node.
 
 mod oracle;
 
@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 const NODES: usize = 5;
 const PODS: usize = 24;
-/// What passes at rest between one look and the next: all back-offs are over then, but nobody has waited for so long that
-/// it is tried again without an event.
+/// The time that passes at rest between two looks: all back-offs have ended then, but no pod has waited so long that it
+/// is tried again without an event.
 const PAUSES_MILLIS: [i64; 16] =
     [1500, 1500, 1500, 2500, 2500, 4500, 4500, 8500, 8500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500];
 
-/// The kinds that come and go here, with what the cluster calls them.
+/// The kinds that change here, with their resources in the cluster.
 const KINDS: [(Kind, &str); 2] = [(Kind::Node, "nodes"), (Kind::Pod, "pods")];
 
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ pub fn simulate(plan: &Plan) -> Report {
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
 }
 
-/// A scheduler, what it is yet to hear, and what it has ordered.
+/// A scheduler, the news that it has not received, and its orders.
 struct Hand {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
@@ -85,11 +85,12 @@ struct Site {
     dice: Dice,
     trial: Trial,
     hands: Vec<Hand>,
-    /// Whether two schedulers look after the same pods: then they may give one place twice, but never bind a pod twice.
+    /// Whether two schedulers handle the same pods: then they may use the same room twice, but must never bind a pod
+    /// twice.
     rivals: bool,
-    /// The version of each object that was told last.
+    /// The version of each object that was last announced.
     told: BTreeMap<(usize, Key), String>,
-    /// Where each pod was bound, by uid.
+    /// The node to which each pod was bound, by UID.
     bound: BTreeMap<String, String>,
     pods: usize,
     step: usize,
@@ -122,7 +123,7 @@ impl Site {
         site
     }
 
-    /// A scheduler that has just started: it knows all that is there before it does anything.
+    /// A scheduler that has just started: it knows all objects before it acts.
     fn new_hand(&self) -> Hand {
         let mut scheduler = Scheduler::new(Arc::new(Configuration::default()));
         for (kind, plural) in KINDS {
@@ -202,7 +203,7 @@ impl Site {
         hand.scheduler.observed();
     }
 
-    /// Carries one of the orders out, whichever; some fail.
+    /// Carries out a random order; some fail.
     fn carry_out(&mut self, hand: usize, may_fail: bool) -> Result<bool, String> {
         if self.hands[hand].orders.is_empty() {
             return Ok(false);
@@ -210,7 +211,7 @@ impl Site {
         let at = self.dice.below(self.hands[hand].orders.len());
         let order = self.hands[hand].orders.swap_remove(at);
         let fails = may_fail && self.dice.chance(6);
-        // Of two rivals, one may be told of a failure that was none.
+        // With two schedulers, an order may be reported as failed although it was carried out.
         let happens = !fails || (self.rivals && self.dice.chance(50));
         let answer = match happens {
             true => self.act(&order),
@@ -234,7 +235,7 @@ impl Site {
         }
     }
 
-    /// Tells every scheduler what has changed, some time; and looks whether all is as it must be.
+    /// Queues the news of all changes for every scheduler, and checks the invariants.
     fn publish(&mut self) -> Verdict {
         let mut now = BTreeMap::new();
         for (number, (kind, plural)) in KINDS.iter().enumerate() {
@@ -286,7 +287,7 @@ impl Site {
         }
     }
 
-    /// Pods that were told to go have stopped.
+    /// Pods that are being deleted stop.
     fn pods_stop(&mut self, all: bool) {
         for pod in self.trial.list("pods") {
             let goes = !pod["metadata"]["deletionTimestamp"].is_null();
@@ -296,7 +297,7 @@ impl Site {
                 let resource = holdfast_world::Resource::new("", "v1", "pods", "Pod", true);
                 let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: Some(0) };
                 let action = holdfast_world::Action::new(&resource, Key::new("default", &name), verb);
-                // It may have gone by itself.
+                // It may be gone already.
                 let _ = self.trial.user_acts(action);
             }
         }
@@ -308,7 +309,7 @@ impl Site {
         if !self.trial.get("nodes", &name).is_null() {
             return;
         }
-        // One that comes back has room for what still lies there.
+        // A node created again has room for the pods that are still bound to it.
         let cpu = ["1", "2", "4"][number % 3];
         let taints = if self.dice.chance(15) { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
         self.note(|| format!("{name} comes with {cpu} processors"));
@@ -338,7 +339,7 @@ impl Site {
         self.trial.patch("nodes", &name, json!({"spec": {"unschedulable": closed, "taints": null}}));
     }
 
-    /// A scheduler dies. What it had ordered happens before another looks, or never.
+    /// A scheduler crashes. What it had ordered happens before another one looks, or never.
     fn die(&mut self, hand: usize) -> Verdict {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;
@@ -353,7 +354,7 @@ impl Site {
         Ok(())
     }
 
-    /// Nothing new happens, and everything that is under way comes to its end.
+    /// No new changes come, and everything in progress ends.
     fn rest(&mut self) -> Verdict {
         for pause in PAUSES_MILLIS {
             let mut busy = true;

@@ -1,4 +1,4 @@
-//! What must hold of where pods lie, judged naively from the objects themselves.
+//! Invariants of pods' placements, checked naively on the objects themselves.
 
 use crate::oracle::{Verdict, ensure};
 use holdfast_scheduler::plan::{Outcome, plan};
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// At any moment: no pod is bound twice. Where one scheduler alone decides, no node holds more than it can, no port is
-/// taken twice, and nobody lies beside whom it must not.
+/// At any moment: no pod is bound twice. With a single scheduler no node is overcommitted, no host port is used twice,
+/// and no anti-affinity is violated.
 pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) -> Verdict {
     let pods = trial.list("pods");
     for pod in &pods {
@@ -39,7 +39,7 @@ pub fn check(trial: &Trial, bound: &mut BTreeMap<String, String>, rivals: bool) 
     Ok(())
 }
 
-/// Whether a pod must not lie on the node of another.
+/// Whether anti-affinity keeps a pod off the node of another.
 fn avoids(pod: &Value, other: &Value) -> bool {
     let terms = pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED].as_array().into_iter().flatten();
     let mut by_node = terms.filter(|term| term["topologyKey"] == "kubernetes.io/hostname");
@@ -61,7 +61,7 @@ fn fits(node: &Value, pods: &[&Value]) -> Verdict {
     ensure(pods.len() <= most, || format!("{} pods lie on {}", pods.len(), name(node)))
 }
 
-/// When nothing is under way any more: whoever could lie somewhere does, and nothing is kept of what is done.
+/// At rest: every pod that fits somewhere is bound, and the scheduler remembers nothing of finished work.
 pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
     let lengths = scheduler.lengths();
     ensure(scheduler.unanswered() == 0, || format!("{} orders have no answer", scheduler.unanswered()))?;
@@ -79,7 +79,7 @@ pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
         let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let scheduled = conditions.find(|condition| condition["type"] == "PodScheduled");
         let says = scheduled.map_or("nothing", |condition| text(&condition["status"]));
-        // Of two rivals one may say that there is no place just after the other has found one.
+        // With two schedulers, one may report that there is no room just after the other has bound the pod.
         ensure(says == "True" || rivals, || format!("{} is bound, and its condition says {says}", name(pod)))?;
     }
     let profile = &scheduler.configuration().profiles[0];

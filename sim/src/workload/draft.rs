@@ -1,4 +1,4 @@
-//! Drafts of requests: what to do with the object that a client has in mind, and the document that says so.
+//! Drafts of requests: a change of an object that a client knows, and the document that makes it.
 
 use super::fresh::{bare_document, expected, fresh_document};
 use super::{FINALIZERS, MANAGERS, NODES, VALUES};
@@ -145,7 +145,7 @@ fn edit(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Edit {
         6 => Edit::Replicas(dice.below(5) as i64),
         7 => Edit::Define(dice.pick(&VARIANTS)),
         _ => {
-            // Mostly taken away, so that what was deleted goes in the end.
+            // Finalizers are mostly removed, so that deleted objects are gone in the end.
             let mut finalizers: Vec<String> = seen
                 .and_then(|seen| seen["metadata"]["finalizers"].as_array())
                 .into_iter()
@@ -170,7 +170,7 @@ fn version_of(document: &Value) -> Option<u64> {
 fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     let edit = edit(dice, sort, Some(&document));
     edit.make(&mut document);
-    // A pod is bound but once: a PUT made from an older version would take it back.
+    // A PUT of a pod from an old version would undo its binding, and a pod is bound only once.
     let careful = matches!(sort, Sort::Pod | Sort::CustomResourceDefinition);
     let versioned = careful || dice.chance(if sort.needs_version() { 90 } else { 60 });
     let version = version_of(&document).filter(|_| versioned);
@@ -181,7 +181,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
             meta.remove("resourceVersion");
         }
         if sort != Sort::Pod && dice.chance(25) {
-            // A document from a file: it knows nothing of the object's identity.
+            // A document from a file does not have the object's identity.
             uid.clear();
             for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
                 meta.remove(field);
@@ -192,7 +192,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     Draft::new(act, Verb::Update, document, Format::Json)
 }
 
-/// A PUT to a name that is free, as far as the client knows.
+/// A PUT to a name that the client believes to be free.
 fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id: &str) -> Draft {
     let mut document = fresh_document(sort, namespace, name, dice.pick(&VALUES), id);
     let version = dice.chance(10).then(|| 1 + dice.below(50) as u64);
@@ -205,7 +205,7 @@ fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id:
 
 fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     let format = dice.pick(&[PatchFormat::Merge, PatchFormat::Strategic, PatchFormat::Json]);
-    // Custom kinds have no strategic patch, which is tried now and then all the same.
+    // Custom kinds have no strategic merge patch; it is tried now and then all the same.
     let format = if sort.is_custom() && !dice.chance(5) && format == PatchFormat::Strategic {
         PatchFormat::Merge
     } else {
@@ -213,7 +213,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     };
     let mut edit = edit(dice, sort, seen);
     if matches!(edit, Edit::Tier(None)) && format == PatchFormat::Json {
-        // Whether there is something to remove depends on the definition's defaults.
+        // Whether there is a field to remove depends on the definition's defaults.
         edit = Edit::Tier(Some(dice.pick(&VALUES).to_owned()));
     }
     if edit.patch(format).is_none() {
@@ -247,7 +247,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     Draft::new(Act::Change { edit, format, version, test }, Verb::Patch, patch, wire)
 }
 
-/// A manager says what it wants, and all that it wants.
+/// Server-side apply of everything that a manager wants.
 fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let mut body = bare_document(sort, namespace, name);
     let mut fields = BTreeMap::new();
@@ -262,7 +262,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         if !fits || dice.chance(60) {
             continue;
         }
-        // Often what is there already, so that fields come to be shared.
+        // Often the present value, so that fields become shared.
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,
@@ -280,11 +280,11 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
     draft
 }
 
-/// What a kubelet or a controller reports: by PUT of all it knows, or by a patch of any kind.
+/// A status update of a kubelet or a controller: a PUT of the whole object, or a patch of any kind.
 fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let (status, shown) = match sort {
         Sort::Deployment => {
-            // Zero says nothing.
+            // Zero is omitted.
             let generation = 1 + dice.below(20) as i64;
             (generation.to_string(), json!({"observedGeneration": generation}))
         }
@@ -300,7 +300,7 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
             for (field, value) in shown.as_object().into_iter().flatten() {
                 document["status"][field] = value.clone();
             }
-            // The status endpoint must not let this through.
+            // The status endpoint must ignore this change.
             document["spec"]["replicas"] = json!(99);
             Draft::new(Act::Status { status, version }, Verb::Update, document, Format::Json).on("status")
         }
@@ -313,7 +313,7 @@ fn report(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen
                 (2, Format::JsonPatch),
                 (2, Format::ApplyPatch),
             ]);
-            // As in Kubernetes, a pod's labels may be changed with its status, and no other kind's.
+            // As in Kubernetes, only a pod's labels can be changed through the status.
             let outside = match sort {
                 Sort::Pod => ("/spec/hostname", json!("other")),
                 _ => ("/metadata/labels", json!({"app": "none"})),
@@ -367,7 +367,7 @@ fn bind_to_node(dice: &mut Dice, name: &str) -> Draft {
     Draft::new(Act::Bind { node }, Verb::Create, body, Format::Json).on("binding")
 }
 
-/// Where no budget says otherwise, a deletion by another name.
+/// An eviction. Without a budget it is a deletion.
 fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let grace = dice.chance(30).then_some(0);
     let uid = seen.and_then(|seen| seen["metadata"]["uid"].as_str()).filter(|_| dice.chance(25)).map(str::to_owned);
@@ -376,7 +376,7 @@ fn evict(dice: &mut Dice, namespace: Option<&str>, name: &str, seen: Option<&Val
     });
     let act = Act::Delete { grace, policy: None, uid: uid.clone(), version: None };
     let mut draft = Draft::new(act, Verb::Create, body, Format::Json).on("eviction");
-    // The transport takes these from the body.
+    // The transport reads these from the body.
     draft.options.delete.grace_period_seconds = grace;
     draft.options.delete.precondition_uid = uid;
     draft
@@ -389,7 +389,7 @@ fn delete_one(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
         _ => None,
     };
     let policy = match dice.below(8) {
-        // What holds a definition is for the server alone to take away.
+        // Only the server may remove a definition's finalizer.
         _ if sort == Sort::CustomResourceDefinition => None,
         0 => Some("Orphan"),
         1 => Some("Foreground"),

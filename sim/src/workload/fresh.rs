@@ -1,4 +1,4 @@
-//! New objects: the documents that clients send, and what should become of them.
+//! New objects: the documents that clients send, and the shapes that they should get.
 
 use crate::custom;
 use crate::rights;
@@ -18,7 +18,7 @@ pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &s
     document
 }
 
-/// What every object of the kind has, and never differs.
+/// The fields that every object of the kind has and that never change.
 pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
     if sort == Sort::CustomResourceDefinition {
         return custom::VARIANTS[0].definition();

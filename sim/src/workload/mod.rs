@@ -1,4 +1,4 @@
-//! What simulated clients ask for: few names in few namespaces, so that they get in each other's way.
+//! The requests of simulated clients: few names in few namespaces, so that they collide.
 
 mod draft;
 mod fresh;
@@ -18,9 +18,10 @@ use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_value::Value;
 
-/// Clients make, fill and delete these; `default` is there from the beginning and stays.
+/// Clients create, fill and delete these; `default` exists from the start and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
-/// One that is given from one owner to the next, with little in it, so that it often goes and comes again.
+/// A namespace that passes from one owner to the next. It has little content, so that it is often deleted and created
+/// again.
 pub const LET: &str = "let";
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
@@ -28,17 +29,17 @@ pub const VALUES: [&str; 3] = ["red", "green", "blue"];
 pub const NODES: [&str; 2] = ["node-1", "node-2"];
 const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
 
-/// One request, and what it is meant to do.
+/// A request and its intention.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub sort: Sort,
-    /// Kinds that clients do not touch, which the janitor empties all the same, have none of the checks by shape.
+    /// For kinds that clients do not use, and that only the janitor deletes, shapes are not checked.
     pub place: Place,
     pub act: Act,
     pub request: Request,
-    /// The version of the cluster that the client had looked at.
+    /// The version of the cluster that the client had read.
     pub seen: u64,
-    /// A namespace that the path leads through, though the object is not in it.
+    /// A namespace in the path in which the object is not.
     pub through: Option<&'static str>,
 }
 
@@ -47,18 +48,18 @@ impl Order {
         self.request.namespace()
     }
 
-    /// Where the object is whose name the server chose.
+    /// The place of the object, if the server chose its name.
     pub fn place_of(&self, name: &str) -> Place {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }
 
-    /// The same by somebody who may do everything, on the straight path.
+    /// The same request by the administrator, with a correct path.
     pub fn of_admin(self) -> Order {
         let request = Request { user: rights::admin(), ..self.request };
         Order { request, through: None, ..self }
     }
 
-    /// The namespace whose roles decide about the request.
+    /// The namespace in which the request is authorized.
     pub fn judged_in(&self) -> &str {
         self.through.unwrap_or_else(|| rights::namespace_of(self.sort, &self.request))
     }
@@ -84,10 +85,10 @@ const WEIGHTS: [(usize, Sort); 9] = [
     (9, Sort::RoleBinding),
 ];
 
-/// Draws a request of a client that looks at `seen`, whose documents the twin has.
+/// Draws a request of a client that has read `seen`; the twin has its documents.
 pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let drawn = dice.weighted(&WEIGHTS);
-    // Nobody can ask for a kind that is not there, but somebody may define it.
+    // A kind that is not defined cannot be requested, but it can be defined.
     let (sort, (kind, version)) = match kind_of(seen, drawn) {
         Some(found) => (drawn, found),
         None => {
@@ -95,7 +96,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
             (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
         }
     };
-    // More of the kind that may be another by the time that they are carried out.
+    // More often for custom kinds, whose definition may change before the deletion is carried out.
     if sort.is_namespaced() && dice.chance(if sort.is_custom() { 6 } else { 2 }) {
         return mass_deletion(dice, seen, sort, id);
     }
@@ -107,7 +108,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     }
     .to_owned();
     if dice.chance(15) && sort != Sort::CustomResourceDefinition {
-        // One whose name the server may have generated.
+        // An object whose name the server may have generated.
         let prefix = holdfast_core::state::prefix(namespace.as_deref());
         let keys: Vec<&str> = seen.scan(kind, &prefix, None).map(|(key, _)| &**key).collect();
         if !keys.is_empty() {
@@ -125,7 +126,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let named = draft.verb != Verb::Create || draft.subresource.is_some();
     let mut version = version;
     if sort.is_custom() && draft.format != Format::ApplyPatch && draft.subresource != Some("scale") {
-        // Any version of the kind will do, and the document is of that one.
+        // Any version of the kind can be used; the document has it.
         let served = &seen.kind(kind).versions;
         version = dice.below(served.len());
         if draft.body.is_object() && draft.format == Format::Json {
@@ -148,11 +149,11 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     Order { sort, place, act: draft.act, request, seen: seen.offset.0, through }
 }
 
-/// A whole selection is to go.
+/// Deletes a whole selection.
 fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order {
     let (pick, request) = loop {
         let pick = Pick::draw(dice, sort);
-        // All namespaces at once are more than the API has a path for.
+        // The API has no path to delete in all namespaces at once.
         match pick.request(sort, seen, Verb::DeleteCollection) {
             Some(request) if request.namespace().is_some() => break (pick, request),
             _ => continue,
@@ -172,7 +173,7 @@ fn mass_deletion(dice: &mut Dice, seen: &State, sort: Sort, id: String) -> Order
     Order { sort, place: (sort.storage().to_owned(), String::new()), act, request, seen: seen.offset.0, through: None }
 }
 
-/// A request that makes a namespace at the very beginning.
+/// A request that creates a namespace at the start.
 pub fn bootstrap(state: &State, name: &str) -> Order {
     create(state, Sort::Namespace, None, name, format!("bootstrap-{name}"))
 }
@@ -200,8 +201,8 @@ fn by_admin(
     Order { sort, place, act, request, seen: state.offset.0, through: None }
 }
 
-/// The next step in the life of [`LET`]: it is made, gets an owner and something in it, and is deleted. `None` while it
-/// goes away.
+/// The next step in the life of [`LET`]: it is created, gets an owner and some content, and is deleted. `None` while it
+/// is being deleted.
 pub fn hand_over(seen: &State, twin: &Twin, id: String) -> Option<Order> {
     let there = |sort: Sort, key: &str| twin.version_at(sort.storage(), key, seen.offset.0);
     let content = [Sort::RoleBinding, Sort::ConfigMap];

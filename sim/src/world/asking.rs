@@ -1,4 +1,4 @@
-//! Clients ask, the writer commits, answers are judged, and what became durable is learned.
+//! Clients ask, the writer commits, answers are checked, and durable events are learned.
 
 use super::World;
 use crate::act::Act;
@@ -23,41 +23,41 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A request on its way.
+/// A request in progress.
 pub struct Pending {
     pub id: String,
     pub from: u64,
     since: usize,
     began: Instant,
     way: Way,
-    /// The version by whose roles the door judged it, once it has.
+    /// The version at which the service authorized it, once it has.
     judged_at: Option<u64>,
     /// The engine spawns futures of its own for it.
     mass: bool,
     future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
-/// How a request comes to the engine.
+/// How a request reaches the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Door,
-    /// Through the door as well, as one of the server's own plans.
+    /// Through the service, as a request of the server itself.
     OwnPlan,
-    /// Behind the door: what another thread would have come to on the snapshot of a moment ago.
+    /// Past the service, directly to the writer: a decision that another thread would have made on an older snapshot.
     Behind,
 }
 
 pub enum Outcome {
     Told(Told),
     Count(u64),
-    /// What nobody should be told.
+    /// A reply that no client should get.
     Nonsense(String),
     Refusal(Refusal),
     Rejection(Rejection),
 }
 
 impl World {
-    /// A client that looks at `seen` comes to the door, where it is judged as soon as it is polled.
+    /// A client that has read `seen` calls the service, which authorizes the request when it is first polled.
     pub fn ask(&mut self, order: Order, seen: &State) {
         let request = order.request.clone();
         let call = match order.through {
@@ -80,7 +80,7 @@ impl World {
         self.enlist(order, self.server.engine.snapshot().offset.0, way, future);
     }
 
-    /// A decision on a snapshot that may be stale, handed to the writer as it is.
+    /// Passes a decision on a possibly stale snapshot to the writer.
     pub fn ask_behind(&mut self, order: Order, seen: Arc<State>) -> Verdict {
         if order.request.options.dry_run {
             self.ask(order, &seen);
@@ -128,7 +128,7 @@ impl World {
         self.pending.push(Pending { id, from, since: self.step, began, way, judged_at: None, mass, future });
     }
 
-    /// One client looks whether its answer is there; the first look makes the decision.
+    /// A client polls for its answer; the first poll makes the decision.
     pub fn poll(&mut self, at: usize) -> Verdict {
         let newest = self.server.engine.snapshot().offset.0;
         let pending = &mut self.pending[at];
@@ -151,11 +151,11 @@ impl World {
         }
     }
 
-    /// What had been answered when the server died: these count, and nobody hears of the others.
+    /// The answers that were ready when the server crashed: these count, and the other requests get none.
     pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
-            // Who had not come to the door yet finds nobody there.
+            // A request that the service has not authorized yet gets no answer.
             if pending.mass || pending.judged_at.is_none() {
                 continue;
             }
@@ -175,7 +175,7 @@ impl World {
         let full = trouble && self.last_full >= pending.since;
         let window = Window { from: *from, to, trouble, full };
         self.note(|_| format!("{id} is told: {}", told(outcome)));
-        // After a failure nobody knows whether it is durable; any other refusal is final.
+        // After an internal error it is unknown whether the write is durable; any other refusal is final.
         let refused = match outcome {
             Outcome::Refusal(refusal) => !matches!(refusal, Refusal::Internal(_)) && !pending.mass,
             Outcome::Rejection(rejection) => !matches!(rejection, Rejection::Failed(_)),
@@ -214,7 +214,7 @@ impl World {
             .map_err(|why| format!("{why}\n  asked by {}", self.orders[id].describe()))
     }
 
-    /// Judges what the door itself has to say; true when nothing else is to be said.
+    /// Checks what the service itself answers; returns true if that explains the answer completely.
     fn judge_at_door(&self, pending: &Pending, outcome: &Outcome, to: u64) -> Result<bool, String> {
         let refusal = match outcome {
             Outcome::Refusal(refusal) => Some(refusal),
@@ -234,7 +234,7 @@ impl World {
         oracle::check_rights(&self.twin, &self.orders[&pending.id], refusal, judged_at..=to)
     }
 
-    /// What clients were told must agree with all that others were told, and counts as having happened.
+    /// The answer must agree with all other answers, and is recorded.
     fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
         let order = &self.orders[&pending.id];
         let event = self.twin.of_request(&pending.id).last().and_then(|offset| self.twin.event(*offset));
@@ -247,12 +247,12 @@ impl World {
                     (Told::Object(entry), Some(place)) => {
                         self.history.wrote(place, pending.began, (entry.offset.0, Some(entry)), insisted)?;
                     }
-                    // A scale tells the version of the object, and not its content.
+                    // A scale has the version of the object, but not its content.
                     (Told::Document(scale), Some(place)) => {
                         let version = oracle::version_of(scale);
                         self.history.wrote(place, pending.began, (version, None), insisted)?;
                     }
-                    // What was decided by hand on an old snapshot may tell of that.
+                    // A decision on an old snapshot may show that snapshot's version.
                     (Told::Object(entry), None) if !order.request.options.dry_run && pending.way != Way::Behind => {
                         let place = (order.place.0.as_str(), order.place.1.as_str());
                         self.history.read(place, pending.began, entry)?;
@@ -268,7 +268,7 @@ impl World {
         Ok(())
     }
 
-    /// A client of another server that appends to the same log: at once, or just before this one's next batch.
+    /// A client of another server that appends to the same log: at once, or just before this server's next batch.
     pub fn others(&mut self) -> Verdict {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");
@@ -294,7 +294,7 @@ impl World {
         self.disk.append_as_other(&records);
         saw(Mark::OthersAppended);
         self.learn()?;
-        // Mostly the writer looks at the tail soon, and not before its next batch.
+        // Mostly the writer reads the tail soon, and not only before its next batch.
         if self.dice.chance(60) { self.commit(0) } else { Ok(()) }
     }
 
@@ -308,7 +308,8 @@ impl World {
         if self.disk.is_full() {
             self.last_full = self.step;
         }
-        // Who gave way to the next in line woke it, which says nothing of the log: others may have appended by then.
+        // A waiter was woken because another one gave up its turn, not because of an event. Others may have appended by
+        // then, so an early wake-up before the commit does not count.
         self.fuse.early();
         let writer = &mut self.server.writer;
         match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {
@@ -329,7 +330,7 @@ impl World {
         self.fresh()
     }
 
-    /// What readers are shown is durable, whole, and no older than what anybody was told of.
+    /// Readers must see durable events only, whole batches, and nothing older than what any client was told.
     pub fn fresh(&self) -> Verdict {
         let shown = self.server.engine.snapshot().offset.0;
         self.whole(shown)?;
@@ -337,13 +338,13 @@ impl World {
         ensure(shown >= self.told, || format!("version {shown} is shown after {} was told", self.told))
     }
 
-    /// All of a batch is there, or nothing.
+    /// A batch must be there completely, or not at all.
     fn whole(&self, last: u64) -> Verdict {
         let (first, end) = self.disk.newest_batch();
         ensure(last < first || last >= end, || format!("half of a batch is there: {last} of {first} to {end}"))
     }
 
-    /// Reads what became durable and judges it.
+    /// Reads the events that became durable, and checks them.
     pub fn learn(&mut self) -> Verdict {
         let last = self.disk.last().map_err(|fault| fault.to_string())?.0;
         self.whole(last)?;

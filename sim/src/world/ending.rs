@@ -1,4 +1,4 @@
-//! How a server's life ends, by a crash anywhere, and how the world comes to rest.
+//! The end of a server's life by a crash at any point, and how the world comes to rest.
 
 use super::World;
 use crate::coverage::{Mark, saw};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 impl World {
-    /// The server dies, wherever it is just then.
+    /// The server crashes at a random point.
     pub fn crash_somewhere(&mut self) -> Verdict {
         let before = self.crashes;
         let mark = match self.dice.below(11) {
@@ -59,7 +59,7 @@ impl World {
             saw(mark);
             return Ok(());
         }
-        // With nothing to commit it did not come to that.
+        // There was nothing to commit, so it did not crash at that point.
         saw(if self.disk.is_broken() { Mark::CrashInTrouble } else { Mark::CrashIdle });
         self.crash()
     }
@@ -79,7 +79,7 @@ impl World {
         verdict
     }
 
-    /// The server dies with all that it had not made durable, and starts again.
+    /// The server crashes, loses everything that is not durable, and starts again.
     pub fn crash(&mut self) -> Verdict {
         self.fuse.put_out();
         self.crashes += 1;
@@ -115,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// Whatever was durable before is there still, but for what was let go.
+    /// Everything that was durable before must still be there, unless it was forgotten.
     fn check_outlived(&mut self) -> Verdict {
         for offset in self.outlived + 1..=self.twin.last() {
             let found = self.disk.read(Offset(offset)).map_err(|fault| fault.to_string())?;
@@ -129,7 +129,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything that is under way end.
+    /// Lets everything in progress end.
     pub fn drain(&mut self) -> Verdict {
         for _ in 0..1000 {
             if self.pending.is_empty() {
@@ -143,7 +143,8 @@ impl World {
         Err(format!("{} requests never end", self.pending.len()))
     }
 
-    /// No more requests: the janitor finishes, watchers catch up, and after one more crash all is as it was.
+    /// No more requests: the janitor finishes, watchers catch up, and after one more crash everything must be as
+    /// before.
     pub fn rest(&mut self) -> Verdict {
         self.drain()?;
         for round in 0.. {
@@ -161,7 +162,7 @@ impl World {
         let (offset, last) = (published.offset.0, self.twin.last());
         ensure(offset == last, || format!("{offset} is published, and the log ends at {last}"))?;
         for follower in &mut self.followers {
-            // A watch may end because of what it reads; then it is opened anew.
+            // A watch may end because of an event that it reads; then it is opened again.
             for _ in 0..4 {
                 if follower.is_cut() {
                     follower.resume(sight!(self))?;
@@ -175,7 +176,7 @@ impl World {
         self.crash()
     }
 
-    /// The whole log, folded from its beginning, gives what is served.
+    /// Folding the whole log from its beginning must give the served state.
     fn check_replay(&self, served: &State) -> Verdict {
         let mut folded = State::new(Arc::new(registry().clone()));
         for offset in 1..=self.twin.last() {

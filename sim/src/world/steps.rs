@@ -1,4 +1,4 @@
-//! What happens in one step, each kind of step a function.
+//! The kinds of steps, one function each.
 
 use super::{Step, World};
 use crate::act::Act;
@@ -56,12 +56,12 @@ impl World {
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
         let mass = matches!(order.act, Act::DeleteAll { .. });
-        // The kind may be redefined between the door and the engine, which here only happens behind the door.
+        // The kind may be redefined between authorization and decision; here that happens only past the service.
         if mass && self.dice.chance(60) {
             return self.ask_behind(order.of_admin(), seen);
         }
         self.ask(order, &seen);
-        // Mostly it is decided at once; else the decision comes later than others'.
+        // Mostly it is decided at once; otherwise other decisions come first.
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
     }
 
@@ -143,7 +143,7 @@ impl World {
     fn let_time_pass(&mut self) -> Verdict {
         let milliseconds = match self.dice.below(20) {
             0 | 1 => 400_000,
-            // Somebody set the clock back.
+            // The clock is set back.
             2 | 3 => -(self.dice.below(900_000) as i64),
             _ => 1 + self.dice.below(20_000) as i64,
         };
