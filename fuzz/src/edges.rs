@@ -1,6 +1,6 @@
-//! Values at the edge of what some code counts with: next to the limits of numbers, of calendars, of lengths.
+//! Edge values: next to the limits of numbers, calendars and lengths.
 
-/// Numbers next to the limits of 8, 16, 32 and 64 bits, and of what rules compare with.
+/// Numbers next to the limits of 8, 16, 32 and 64 bits, and next to values that rules compare with.
 pub const NUMBERS: [i64; 26] = [
     0,
     1,
@@ -30,7 +30,7 @@ pub const NUMBERS: [i64; 26] = [
     i64::MIN,
 ];
 
-/// The longest that 128 bits hold is 170141183460469231731687303715884105727.
+/// The largest integer of 128 bits is 170141183460469231731687303715884105727.
 pub const QUANTITIES: [&str; 30] = [
     "0",
     "1",
@@ -98,7 +98,7 @@ pub const DURATIONS: [&str; 12] = [
     "1é",
 ];
 
-/// Texts that some rule somewhere reads.
+/// Texts that some rule parses.
 pub const TEXTS: [&str; 80] = [
     "",
     "a",
@@ -182,7 +182,7 @@ pub const TEXTS: [&str; 80] = [
     "{\"apiVersion\": \"apps/v1\", \"kind\": \"Deployment\", \"metadata\": {\"name\": \"web\"}, \"spec\": {\"replicas\": 1}}",
 ];
 
-/// Regular expressions that are large when they are made ready, or slow where they are tried step by step.
+/// Regular expressions that are large when compiled, or slow for a backtracking matcher.
 pub const PATTERNS: [&str; 12] = [
     "^a+$",
     "(a*)*b",

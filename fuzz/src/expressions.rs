@@ -1,4 +1,4 @@
-//! Expressions, as rules of custom kinds bring them, and the schemas around them.
+//! CEL expressions, as rules of custom kinds have them, and structural schemas.
 
 use super::edges::{DURATIONS, NUMBERS, PATTERNS, QUANTITIES, TEXTS, TIMES};
 use super::input::{Choices, document, line, text};
@@ -9,7 +9,7 @@ use holdfast_core::request::Request;
 use holdfast_core::schema::structural::Structural;
 use holdfast_value::{Value, json};
 
-/// What the made expressions see as `self`.
+/// The type of `self` in generated expressions.
 fn seen() -> Type {
     let text = || Type::String.sized(50);
     let fields = [
@@ -26,13 +26,13 @@ fn seen() -> Type {
     Type::object("self", fields)
 }
 
-/// An expression in the first line, the document that it is about in the rest.
+/// An expression in the first line, its document in the rest.
 pub fn cel(bytes: &[u8]) {
     let (source, rest) = line(bytes);
     evaluate(&text(source), &document(rest).unwrap_or_else(|| json!({})));
 }
 
-/// An expression that is right in most places, about a document of values at some edge.
+/// A generated expression that is mostly valid, over a document of edge values.
 pub fn cel_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let ty = choices.pick(&[Type::Bool, Type::String, Type::Int, Type::Double, Type::Dyn, Type::Timestamp]);
@@ -72,14 +72,14 @@ fn evaluate(source: &str, document: &Value) {
     }
 }
 
-/// Writes expressions of wanted types, with the functions that the language has.
+/// Generates expressions of a given type, using the functions of the language.
 struct Maker<'c, 'b> {
     choices: &'c mut Choices<'b>,
-    /// Variables of the macros around, all of them integers.
+    /// The number of variables of enclosing macros; all are integers.
     locals: usize,
 }
 
-/// How deep expressions are made.
+/// The deepest nesting of generated expressions.
 const DEPTH_MAX: usize = 4;
 
 impl Maker<'_, '_> {
@@ -116,7 +116,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// What is no function: conditions, macros, paths.
+    /// Expressions other than function calls: conditions, macros, paths.
     fn shape(&mut self, ty: &Type, depth: usize) -> String {
         let list = self.expression(&Type::list(Type::Int), depth);
         let name = format!("x{}", self.locals);
@@ -194,12 +194,12 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Whether a function can give a value of the type.
+/// Whether a function can return the type.
 fn gives(row: &Compiled, ty: &Type) -> bool {
     matches!(row.result, Type::Param(_)) || row.result.to_string() == ty.to_string()
 }
 
-/// A parameter's type with `open` for what a placeholder stands for.
+/// Replaces type parameters by `open`.
 fn closed(parameter: &Type, open: &Type) -> Type {
     match parameter {
         Type::Param(_) => open.clone(),
@@ -210,7 +210,7 @@ fn closed(parameter: &Type, open: &Type) -> Type {
     }
 }
 
-/// A schema in the first line, an object in the second, and what the object was before in the rest.
+/// A schema in the first line, an object in the second, and its old version in the rest.
 pub fn structural(bytes: &[u8]) {
     let (schema, rest) = line(bytes);
     let (object, old) = line(rest);
@@ -221,7 +221,7 @@ pub fn structural(bytes: &[u8]) {
     define(&schema, &[object]);
 }
 
-/// The same of choices: limits at some edge, rules, and objects that have little to do with the schema.
+/// A generated schema with edge limits and rules, and objects that mostly do not fit it.
 pub fn structural_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let schema = json!({"type": "object", "properties": {
@@ -245,12 +245,12 @@ fn admit(schema: &Structural, mut object: Value, old: Option<&Value>) {
     let mut again = object.clone();
     schema.apply_defaults(&mut again).expect("nothing more is added");
     assert_eq!(again, object, "defaulting twice changes nothing more");
-    // Defaults that do not fit are refused with the definition; nothing here has looked at them.
+    // Defaults that do not fit the schema are refused with the definition, which is not checked here.
     schema.prune(&mut again);
     schema.validate(&again, old);
 }
 
-/// Defines a kind with the schema, and brings the objects one after the other.
+/// Defines a kind with the schema, and creates the objects one after another.
 fn define(schema: &Value, objects: &[Value]) {
     let mut world = world::world();
     let definition = json!({
@@ -332,7 +332,7 @@ fn made_schema(choices: &mut Choices, depth: usize) -> Value {
     schema
 }
 
-/// A value of the type that the schema says, at least.
+/// A value of the schema's type, but not necessarily within its limits.
 fn fitting(choices: &mut Choices, schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("integer") => choices.pick(&NUMBERS).into(),

@@ -1,6 +1,6 @@
-//! What clients of HTTP/2 send: connections as bytes, and as frames that are well formed for the most part.
+//! The input of an HTTP/2 server: connections as bytes, and as frames that are mostly well formed.
 
-// Each target is compiled with all of this, and uses one function.
+// Each target is compiled with the whole file, and uses one function.
 #![allow(dead_code)]
 
 use bytes::Bytes;
@@ -9,18 +9,18 @@ use holdfast_http2::{Answer, Connection, Event, Limits, Reason, StreamId};
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
-/// A target by the name of its folder of seeds.
+/// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Named; 2] = [("http2", http2), ("http2_frames", http2_frames)];
 
 const LIMITS: Limits =
     Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };
-/// While there is so much to go out, a server reads no more.
+/// A server reads no more while this much output waits.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// All that a client sends: in whatever pieces it comes, it means the same.
+/// The result must not depend on the pieces in which the bytes arrive.
 pub fn http2(bytes: &[u8]) {
     let whole = told(bytes, bytes.len());
     for piece in [1, 2 + bytes.len() % 50] {
@@ -29,7 +29,7 @@ pub fn http2(bytes: &[u8]) {
     talk(&[bytes]);
 }
 
-/// Frames: a byte each for the type, the flags, the stream and the length of the payload, which follows.
+/// Frames: one byte each for type, flags, stream and payload length, then the payload.
 pub fn http2_frames(bytes: &[u8]) {
     let mut frames = vec![PREFACE.to_vec(), Head { length: 0, kind: 4, flags: 0, stream: 0 }.bytes().to_vec()];
     let mut rest = bytes;
@@ -43,7 +43,7 @@ pub fn http2_frames(bytes: &[u8]) {
     http2(&frames.concat());
 }
 
-/// What a server is told, and all that it says by itself.
+/// The events of a server for this input, and everything that it sends by itself.
 fn told(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     let (mut events, mut data, mut said) = (Vec::new(), Vec::new(), Vec::new());
     let mut server = Connection::new(LIMITS);
@@ -61,7 +61,7 @@ fn told(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     (events, said)
 }
 
-/// A server that answers everything, and a client that takes some of it now and then.
+/// A server that answers every request, and a client that reads some of the output now and then.
 fn talk(pieces: &[&[u8]]) {
     let mut server = Connection::new(LIMITS);
     let mut said = Vec::new();
@@ -106,7 +106,7 @@ fn talk(pieces: &[&[u8]]) {
         assert!(server.output_bytes() < OUTPUT_BYTES_MAX + PAYLOAD_BYTES_MAX);
     }
     send(&mut server, usize::MAX, &mut said);
-    // Whatever was said consists of frames.
+    // The output consists of frames.
     let mut rest = &said[..];
     while let Some(head) = Head::parse(rest) {
         assert!(head.length <= PAYLOAD_BYTES_MAX && rest.len() >= 9 + head.length);

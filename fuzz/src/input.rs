@@ -1,11 +1,11 @@
-//! How a target reads its input: as lines of text that a person can write, or as a string of choices.
+//! How targets read their input: as lines of text that people can write, or as a sequence of choices.
 
 use super::edges::{DURATIONS, NUMBERS, QUANTITIES, TEXTS, TIMES};
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::schema::{Field, MessageId, Schema, Shape, Type};
 use holdfast_value::{Map, Value, json};
 
-/// The first line, and what follows it.
+/// The first line, and the rest.
 pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -13,7 +13,7 @@ pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The parts between lines that read `---`.
+/// The parts between lines `---`.
 pub fn parts(bytes: &[u8]) -> Vec<&[u8]> {
     const BETWEEN: &[u8] = b"\n---\n";
     let mut parts = Vec::new();
@@ -30,12 +30,12 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A document as a request's body brings it; `None` when it is no JSON.
+/// A document as in a request's body; `None` if it is not JSON.
 pub fn document(bytes: &[u8]) -> Option<Value> {
     holdfast_core::object::decode::json(bytes).ok().map(|decoded| decoded.value)
 }
 
-/// A kind and version from `apps/v1 Deployment`. Whatever names none stands for one all the same.
+/// The kind and version of a text such as `apps/v1 Deployment`. Any other text stands for some kind as well.
 pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize) {
     let (api_version, kind) = named.split_once(' ').unwrap_or((named, ""));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -46,19 +46,19 @@ pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize
     nth_kind(registry, number)
 }
 
-/// One of all kinds and versions, by number.
+/// A kind and version, by number.
 pub fn nth_kind(registry: &Registry, number: usize) -> (KindId, &Kind, usize) {
     let all: Vec<_> = registry.iter().flat_map(|(id, kind)| (0..kind.versions.len()).map(move |v| (id, v))).collect();
     let (id, version) = all[number % all.len()];
     (id, registry.get(id), version)
 }
 
-/// Input read as choices. At its end every choice is the first one, so that all that is made has an end.
+/// Input read as choices. After its end every choice is the first one, so that generation ends.
 pub struct Choices<'a> {
     bytes: &'a [u8],
 }
 
-/// How deep documents are made.
+/// The deepest nesting of generated documents.
 const DEPTH_MAX: usize = 12;
 
 impl<'a> Choices<'a> {
@@ -103,7 +103,7 @@ impl<'a> Choices<'a> {
         self.pick(&NUMBERS)
     }
 
-    /// Any JSON at all.
+    /// Any JSON value.
     pub fn anything(&mut self, depth: usize) -> Value {
         match self.below(if depth < DEPTH_MAX { 9 } else { 6 }) {
             0 => Value::Null,
@@ -123,7 +123,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A document of `message` that is right in most places.
+    /// A mostly valid document of `message`.
     pub fn document(&mut self, schema: &Schema, message: MessageId) -> Map {
         self.fields(schema, message, 0)
     }
@@ -132,7 +132,7 @@ impl<'a> Choices<'a> {
         let message = schema.message(message);
         let mut map = Map::new();
         let count = if self.is_empty() || depth >= DEPTH_MAX { 0 } else { self.below(6) };
-        // The fields that most rules are about come early in no alphabet.
+        // Alphabetically these fields would come late, and most rules are about them.
         if depth == 0 {
             for name in ["metadata", "spec"] {
                 if let Some(field) = message.field(name) {
@@ -163,7 +163,7 @@ impl<'a> Choices<'a> {
                 let items = self.below(4);
                 let names = ["cpu", "memory", "hugepages-2Mi", "hugepages-1Gi"];
                 let name = |choices: &mut Self| match field.ty {
-                    // Most amounts are those of resources.
+                    // Most quantities are those of resources.
                     Type::Quantity if !choices.one_in(4) => choices.pick(&names).to_owned(),
                     _ => choices.text(),
                 };

@@ -1,9 +1,9 @@
-//! What strangers can send, and what must hold whatever they send.
+//! Fuzz targets for everything that clients can send, with the invariants that must hold for any input.
 //!
-//! Each target is a function of bytes that panics where something is wrong. `cargo fuzz` runs them one by one
-//! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations
-//! (`smoke.rs`). What `http2` reads is in `http2.rs`, for a test there: `core` knows nothing of it.
-//! Nothing here knows how the bytes came about.
+//! Each target is a function of bytes that panics if an invariant is violated. `cargo fuzz` runs them one by one
+//! (`fuzz_targets/`). A test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations of these
+//! (`smoke.rs`). The targets of the crate `http2` are in `http2.rs`, for a test there, because `core` does not depend
+//! on it. No code here depends on how the bytes were made.
 
 mod edges;
 mod expressions;
@@ -39,7 +39,7 @@ use input::{Choices, document, kind, line, text};
 
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its folder of seeds.
+/// Every target and the name of its folder of seeds.
 pub const TARGETS: [(&str, Target); 26] = [
     ("json", json),
     ("yaml", yaml),
@@ -69,7 +69,7 @@ pub const TARGETS: [(&str, Target); 26] = [
     ("structural_made", structural_made),
 ];
 
-/// JSON: what is decoded is encoded and read back unchanged.
+/// JSON: a decoded document is encoded and decoded again without a change.
 pub fn json(bytes: &[u8]) {
     if let Ok(decoded) = decode::json(bytes) {
         decoded.strict_errors();
@@ -85,7 +85,7 @@ pub fn yaml(bytes: &[u8]) {
     }
 }
 
-/// Protobuf: the first line names the kind, the rest is its message; and everything as an enveloped body.
+/// Protobuf: the first line names the kind, the rest is its message. The input is also decoded as an enveloped body.
 pub fn protobuf(bytes: &[u8]) {
     let _ = codec().decode_object(bytes);
     let (named, rest) = line(bytes);
@@ -102,8 +102,8 @@ pub fn protobuf(bytes: &[u8]) {
     assert_eq!(codec().encode(message, &again), Ok(encoded), "encoding is stable");
 }
 
-/// A key of a shared store on the first line, and its value: what is read is written in every form, and then read as the
-/// same.
+/// A key of a shared store in the first line, and its value: what was read is written in every encoding, and read again
+/// without a change.
 pub fn stored(bytes: &[u8]) {
     let (key, value) = line(bytes);
     let keys = Keys::new("/registry");
@@ -123,7 +123,7 @@ pub fn stored(bytes: &[u8]) {
 }
 
 fn reads_back(value: &Value) {
-    // Deeper documents are refused when they are to be stored.
+    // Deeper documents are refused before they are stored.
     if depth(value) > DEPTH_MAX {
         return;
     }
@@ -141,7 +141,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// As [`check`], with a document that is right in most places. The first two bytes choose the kind.
+/// As [`check`], with a generated, mostly valid document. The first two bytes choose the kind.
 pub fn check_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let (_, kind, version) = input::nth_kind(registry(), choices.below(1 << 16));
@@ -154,7 +154,7 @@ pub fn check_made(bytes: &[u8]) {
 fn check_document(named: &str, document: Value) {
     let (_, kind, version) = kind(registry(), named);
     let message = schema().id(&kind.versions[version].message).expect("every version has a message");
-    // Documents that nobody has checked reach these too: what is wrong counts as absent.
+    // These functions also get unchecked documents, and treat wrong fields as absent.
     Index::new(kind, &document);
     cells(&kind.shown.columns, &document, 1_795_000_000);
     if let Value::Object(map) = &document {
@@ -223,8 +223,8 @@ pub fn strategic_merge(bytes: &[u8]) {
     }
 }
 
-/// A kind, a live document with its managed fields, and what is applied to it, in three lines.
-/// A line for the kind that ends in `!` forces.
+/// A kind, a live document with its managed fields, and the applied document, in three lines. If the kind's line ends
+/// in `!`, the apply is forced.
 pub fn server_side_apply(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     let (live, config) = line(rest);
@@ -258,7 +258,7 @@ pub fn server_side_apply(bytes: &[u8]) {
     apply::apply(request).expect("what was applied once is applied again without a conflict");
 }
 
-/// `fieldsV1` of a managed-fields entry.
+/// `fieldsV1` of a managed fields entry.
 pub fn field_set(bytes: &[u8]) {
     let Some(set) = document(bytes).as_ref().and_then(FieldSet::parse) else { return };
     set.paths();
@@ -290,7 +290,7 @@ pub fn field_selector(bytes: &[u8]) {
     }
 }
 
-/// A token as it stands, and what it would say if it were well wrapped.
+/// The bytes as a token, and as the content of a well-formed token.
 pub fn continue_token(bytes: &[u8]) {
     let wrapped = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
     let sealed = serde_json::from_slice(bytes).map(|token: Continue| token.seal(&TokenKey::default()));
@@ -307,7 +307,7 @@ pub fn continue_token(bytes: &[u8]) {
     }
 }
 
-/// The options of a list that say which state it wants: version, match and continue token, in three lines.
+/// The options that select a list's version: resource version, match and continue token, in three lines.
 pub fn resource_version(bytes: &[u8]) {
     let (version, rest) = line(bytes);
     let (matching, token) = line(rest);
@@ -327,7 +327,7 @@ pub fn resource_version(bytes: &[u8]) {
 
 pub fn quantity(bytes: &[u8]) {
     if let Ok(canonical) = quantities::canonical(&text(bytes)) {
-        // A binary quantity that no power of two divides loses its suffix, and is a decimal one from then on.
+        // A binary quantity that is not divisible by a power of two loses its suffix, and is decimal from then on.
         let canonical = quantities::canonical(&canonical).expect("what is canonical is a quantity");
         assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
     }
@@ -343,7 +343,7 @@ pub fn timestamp(bytes: &[u8]) {
     }
 }
 
-/// Bytes as a record of the log, and as a record's body with the checksum that it should have.
+/// The bytes as a record of the log, and as a record's body with the right checksum.
 pub fn record(bytes: &[u8]) {
     let _ = Record::decode_record(bytes);
     let mut sealed = vec![holdfast_core::event::FORMAT];
@@ -354,7 +354,7 @@ pub fn record(bytes: &[u8]) {
     }
 }
 
-/// Requests on a small cluster, each a request line and its body, with `---` on a line of its own between them.
+/// Requests to a small cluster, each a request line and a body, separated by lines `---`.
 pub fn decide(bytes: &[u8]) {
     let mut world = world::world();
     let mut last = None;
@@ -364,13 +364,13 @@ pub fn decide(bytes: &[u8]) {
         let _ = world.submit(&request);
         last = Some(request);
     }
-    // Once more, now that the last one has left its traces.
+    // The last request once more, now that it has changed the state.
     if let Some(request) = last {
         let _ = world.submit(&request);
     }
 }
 
-/// Several requests on a small cluster, made of choices.
+/// Several generated requests to a small cluster.
 pub fn decide_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut world = world::world();

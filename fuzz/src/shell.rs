@@ -1,20 +1,20 @@
-//! What users have containers run: scripts.
+//! The scripts that users run in containers.
 
-// Each target is compiled with all of this, and uses one function.
+// Each target is compiled with the whole file, and uses one function.
 #![allow(dead_code)]
 
 use holdfast_shell::{Machine, Setup, Stream, Turn};
 
-/// A target by the name of its folder of seeds.
+/// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Named; 1] = [("shell", shell)];
 
-/// As much as one script is gone here.
+/// The most steps of a script.
 const STEPS_MAX: u64 = 20_000;
 
-/// A script is read and run within its steps, and a second time does the same.
+/// A script is parsed and run within the limit of steps, and a second run gives the same result.
 pub fn shell(bytes: &[u8]) {
     let script = String::from_utf8_lossy(bytes).into_owned();
     let first = gone(&script);
@@ -22,7 +22,7 @@ pub fn shell(bytes: &[u8]) {
     assert_eq!(gone(&script), first, "the same script does the same");
 }
 
-/// What a script ends with, how many steps it took, and how much it put out.
+/// The exit status of a script, its steps, and the size of its output.
 fn gone(script: &str) -> (Option<i32>, u64, usize) {
     let mut machine = Machine::new(Setup { folder: "/".into(), ..Setup::default() }, 0);
     let words = ["sh", "-c", script].map(str::to_owned);

@@ -1,16 +1,16 @@
-//! The fuzz targets as ordinary tests: over their seeds, over mutations of these, and over noise.
+//! Runs the fuzz targets as ordinary tests: over their seeds, over mutations of these, and over random bytes.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use std::path::PathBuf;
 
-/// A function that panics where something is wrong with what it made of the bytes.
+/// A function that panics if an invariant is violated for these bytes.
 pub type Target = fn(&[u8]);
 
-/// Inputs of a sort for each target. One run of all takes a few seconds.
+/// The number of inputs of each sort for each target. A run of all takes a few seconds.
 const CASES: u32 = 300;
 
-/// For longer runs: how many inputs instead, and a number that chooses other ones.
+/// For longer runs: another number of inputs, and a number that selects other ones.
 #[expect(clippy::disallowed_methods, reason = "who runs the test says how long")]
 fn asked(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
@@ -32,18 +32,18 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// One change to the bytes of a seed.
+/// A change of a seed's bytes.
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// Another byte at a place.
+    /// Replaces a byte.
     Set(usize, u8),
-    /// A stretch goes.
+    /// Removes a range.
     Cut(usize, usize),
-    /// A stretch is there twice.
+    /// Repeats a range.
     Repeat(usize, usize),
-    /// Bytes that mean something to some parser are put in.
+    /// Inserts bytes that are special to some parser.
     Insert(usize, &'static [u8]),
-    /// A stretch of another seed is put in.
+    /// Inserts a range of another seed.
     Splice(usize, usize, usize),
 }
 
@@ -105,7 +105,7 @@ pub fn holds_on_seeds(targets: &[(&str, Target)]) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// `meaningful` bytes mean something to one of the targets.
+/// `meaningful` are bytes that are special to one of the targets.
 pub fn holds_on_mutations(targets: &[(&str, Target)], meaningful: &'static [&'static [u8]]) {
     let mut failed = Vec::new();
     for (name, target) in targets {
@@ -116,14 +116,14 @@ pub fn holds_on_mutations(targets: &[(&str, Target)], meaningful: &'static [&'st
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// What has no shape at all must be refused as calmly as what is nearly right.
+/// Random bytes must be refused as cleanly as nearly valid input.
 pub fn holds_on_noise(targets: &[(&str, Target)]) {
     let inputs = || prop::collection::vec(any::<u8>(), 0..300);
     let failed: Vec<_> = targets.iter().filter_map(|(name, target)| failure(name, *target, inputs())).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// The smallest of the inputs that a target does not hold on.
+/// The smallest input for which a target fails.
 fn failure(name: &str, target: Target, inputs: impl Strategy<Value = Vec<u8>>) -> Option<String> {
     let cases = asked("HOLDFAST_FUZZ_CASES").unwrap_or(CASES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };

@@ -1,22 +1,21 @@
-//! What the other side of a SPDY connection sends: frames as bytes, and frames that are well formed for the most part,
-//! whose headers are compressed.
+//! The input of a SPDY connection: frames as bytes, and mostly well-formed frames with compressed headers.
 
-// Each target is compiled with all of this, and uses one function.
+// Each target is compiled with the whole file, and uses one function.
 #![allow(dead_code)]
 
 use bytes::BytesMut;
 use holdfast_streams::spdy::{Decoder, Encoder, Flaw, Frame, Headers, PIECE_BYTES_MAX};
 
-/// A target by the name of its folder of seeds.
+/// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Named; 2] = [("spdy", spdy), ("spdy_frames", spdy_frames)];
 
-/// The most that the decoder may wait for before it makes a frame of it.
+/// The most input that the decoder may hold before it returns a frame.
 const HELD_BYTES_MAX: usize = (64 << 10) + 1024;
 
-/// Any bytes: in whatever pieces they come, they mean the same, and what is held of them is bounded.
+/// Any bytes: the result must not depend on the pieces in which they arrive, and buffered input is bounded.
 pub fn spdy(bytes: &[u8]) {
     let whole = read(bytes, bytes.len());
     for piece in [1, 2 + bytes.len() % 50] {
@@ -24,7 +23,7 @@ pub fn spdy(bytes: &[u8]) {
     }
 }
 
-/// Frames: a byte each for the kind, the stream and the length of what follows, which is data or names of headers.
+/// Frames: one byte each for kind, stream and length, then data or header names.
 pub fn spdy_frames(bytes: &[u8]) {
     let (mut encoder, mut wire) = (Encoder::new(), BytesMut::new());
     let (mut rest, mut headers_sent) = (bytes, Vec::new());
@@ -62,7 +61,7 @@ pub fn spdy_frames(bytes: &[u8]) {
     spdy(&wire);
 }
 
-/// The frames, with data joined, and how it ended.
+/// The frames, with adjacent data joined, and how decoding ended.
 fn read(bytes: &[u8], piece: usize) -> (Vec<String>, Option<Flaw>) {
     let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
     let (mut frames, mut data): (Vec<String>, Vec<u8>) = (Vec::new(), Vec::new());

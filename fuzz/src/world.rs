@@ -1,4 +1,4 @@
-//! A small cluster that requests are made of, and what must hold after each of them.
+//! A small cluster for requests, and the invariants after each request.
 
 use super::edges::NUMBERS;
 use super::input::{self, Choices};
@@ -20,7 +20,7 @@ use holdfast_core::wire::table::{
 use holdfast_value::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// What stands in the cluster before the first request: path and body of each create.
+/// The objects of the cluster before the first request: path and body of each create.
 fn first_objects() -> Vec<(&'static str, Value)> {
     let pod = json!({"containers": [{"name": "web", "image": "nginx"}]});
     let deployment = json!({
@@ -68,7 +68,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
         ("v1 namespaces -", json!({"metadata": {"name": "other"}})),
         ("v1 configmaps default", data),
         ("v1 pods default", json!({"metadata": {"name": "web", "finalizers": ["example.com/a"]}, "spec": pod})),
-        // One that runs on a node has time to stop.
+        // A pod that runs on a node, so that it has a grace period.
         (
             "v1 pods default",
             json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "a"}]}}),
@@ -85,7 +85,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The cluster that every input starts from.
+/// The initial cluster of every input.
 pub fn world() -> World {
     static FIRST: LazyLock<World> = LazyLock::new(|| {
         let mut world = World { state: State::new(Arc::new(registry().clone())), requests: 0 };
@@ -106,7 +106,7 @@ pub struct World {
 }
 
 impl World {
-    /// Decides a request and carries it out.
+    /// Decides a request and applies the decision.
     pub fn submit(&mut self, request: &Request) -> Result<(), Refusal> {
         self.requests += 1;
         let time = jiff::Timestamp::from_second(1_795_000_000 + self.requests as i64).expect("within range");
@@ -151,13 +151,13 @@ impl World {
     }
 }
 
-/// What holds for every stored object, whoever sent it.
+/// The invariants of every stored object.
 fn check_entry(kind: &Kind, entry: &Entry) {
     let document = entry.document();
     let map = document.as_object().expect("an object");
     let again = Draft::new(&kind.versions[0].api_version(), &kind.kind, map);
     assert!(again.is(&entry.json(), entry.offset), "stored JSON is canonical: {document}");
-    // What was stored before a definition changed may be otherwise than it says now.
+    // An object stored before its definition was changed need not fit the new one.
     if !kind.is_stale(entry.offset) {
         let layout = kind.layout(0).expect("every kind has a layout");
         let mut checked = document.clone();
@@ -194,7 +194,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     assert_eq!(moved, expected, "only the version moves");
 }
 
-/// Verb, format and options as a request line names them, each with what it falls back to.
+/// Verbs, formats and options by their words in a request line; the first of each is the default.
 const VERBS: [(&str, Verb); 5] = [
     ("create", Verb::Create),
     ("update", Verb::Update),
@@ -232,7 +232,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     });
     let known = state.kind(kind);
     let is_namespaced = known.is_namespaced();
-    // A path leads to a stored kind and a subresource that it has, or it is refused before anything is decided.
+    // A path leads to an existing subresource; other paths are refused before any decision.
     let subresource = subresource.filter(|name| known.subresource(0, name).is_some());
     let name = word(5).map(str::to_owned).or_else(|| (verb != Verb::Create).then(|| "web".to_owned()));
     let mut options =
@@ -269,7 +269,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     }
 }
 
-/// A request made of choices: like enough to a right one to get far.
+/// A generated request, close enough to a valid one to get far.
 pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
     const BUSY: [(&str, &str); 8] = [
         ("v1", "pods"),
@@ -300,7 +300,7 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
         None
     };
     let name = choices.pick(&["web", "default", "a", "a/b", "widgets.example.com"]).to_owned();
-    // A custom resource is made of what its definition probably does not know.
+    // Custom resources get a pod template's fields, which their definition probably lacks.
     let message = schema().id(&known.versions[version].message).or(schema().id("io.k8s.api.core.v1.PodTemplate"));
     let message = message.expect("a pod template has a message");
     let body = if format == Format::JsonPatch {
@@ -314,7 +314,7 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
         }
         if let Some(Value::Object(meta)) = body.get_mut("metadata") {
             meta.insert("name", name.as_str().into());
-            // Where they are, nearly every request would be refused for them.
+            // These fields would make nearly every request invalid.
             for field in ["namespace", "resourceVersion", "uid"] {
                 if !choices.one_in(8) {
                     meta.remove(field);

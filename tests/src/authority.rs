@@ -1,10 +1,10 @@
-//! Certificate authorities that a test makes up.
+//! Certificate authorities of tests.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
-/// The attribute "organization".
+/// The object identifier of the attribute "organization".
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
 pub struct Authority {
@@ -12,7 +12,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate with its key, as PEM.
+/// A certificate and its key in PEM.
 pub struct Pair {
     pub certificate: String,
     pub key: String,
@@ -33,19 +33,19 @@ impl Authority {
         &self.pem
     }
 
-    /// A client's certificate: the name is the user, the organizations are its groups.
+    /// A client certificate: the common name is the user, the organizations are its groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
         self.sign(client(name, groups))
     }
 
-    /// The same for so long from now on.
+    /// The same, valid for a given time from now on.
     pub fn client_for(&self, name: &str, groups: &[&str], valid: Duration) -> Pair {
         let mut params = client(name, groups);
         params.not_after = OffsetDateTime::now_utc() + valid;
         self.sign(params)
     }
 
-    /// A server's certificate for these names.
+    /// A server certificate for these names.
     pub fn server(&self, names: &[&str]) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names of hosts");
@@ -53,7 +53,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// One by which a server is also a client of its like, as members of etcd are.
+    /// A certificate for servers that are also clients of each other, such as members of etcd.
     pub fn member(&self, names: &[&str]) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names of hosts");
@@ -72,7 +72,7 @@ fn client(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // A name holds one value of a type: the second is of a type that is written in the same way.
+    // A name holds one value of each type, so the second organization uses a custom type with the same encoding.
     for (group, kind) in groups.iter().zip([DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.into())]) {
         params.distinguished_name.push(kind, *group);
     }

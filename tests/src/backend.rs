@@ -1,4 +1,4 @@
-//! Another server of the API, for what is sent on to one: a group with one resource, which remembers who asked.
+//! An aggregated API server: it serves a group with one resource, and records its requests.
 
 use crate::authority::Pair;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub const GROUP: &str = "things.example.com";
 
-/// A running server of `things.example.com/v1`. Dropping it ends it, and its connections.
+/// A running server of `things.example.com/v1`. Dropping it stops it and closes its connections.
 pub struct Backend {
     pub port: u16,
     shared: Arc<Shared>,
@@ -32,14 +32,14 @@ pub struct Backend {
 }
 
 struct Shared {
-    /// Whether it knows the aggregated form of discovery.
+    /// Whether it serves aggregated discovery.
     aggregated: bool,
     events: broadcast::Sender<Value>,
     seen: Mutex<Vec<Seen>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: Method,
@@ -51,7 +51,7 @@ pub struct Seen {
 type Body = BoxBody<Bytes, Infallible>;
 
 impl Backend {
-    /// Serves those whom `front_proxies` signed, and nobody else.
+    /// Serves only clients with a certificate of `front_proxies`.
     pub async fn start(pair: &Pair, front_proxies: &str, aggregated: bool) -> Backend {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(front_proxies.as_bytes()) {
@@ -92,7 +92,7 @@ impl Backend {
         Backend { port, shared, task }
     }
 
-    /// Tells whoever watches of a new thing.
+    /// Sends an event about a new object to its watchers.
     pub fn tell(&self, name: &str) {
         self.shared.events.send(json!({"type": "ADDED", "object": thing(name)})).expect("somebody watches");
     }
@@ -188,7 +188,7 @@ fn json_answer(code: u16, document: &Value, form: &str) -> Response<Body> {
     response
 }
 
-/// One event at once, others when they are told, and no end.
+/// A watch: one event at once, and others when [`Backend::tell`] is called. It does not end.
 fn events(shared: &Shared) -> Response<Body> {
     let first = json!({"type": "ADDED", "object": thing("one")});
     let queue = shared.events.subscribe();
@@ -218,7 +218,7 @@ impl futures_util::Stream for SyncStream {
     }
 }
 
-/// Goes on as a protocol that says everything back in capitals.
+/// Upgrades the connection, and echoes all data in upper case.
 fn echo(upgrade: hyper::upgrade::OnUpgrade) -> Response<Body> {
     tokio::spawn(async move {
         let Ok(connection) = upgrade.await else { return };

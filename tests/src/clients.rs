@@ -1,10 +1,10 @@
-//! Real clients, fetched once.
+//! Downloads real clients, once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where the clients are, fetched if they are not there yet.
+/// The folder of the clients, which are downloaded if they are missing.
 pub fn clients() -> &'static Path {
     static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
     CLIENTS.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What controller-runtime's envtest does with `KUBEBUILDER_ASSETS`: the same programs, flags, files and polls.
+//! Does what controller-runtime's envtest does with `KUBEBUILDER_ASSETS`: the same programs, options, files and polls.
 
 use crate::authority::{Authority, Pair};
 use crate::server::{binary, succeeds};
@@ -12,10 +12,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often envtest asks whether a program is well, and for how long.
+/// How often envtest polls a program's health, and for how long.
 const POLL: Duration = Duration::from_millis(100);
 const START_MAX: Duration = Duration::from_secs(20);
-/// How long a program may take to end.
+/// How long a program may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// The folder that `holdfast envtest` prints.
@@ -25,7 +25,7 @@ pub fn assets(cache: &Path) -> PathBuf {
     succeeds(command.output().expect("run holdfast")).trim_end().into()
 }
 
-/// A port that nobody has, and that no other test of this process is given.
+/// A free port that no other test of this process gets.
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ pub fn is_listening(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// A program of the assets, killed when this is dropped.
+/// A program of the assets, killed when dropped.
 pub struct Program(Child);
 
 impl Program {
@@ -60,7 +60,7 @@ impl Program {
         self.0.try_wait().expect("wait for a program").is_some()
     }
 
-    /// Asks it to end by SIGTERM, and waits.
+    /// Sends SIGTERM, and waits for the end.
     pub async fn stop(mut self) {
         let sent = Command::new("kill").args(["-s", "TERM", &self.pid().to_string()]).status().expect("run kill");
         assert!(sent.success());
@@ -87,18 +87,18 @@ pub struct ControlPlane {
     pub etcd_port: u16,
     pub etcd: Program,
     pub server: Program,
-    /// Signs clients.
+    /// Signs client certificates.
     clients: Authority,
-    /// Anonymous.
+    /// An anonymous client.
     pub wire: Wire,
 }
 
-/// What a suite may ask for.
+/// A suite's settings.
 #[derive(Default)]
 pub struct Wanted<'a> {
     /// More options of kube-apiserver.
     pub options: &'a [&'a str],
-    /// Whether events outlive the process, as where envtest does not find etcd's option.
+    /// Whether events outlive the process; they do if envtest does not find etcd's option.
     pub fsync: bool,
 }
 
@@ -133,12 +133,12 @@ impl ControlPlane {
             tokio::time::sleep(POLL).await;
         }
         let plane = ControlPlane { cert_dir: cert_dir.to_owned(), port, etcd_port, etcd, server, clients, wire };
-        // What envtest waits for before it gives the control plane to the suite.
+        // envtest waits for this before it returns.
         plane.admin().get("/api/v1/namespaces/default").await.expect(200);
         plane
     }
 
-    /// `AddUser`: a certificate of the clients' authority, made while the server runs.
+    /// `AddUser`: a certificate of the clients' authority, created while the server runs.
     pub fn user(&self, name: &str, groups: &[&str]) -> Wire {
         self.wire.clone().with_identity(self.clients.client(name, groups))
     }
@@ -147,7 +147,7 @@ impl ControlPlane {
         self.user("admin", &["system:masters"])
     }
 
-    /// Ends both programs in envtest's order.
+    /// Stops both programs in envtest's order.
     pub async fn stop(self) {
         self.server.stop().await;
         self.etcd.stop().await;
@@ -176,7 +176,7 @@ async fn start_etcd(assets: &Path, port: u16, folder: &Path, fsync: bool) -> Pro
     etcd
 }
 
-/// What etcd's `/health` answers.
+/// The status of etcd's `/health`.
 async fn health(port: u16) -> Option<u16> {
     use hyper_util::rt::TokioIo;
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
@@ -189,7 +189,7 @@ async fn health(port: u16) -> Option<u16> {
     Some(answer.status().as_u16())
 }
 
-/// The options that envtest gives kube-apiserver, with those of the suite.
+/// The options that envtest passes to kube-apiserver, with those of the suite.
 pub fn arguments(cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]) -> Vec<String> {
     let file = |name: &str| cert_dir.join(name).display().to_string();
     let mut arguments = vec![
@@ -210,10 +210,10 @@ pub fn arguments(cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]) -
     arguments
 }
 
-/// The files that envtest puts into the folder before kube-apiserver starts; who signs clients.
+/// Writes the files that envtest creates before it starts kube-apiserver; returns the authority of clients.
 pub fn write_certificates(cert_dir: &Path) -> Authority {
     let write = |name: &str, text: &str| std::fs::write(cert_dir.join(name), text).expect("write a file");
-    // The server's pair is there from the last time where the folder is used again.
+    // If the folder is used again, the server's pair exists already.
     if !cert_dir.join("apiserver.crt").exists() {
         let servers = Authority::new("envtest-environment");
         let Pair { certificate, key } = servers.server(&["localhost", "127.0.0.1"]);

@@ -1,4 +1,4 @@
-//! What Kubernetes did, recorded case by case: files of JSON lines under `tests/data`, compressed.
+//! Recorded behaviour of Kubernetes, case by case: compressed files of JSON lines in `tests/data`.
 
 use flate2::read::GzDecoder;
 use serde::de::DeserializeOwned;
@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// The cases of `tests/data/NAME.jsonl.gz`, in their order. Empty lines are left out.
+/// The cases of `tests/data/NAME.jsonl.gz` in order, without empty lines.
 pub fn lines<T: DeserializeOwned>(name: &str) -> Vec<T> {
-    // The tests of the core read them as well.
+    // The tests of `core` include this file as well.
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data"));
     let path = folder.join(format!("{name}.jsonl.gz"));
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,6 +1,6 @@
-//! A log of few events as format 1 has it: what is in `tests/data/log-format-1`, in code.
+//! The content of `tests/data/log-format-1`, a small log in format 1, as code.
 //!
-//! The folder was written once and stays; a release that cannot read it has broken its promise.
+//! The folder was written once and is never rewritten: a release that cannot read it breaks compatibility.
 
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Operation, Record};
@@ -8,12 +8,12 @@ use holdfast_engine::Log;
 use holdfast_storage_rocks::RocksLog;
 use std::path::{Path, PathBuf};
 
-/// Where the folder is kept.
+/// The folder's path.
 pub fn folder() -> PathBuf {
     crate::folder().join("data/log-format-1")
 }
 
-/// Every event in it.
+/// Every event in the log.
 pub fn records() -> Vec<Record> {
     let namespace = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"old","uid":"00000000-0000-4000-8000-000000000001","resourceVersion":"1","creationTimestamp":"2026-11-21T04:00:00Z","labels":{"kubernetes.io/metadata.name":"old"}},"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}}"#;
     let map = |offset: u64, name: &str, uid: u8, data: &str| {
@@ -33,11 +33,11 @@ pub fn records() -> Vec<Record> {
     ]
 }
 
-/// Writes the folder anew: for the next format, beside this one.
+/// Writes the folder: for the next format, beside this one.
 pub fn write(folder: &Path) {
     let records = records();
     let (first, second) = records.split_at(3);
-    // What was written before the log was opened again is in tables, the rest in the write-ahead log.
+    // Events written before the log is reopened are in tables, the others in the write-ahead log.
     for part in [first, second] {
         RocksLog::open(folder).expect("open the log").append(part).expect("append");
     }

@@ -1,5 +1,5 @@
-//! Webhooks that answer as a scenario says, by the path that is asked: reviews of admission, of tokens, of access and of
-//! images, and documents as they are.
+//! Webhooks that answer as a scenario says, by path: reviews of admission, tokens, access and images, and plain
+//! documents.
 
 use crate::authority::Authority;
 use base64::Engine as _;
@@ -21,23 +21,23 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What hooks do and have seen.
+/// The behaviour of webhooks, and their calls so far.
 #[derive(Default)]
 struct Shared {
-    /// By path; with how often each was asked.
+    /// By path, with the number of calls.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
-    /// Those that are answered late.
+    /// Delayed calls in progress.
     waiting: usize,
     most_waiting: usize,
 }
 
-/// Running webhooks. Dropping them ends them.
+/// Running webhooks. Dropping them stops them.
 pub struct Hooks {
     shared: Arc<Mutex<Shared>>,
-    /// What scenarios call them and their authorities, and what that is here.
+    /// Names in scenarios, and the actual values.
     pub names: Vec<(&'static str, String)>,
-    /// Who vouches for them, as PEM.
+    /// The authority of their certificates, in PEM.
     pub authority: String,
     _tasks: JoinSet<()>,
 }
@@ -48,7 +48,7 @@ impl Hooks {
         let (ours, others) = (Authority::new("hooks"), Authority::new("others"));
         let mut tasks = JoinSet::new();
         let port = serve(&ours, "127.0.0.1:0", &shared, &mut tasks).await;
-        // Where the certificate is for another address.
+        // An address for which the certificate is not valid.
         serve(&ours, &format!("127.0.0.2:{port}"), &shared, &mut tasks).await;
         let other = serve(&others, "127.0.0.1:0", &shared, &mut tasks).await;
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
@@ -69,18 +69,18 @@ impl Hooks {
         shared.behaviour.insert(path.to_owned(), (behaviour, 0));
     }
 
-    /// How many waited at once for an answer that came late.
+    /// The most delayed calls that were in progress at the same time.
     pub fn most_waiting(&self) -> usize {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).most_waiting
     }
 
-    /// What was asked since the last time, in order: `{path, query, authorization, body}`.
+    /// The calls since the last time, in order: `{path, query, authorization, body}`.
     pub fn take_calls(&self) -> Vec<Value> {
         std::mem::take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner).calls)
     }
 }
 
-/// Serves hooks on an address; gives back the port.
+/// Serves webhooks at an address; returns the port.
 async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<Shared>>, tasks: &mut JoinSet<()>) -> u16 {
     let pair = authority.server(&["localhost", "127.0.0.1"]);
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
@@ -99,11 +99,11 @@ async fn serve(authority: &Authority, address: &str, shared: &Arc<Mutex<Shared>>
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, shared) = (acceptor.clone(), shared.clone());
             tokio::spawn(async move {
-                // Who does not trust the certificate goes away.
+                // A client that does not trust the certificate disconnects.
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let service = service_fn(move |request| answer(request, shared.clone()));
                 let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                // A connection that breaks is the other side's to report.
+                // A broken connection is reported by the client.
                 let _ = server.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -165,9 +165,9 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The review that goes back.
+/// The review to answer with.
 fn reply(behaviour: &Value, review: &Value) -> Value {
-    // Of tokens, access and images: the same document with a status, which may depend on the user.
+    // For reviews of tokens, access and images: the same document with a status, which may depend on the user.
     let by_user = &behaviour["byUser"];
     let status = match review["spec"]["user"].as_str().and_then(|user| by_user.get(user)) {
         Some(status) => Some(status),

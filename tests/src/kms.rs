@@ -1,5 +1,4 @@
-//! A KMS plug-in on a Unix socket, of both versions: it encrypts by a key that the test may change, and ends when it is
-//! dropped.
+//! A KMS plug-in on a Unix socket, in both versions. Its key can be changed, and it stops when dropped.
 
 use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 
-/// In front of each message of gRPC.
+/// The length of the header of a gRPC message.
 const FRAME: usize = 5;
 
 pub struct Plugin {
@@ -30,7 +29,7 @@ struct State {
 }
 
 impl Plugin {
-    /// Listens on a socket that is not there yet.
+    /// Listens on a new socket.
     pub fn start(socket: &Path) -> Plugin {
         let state = State { key: 1, healthz: "ok".into(), calls: Vec::new() };
         let state = Arc::new(Mutex::new(state));
@@ -44,12 +43,12 @@ impl Plugin {
         Plugin { state, socket: socket.to_owned(), runtime: Some(runtime) }
     }
 
-    /// From now on it encrypts with another key; what was encrypted before it still decrypts.
+    /// Encrypts with another key from now on; earlier ciphertexts can still be decrypted.
     pub fn rotate(&self) {
         self.state.lock().expect("the state").key += 1;
     }
 
-    /// What it says of its health.
+    /// Sets the reported health.
     pub fn say(&self, healthz: &str) {
         self.state.lock().expect("the state").healthz = healthz.into();
     }
@@ -144,7 +143,7 @@ impl State {
     }
 }
 
-/// No cipher to speak of, but what is in it is not seen.
+/// Not secure, but hides the plain text.
 fn encrypted(key: u8, plain: &[u8]) -> Vec<u8> {
     std::iter::once(key).chain(plain.iter().map(|byte| byte ^ 0x5a ^ key)).collect()
 }

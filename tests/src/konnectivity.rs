@@ -1,4 +1,4 @@
-//! A konnectivity server with its agent: it connects to whatever it is asked for, and notes what that is.
+//! A konnectivity server with its agent: it connects to any requested address, and records the addresses.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
@@ -12,11 +12,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::mpsc;
 
-/// What stands before a message.
+/// The length of the header of a message.
 const HEAD: usize = 5;
 const CONNECTION: i64 = 1;
 
-/// The kinds of packets, by their numbers.
+/// The kinds of packets, by number.
 const DIAL_RESPONSE: i32 = 1;
 const CLOSE_REQUEST: i32 = 2;
 const CLOSE_RESPONSE: i32 = 3;

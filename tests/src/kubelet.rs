@@ -1,5 +1,5 @@
-//! A kubelet without a node, for what is sent on to one: it speaks the protocols, and does some things wrong when a path
-//! asks for it.
+//! A kubelet without a node, for requests that the API server proxies. It speaks the protocols, and misbehaves if the
+//! path asks for it.
 
 use crate::authority::{Authority, Pair};
 use bytes::Bytes;
@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// A running kubelet. Dropping it ends it, and its connections.
+/// A running kubelet. Dropping it stops it and closes its connections.
 pub struct Kubelet {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -40,9 +40,9 @@ pub struct Kubelet {
 struct Shared {
     seen: Mutex<Vec<(String, HeaderMap)>>,
     connections: Mutex<Vec<JoinHandle<()>>>,
-    /// Ends what goes on with connections that were upgraded.
+    /// Stops the work on upgraded connections.
     upgraded: CancellationToken,
-    /// How many connections are open.
+    /// The number of open connections.
     open: watch::Sender<usize>,
 }
 
@@ -50,7 +50,7 @@ trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 impl Shared {
-    /// Has something go on until the kubelet ends.
+    /// Runs work until the kubelet stops.
     fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
         let ended = self.upgraded.clone();
         tokio::spawn(async move {
@@ -64,21 +64,23 @@ impl Shared {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An address of this machine that others can reach too; the server asks no other. `None` where there is none.
+/// An address of this machine that is not loopback, because the API server refuses to proxy there. `None` if there is
+/// none.
 pub fn address() -> Option<IpAddr> {
-    // Nothing is sent: the system says which of its addresses it would send from.
+    // Nothing is sent: the system says from which address it would send.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
 impl Kubelet {
-    /// A server that speaks no TLS, as containers have them.
+    /// A server without TLS, as in a container.
     pub async fn plain(address: IpAddr) -> Kubelet {
         Kubelet::serve(address, None).await
     }
 
-    /// One that shows a certificate of this authority for `name`, and serves those alone whom it has signed.
+    /// A server with a certificate of this authority for `name`; it serves only clients with a certificate of the
+    /// authority.
     pub async fn start(address: IpAddr, authority: &Authority, name: &str) -> Kubelet {
         let Pair { certificate, key } = authority.server(&[name]);
         let mut roots = RootCertStore::empty();
@@ -128,12 +130,12 @@ impl Kubelet {
         Kubelet { address, shared, task }
     }
 
-    /// The requests so far: their paths with queries, and headers.
+    /// The requests so far: paths with queries, and headers.
     pub fn seen(&self) -> Vec<(String, HeaderMap)> {
         self.shared.seen.lock().unwrap().clone()
     }
 
-    /// Waits until nobody is connected. What was upgraded does not count.
+    /// Waits until no connection is open, except upgraded ones.
     pub async fn is_left(&self) {
         let mut open = self.shared.open.subscribe();
         _ = open.wait_for(|open| *open == 0).await;
@@ -141,7 +143,7 @@ impl Kubelet {
 }
 
 impl Kubelet {
-    /// Ends it in the middle of what it does.
+    /// Stops it in the middle of its work.
     pub fn stop(&self) {
         self.task.abort();
         self.shared.connections.lock().unwrap().iter().for_each(JoinHandle::abort);
@@ -221,7 +223,7 @@ fn refused(refusal: upgrade::Refusal) -> Response<Body> {
     refusal.into_response().map(|text| Full::new(Bytes::from(text)).boxed_unsync())
 }
 
-/// Agrees, and then sends what is no frame.
+/// Accepts the upgrade, and then sends malformed frames.
 fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     let answer = match upgrade::remote_command(request.headers()) {
         Ok((answer, _)) => answer,
@@ -236,8 +238,8 @@ fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     switched(answer)
 }
 
-/// `cat` sends its input back, `size` tells the first size of the terminal, `flood N` writes N bytes; each other command
-/// is written out. `fail` ends with 3.
+/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes; any other command is
+/// printed. `fail` ends with 3.
 fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
     let pairs: Vec<(String, String)> = query
         .split('&')
@@ -297,7 +299,7 @@ fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Res
     switched(answer)
 }
 
-/// Port 7 sends back what it gets in upper case, nobody listens on others.
+/// Port 7 echoes in upper case; nothing listens on other ports.
 fn forward(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     let ports = request.uri().query().and_then(|query| query.strip_prefix("port=")).unwrap_or_default();
     let ports: Vec<u16> = ports.split("%2C").filter_map(|port| port.parse().ok()).collect();

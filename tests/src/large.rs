@@ -1,4 +1,4 @@
-//! Logs of many objects, made without a server: for measurements.
+//! Writes logs of many objects without a server, for measurements.
 
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::object::Draft;
@@ -9,11 +9,11 @@ use std::path::Path;
 
 /// How many events are written at a time.
 const BATCH: u64 = 5_000;
-/// Objects are made and changed in an order that is none of their names: every so many further than the one before.
+/// The distance between objects that are written one after another, so that the order is not that of their names.
 const STRIDE: u64 = 7_919;
 
-/// Makes a log of `objects` ConfigMaps of 0.6 KB in one namespace, each changed `changes` times in turn, and gives back
-/// how many events it has. Other events there are none: a server on it makes what every cluster has.
+/// Writes a log of `objects` ConfigMaps of 0.6 KB in one namespace, each changed `changes` times in turn. Returns the
+/// number of events. The log has no other events: a server that opens it creates the objects of every cluster.
 pub fn write(folder: &Path, objects: u64, changes: u64) -> u64 {
     let log = RocksLog::open_with(folder, Durability::Unsynced, Reserve::AsItIs).expect("open the log");
     assert_eq!(log.last().expect("its end"), Offset::ZERO, "{} holds a log already", folder.display());

@@ -1,8 +1,8 @@
-//! What the tests of the whole need: a real server to start and end, and clients for it.
+//! The harness of tests of the whole system: starts and stops a real server, and connects clients to it.
 //!
-//! The tests themselves are in `tests/tests`, one file a concern; the scripts that real clients run are in
-//! `tests/clients`. What is deliberately absent: anything that looks into the server. A test that needs more than
-//! its folder, its socket and its output belongs beside the code.
+//! The tests are in `tests/tests`, one file a topic; the scripts of real clients are in `tests/clients`. Deliberately
+//! absent is anything that looks inside the server. A test that needs more than its folder, its socket and its output
+//! belongs beside the code.
 
 pub mod authority;
 pub mod backend;
@@ -38,7 +38,7 @@ pub fn folder() -> &'static std::path::Path {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Repeats `attempt` until it gives something; panics with the last error after `patience`.
+/// Repeats `attempt` until it succeeds; panics with the last error after `patience`.
 pub async fn eventually<T, E, F>(patience: Duration, mut attempt: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Whether these metrics tell that a configuration of the API server was reloaded so many times with this outcome.
+/// Whether metrics show that a configuration of the API server was reloaded so many times with this outcome.
 pub fn has_reloaded(metrics: &str, configuration: &str, status: &str, times: u64) -> bool {
     let name = format!("apiserver_{configuration}_config_controller_automatic_reloads_total");
     let (start, end) = (format!("{name}{{apiserver_id_hash=\"sha256:"), format!("\",status=\"{status}\"}} {times}"));

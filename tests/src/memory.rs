@@ -1,4 +1,4 @@
-//! The whole server in this process: no socket, no disk unless the log has one.
+//! The whole server in this process: without sockets, and without a disk unless the log has one.
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -16,11 +16,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// A server without a socket, to be asked by as many users as a test wants.
+/// A server without a socket, for any number of users.
 #[derive(Clone)]
 pub struct Memory {
     transport: Arc<Transport>,
-    /// What the server does by itself.
+    /// The server's background tasks.
     _kept: Arc<JoinSet<()>>,
 }
 
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
 }
 
 impl Memory {
-    /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
+    /// Opens the log and creates the objects of every cluster, as `holdfast up` does.
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
@@ -60,18 +60,18 @@ impl Memory {
         Memory { transport, _kept: Arc::new(kept) }
     }
 
-    /// Ends the writer; the log is let go of when the runtime that served it is gone.
+    /// Stops the writer. The log is closed when the runtime has ended.
     pub fn stop(self) {
         self.transport.stop();
         self.transport.service().engine().close();
     }
 
-    /// A client of a member of system:masters.
+    /// A client in the group system:masters.
     pub fn admin(&self) -> kube::Client {
         self.client(User::new("kubernetes-admin", &[PRIVILEGED_GROUP, "system:authenticated"]))
     }
 
-    /// A client whom the server takes for this user.
+    /// A client that acts as this user.
     pub fn client(&self, user: User) -> kube::Client {
         kube::Client::new(memory::service(self.transport.clone(), Arc::new(user)), "default")
     }

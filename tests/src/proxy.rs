@@ -1,4 +1,4 @@
-//! A proxy by HTTP's method CONNECT: it connects to whatever it is asked for, and notes what that is.
+//! A proxy for HTTP's CONNECT method: it connects to any requested address, and records the addresses.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,6 +44,6 @@ async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: Asked) {
     seen.lock().expect("a list").push(target);
     stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("an answer");
     stream.flush().await.expect("an answer");
-    // Whoever goes away first ends it.
+    // Ends when either side closes its connection.
     let _ = copy_bidirectional(&mut stream, &mut there).await;
 }

@@ -1,3 +1,3 @@
-//! Events made by hand, and what a log holds of them: those of the suite that every log runs.
+//! Hand-made events and the content of a log with them, shared with the suite that every log passes.
 
 pub use holdfast_engine::log::suite::{current, delete, everything, put};

@@ -1,6 +1,7 @@
-//! Plays a recorded small cluster against a server with a scheduler, and compares what becomes of its pods.
+//! Plays recorded scenarios in a small cluster against a server with a scheduler, and compares what becomes of the
+//! pods.
 //!
-//! No other controller is there: this plays the one of volumes, and the kubelet, which takes victims away.
+//! No other component runs: this player acts as the volume controller, and as the kubelet that removes victims.
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Kinds, where they are served, and whether they have namespaces.
+/// Kinds, their paths, and whether they are namespaced.
 const KINDS: [(&str, &str, bool); 22] = [
     ("Node", "api/v1/nodes", false),
     ("Pod", "api/v1/pods", true),
@@ -37,12 +38,12 @@ const KINDS: [(&str, &str, bool); 22] = [
 ];
 const PROTECTED: [&str; 3] = ["PersistentVolume", "PersistentVolumeClaim", "ResourceClaim"];
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a decision may take before there is none.
+/// How long a decision may take before it counts as missing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it is waited for something that need not happen.
+/// How long to wait for something that need not happen.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// A kind, a namespace and a name.
+/// Kind, namespace and name.
 type Place = (String, String, String);
 
 fn path(place: &Place) -> String {
@@ -69,7 +70,7 @@ pub struct Player {
     made: Vec<Place>,
 }
 
-/// What became of a pod, as far as it is compared.
+/// The compared outcome of a pod.
 #[derive(Debug, Default)]
 struct Outcome {
     node: Value,
@@ -81,7 +82,7 @@ struct Outcome {
 }
 
 impl Player {
-    /// A player on a server that has what all scenarios rest on.
+    /// A player on a server with the objects that all scenarios need.
     pub async fn new(client: Client, fixtures: &Value) -> Player {
         let mut player = Player { client, uids: BTreeMap::new(), made: Vec::new() };
         for object in list(fixtures) {
@@ -96,7 +97,7 @@ impl Player {
         player
     }
 
-    /// Plays a scenario and tells on what it differs, if on anything.
+    /// Plays a scenario; returns the differences.
     pub async fn play(&mut self, scenario: &Value) -> Vec<String> {
         let mut differences = Vec::new();
         for object in list(&scenario["objects"]) {
@@ -110,7 +111,7 @@ impl Player {
                 break;
             };
             differences.extend(compare(wanted, &got));
-            // After another one of the best nodes the rest is another story.
+            // If another one of the best nodes was chosen, later outcomes cannot be compared.
             if wanted["node"].is_string() && wanted["node"] != got.node {
                 break;
             }
@@ -172,7 +173,7 @@ impl Player {
         self.woken(waited?, before).await
     }
 
-    /// What becomes of a pod that waited, after something happened.
+    /// The outcome of a waiting pod after an event.
     async fn woken(&mut self, pod: Place, before: Option<Value>) -> Option<Outcome> {
         let before = before?;
         if before["spec"]["nodeName"].is_string() {
@@ -181,7 +182,7 @@ impl Player {
         Some(outcome(&self.decided(&pod, Some(&condition(&before)), SHORT).await))
     }
 
-    /// The pod once it is bound, or refused otherwise than before.
+    /// The pod once it is bound, or refused with another message than before.
     async fn decided(&mut self, pod: &Place, before: Option<&Value>, patience: Duration) -> Value {
         let began = Instant::now();
         let (mut turn, mut gated_turns) = (0, 0);
@@ -209,7 +210,7 @@ impl Player {
         }
     }
 
-    /// A pod for which others go: who they are, and where it lies when they have gone.
+    /// A pod that preempts others: its victims, and its node after they are gone.
     async fn preempted(&mut self, pod: &Place, decided: Value, others: BTreeMap<Place, bool>) -> Outcome {
         let mut outcome = outcome(&decided);
         let mut victims: BTreeSet<Place> = BTreeSet::new();
@@ -240,7 +241,7 @@ impl Player {
         outcome
     }
 
-    /// Does what the controller of volumes does for claims whose pods have chosen.
+    /// Acts as the volume controller for claims whose pods have a node.
     async fn bind_volumes(&mut self) {
         let claims: Vec<Place> = self.made.iter().filter(|one| one.0 == "PersistentVolumeClaim").cloned().collect();
         for place in claims {
@@ -275,7 +276,7 @@ impl Player {
         }
     }
 
-    /// Texts that stand for the uid of an object, by what they stand for.
+    /// Replaces texts that stand for an object's UID.
     fn filled(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => match text.strip_prefix("@uid:") {
@@ -344,7 +345,7 @@ impl Player {
         }
     }
 
-    /// Deletes what was made, pods first.
+    /// Deletes all created objects, pods first.
     async fn clean(&mut self) {
         let mut made = std::mem::take(&mut self.made);
         made.sort_by_key(|place| place.0 != "Pod");
@@ -374,7 +375,7 @@ impl Player {
     }
 }
 
-/// What the pod is told of its place.
+/// The pod's condition PodScheduled.
 fn condition(pod: &Value) -> Value {
     let found = list(&pod["status"]["conditions"]).find(|one| one["type"] == "PodScheduled");
     found
@@ -392,13 +393,13 @@ fn outcome(pod: &Value) -> Outcome {
     }
 }
 
-/// On what two outcomes differ.
+/// The differences of two outcomes.
 fn compare(wanted: &Value, got: &Outcome) -> Vec<String> {
     let condition = &wanted["condition"];
     let message = if condition["status"] == "False" { &condition["message"] } else { &Value::Null };
     let victims: BTreeSet<String> =
         list(&wanted["victims"]).map(|one| one["pod"].as_str().unwrap_or_default().to_owned()).collect();
-    // Any of those that share the best score will do.
+    // Any node with the best score is accepted.
     let one_of =
         |own: &Value, best: &str, one: &str| *own == wanted[one] || list(&wanted[best]).any(|best| best == own);
     let same_victims = got.nominated == wanted["nominated"];

@@ -1,4 +1,4 @@
-//! The real binary, in a folder of its own: started, asked to stop, killed, started again.
+//! The real binary in a folder of its own: starts, stops, kills and restarts it.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::ffi::OsStr;
@@ -8,12 +8,12 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long a start may take before it counts as failed.
+/// How long a start may take.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long a server may take to end after it was asked to.
+/// How long a server may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// A data folder that goes away with the test; servers on it come and go.
+/// A data folder that is deleted with the test. Several servers may use it, one after another.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -31,7 +31,7 @@ impl Folder {
     }
 }
 
-/// A running `holdfast up`. Dropping it kills it, and shows what it wrote when the test is failing.
+/// A running `holdfast up`. Dropping it kills it, and prints its output if the test is failing.
 pub struct Server {
     child: Child,
     url: String,
@@ -48,8 +48,8 @@ pub struct Refused {
 }
 
 impl Server {
-    /// Starts on the folder, with more options, and waits until it is ready. No controller runs unless an option says
-    /// which.
+    /// Starts a server on the folder, with more options, and waits until it is ready. No controller runs unless an
+    /// option names some.
     pub fn start(data: &Path, options: &[&str]) -> Server {
         match Server::try_start(data, options) {
             Ok(server) => server,
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// The same where a refusal is expected.
+    /// The same, where the server may refuse to start.
     pub fn try_start(data: &Path, options: &[&str]) -> Result<Server, Refused> {
         let mut command = Command::new(binary());
         command.args(["up", "--port", "0", "--data-dir"]).arg(data).args(options);
@@ -67,7 +67,7 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// Runs a command that ends in a server.
+    /// Runs a command that starts a server.
     pub fn spawn(mut command: Command) -> Result<Server, Refused> {
         let began = Instant::now();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -118,12 +118,12 @@ impl Server {
         self.child.id()
     }
 
-    /// From its start to the line that says so.
+    /// The time from its start to the line that reports it ready.
     pub fn ready_in(&self) -> Duration {
         self.ready_in
     }
 
-    /// What it has written to standard error.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         lock(&self.stderr).clone()
     }
@@ -133,7 +133,7 @@ impl Server {
         let text = Kubeconfig::read_from(&self.kubeconfig).expect("read the kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await;
         let mut config = config.expect("a usable kubeconfig");
-        // A refusal is to be seen, not to be tried again.
+        // Refusals must be visible, so the client does not retry.
         config.default_retry = false;
         kube::Client::try_from(config).expect("a client")
     }
@@ -144,14 +144,14 @@ impl Server {
         assert!(sent.success(), "kill -s {name} {} failed", self.pid());
     }
 
-    /// Asks it to end, and expects that it does so without complaint.
+    /// Stops the server, and expects a clean exit.
     pub fn stop(mut self) {
         self.signal("TERM");
         let status = self.wait();
         assert_eq!(status.code(), Some(0), "the server ended with {status}:\n{}", self.stderr());
     }
 
-    /// Waits for the end of a server that is ending.
+    /// Waits for the end of a stopping server.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + STOP_MAX;
         loop {
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Ends it as a power cut would, as far as the process can tell.
+    /// Kills the process, like a power failure.
     pub fn kill(mut self) {
         self.child.kill().expect("kill the server");
         self.child.wait().expect("wait for the server");
@@ -186,7 +186,7 @@ pub fn holdfast<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Outp
     Command::new(binary()).args(arguments).stdin(Stdio::null()).output().expect("run holdfast")
 }
 
-/// What a command writes that goes well.
+/// The output of a command that must succeed.
 #[track_caller]
 pub fn succeeds(output: Output) -> String {
     assert!(

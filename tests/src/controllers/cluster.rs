@@ -1,4 +1,4 @@
-//! Everything that the server says through watches, and the nodes that scenarios play themselves.
+//! Watches everything in a server, and plays the nodes of scenarios.
 
 use super::resources::{RESOURCES, Resource, now, running};
 use crate::wire::Wire;
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Who scenarios are played as, in managed fields.
+/// The field manager of scenarios.
 pub const AGENT: &str = "controllers-diff";
 
 pub type Place = (String, String);
 
-/// One change that a watch showed.
+/// A change received by a watch.
 #[derive(Clone)]
 pub struct Seen {
     pub version: u64,
@@ -29,7 +29,7 @@ pub struct Seen {
     pub object: Arc<Value>,
 }
 
-/// A cluster as it is seen, shared by all scenarios.
+/// A watched cluster, shared by all scenarios.
 pub struct Cluster {
     wire: Wire,
     sender: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
@@ -44,7 +44,7 @@ struct Shown {
     listed: HashSet<Resource>,
 }
 
-/// A node whose signs of life a scenario gives.
+/// A node whose heartbeats a scenario sends.
 struct PlayedNode {
     alive: bool,
     runs: bool,
@@ -54,7 +54,7 @@ struct PlayedNode {
 }
 
 impl Cluster {
-    /// Watches everything of a server on which controllers, a scheduler and nodes run.
+    /// Watches everything in a server with controllers, a scheduler and nodes.
     pub async fn watch(wire: Wire) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             wire,
@@ -86,7 +86,7 @@ impl Cluster {
         self.nodes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// One request; the code is 0 where there was no answer.
+    /// Sends a request; the code is 0 if there was no answer.
     pub async fn call(
         &self,
         method: &str,
@@ -152,7 +152,7 @@ impl Cluster {
         self.call("GET", path, None, "", &Value::Null).await
     }
 
-    /// Lists and watches one resource for ever.
+    /// Lists and watches one resource, forever.
     async fn follow(&self, resource: Resource) {
         let mut version = None;
         loop {
@@ -192,7 +192,7 @@ impl Cluster {
         list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// One watch, from a version on; gives back how far it came, unless that is too long ago.
+    /// Watches from a version on. Returns the version reached, or `None` if it has expired.
     async fn stream(&self, resource: Resource, mut version: String) -> Option<String> {
         let path = format!("{}?watch=true&timeoutSeconds=300&resourceVersion={version}", resource.path(""));
         let opened = self.wire.open(Method::GET, &path, &[("accept", "application/json")], Bytes::new()).await;
@@ -224,12 +224,12 @@ impl Cluster {
         Some(version)
     }
 
-    /// How many changes were shown so far.
+    /// The number of changes so far.
     pub fn length(&self) -> usize {
         self.shown().log.len()
     }
 
-    /// What was shown since then of a namespace, or of what has its name in its own.
+    /// The changes since then in a namespace, and of cluster-scoped objects that have its name in theirs.
     pub fn history(&self, since: usize, namespace: &str) -> Vec<Seen> {
         let shown = self.shown();
         let mut history: Vec<Seen> =
@@ -310,7 +310,7 @@ impl Cluster {
         }
     }
 
-    /// Heartbeats of the nodes that scenarios play, and a minimal kubelet for those that run pods.
+    /// Sends the heartbeats of played nodes, and acts as a minimal kubelet of those that run pods.
     async fn live(&self) {
         let (mut next, mut begun, mut ended) = (0, HashSet::new(), HashSet::new());
         loop {
@@ -334,7 +334,7 @@ impl Cluster {
         }
     }
 
-    /// The newest of each pod that changed.
+    /// The newest version of each changed pod.
     fn news_of_pods(&self, next: &mut usize) -> Vec<Arc<Value>> {
         let shown = self.shown();
         let news = shown.log[*next..].iter().filter(|seen| seen.resource.plural == "pods" && !seen.deleted);
@@ -371,7 +371,7 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Whether an object belongs to the scenario that plays in a namespace.
+/// Whether an object belongs to the scenario in a namespace.
 pub fn concerns((of, name): &Place, namespace: &str) -> bool {
     of == namespace || (of.is_empty() && name.contains(namespace))
 }

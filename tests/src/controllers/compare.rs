@@ -1,4 +1,4 @@
-//! What was recorded beside what was seen.
+//! Compares a played scenario with its recording.
 
 use super::Scenario;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Difference {
     pub have: Value,
 }
 
-/// All that differs and was the same whenever Kubernetes played it.
+/// All differences in what was the same in all recordings of Kubernetes.
 pub fn compare(scenario: &Scenario, have: &Value) -> Vec<Difference> {
     let mut comparison = Comparison { scenario, differences: Vec::new() };
     let want = &scenario.seen;
@@ -53,7 +53,7 @@ impl Comparison<'_> {
         self.scenario.unstable.iter().any(|known| known.0 == part && known.1 == name && known.2 == field)
     }
 
-    /// Whether the field, or what it is in, differed between recordings.
+    /// Whether the field, or a part of the object that contains it, differed between recordings.
     fn is_unstable_below(&self, name: &str, field: &str) -> bool {
         self.scenario.unstable.iter().filter(|known| known.0 == "objects" && known.1 == name).any(|known| {
             let rest = field.strip_prefix(known.2.as_str());
@@ -89,7 +89,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Events or lives, by what names them.
+    /// Compares Events or lives by their names.
     fn told(&mut self, part: &'static str, count: &str, want: &Value, have: &Value, name: fn(&Value) -> String) {
         if self.is_unstable(part, "", "") {
             return;
@@ -134,7 +134,7 @@ fn by_name(objects: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     objects.map(entry).collect()
 }
 
-/// All scalars by their paths; items of lists by their type, name or key where these tell them apart.
+/// All scalars by their paths; list items by their type, name or key if that is unique.
 fn flatten(value: &Value, path: String, fields: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(inner) if !inner.is_empty() => {

@@ -1,11 +1,11 @@
-//! What a change of an object comes to, in words.
+//! Describes changes of objects in words.
 
 use super::cluster::Seen;
 use super::path::at;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Values as Python prints them in the recording.
+/// Formats values as the recording does, which is in Python's syntax.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
@@ -16,7 +16,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The words for one change; none, where nothing that counts has changed.
+/// The words for a change; none if nothing relevant has changed.
 pub fn changes(seen: &Seen) -> Vec<String> {
     if seen.deleted {
         return vec!["deleted".into()];
@@ -55,7 +55,7 @@ impl Words<'_> {
         }
     }
 
-    /// Something that was set or removed.
+    /// Adds a word if a field was set or removed.
     fn set(&mut self, path: &str, name: &str) {
         let is_set = |object: &Value| !matches!(at(object, path), Value::Null) && *at(object, path) != "";
         let (before, after) = (is_set(self.before), is_set(self.object));

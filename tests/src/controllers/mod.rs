@@ -1,9 +1,9 @@
-//! Scenarios of controllers, played against a server beside what Kubernetes made of them.
+//! Plays scenarios of controllers against a server, and compares the results with those of Kubernetes.
 //!
-//! Each scenario is a list of steps in a namespace of its own; then, after a while without a change, everything in the
-//! namespace is compared: objects, Events, the order of changes, and the life of each object. What a server is free to
-//! choose (names, hashes, times, addresses) is replaced by placeholders on both sides. The first line of the data tells
-//! the form of steps and placeholders.
+//! Each scenario is a list of steps in a namespace of its own. After a while without changes, everything in the
+//! namespace is compared: objects, Events, the order of changes, and the life of each object. Values that a server is
+//! free to choose (names, hashes, times, addresses) are replaced by placeholders on both sides. The first line of the
+//! data describes the format of steps and placeholders.
 
 mod cluster;
 mod compare;
@@ -22,20 +22,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One scenario, and what Kubernetes made of it.
+/// A scenario with the results in Kubernetes.
 #[derive(Deserialize)]
 pub struct Scenario {
     pub id: String,
     pub controller: String,
     pub steps: Vec<Value>,
     pub seen: Value,
-    /// Part, name and field that differed between recordings on one server.
+    /// Part, name and field of values that differed between recordings on one server.
     #[serde(default)]
     pub unstable: Vec<(String, String, String)>,
-    /// Which changes of which resources are compared in their order.
+    /// The resources and changes whose order is compared.
     #[serde(default)]
     pub sequence: Option<BTreeMap<String, Vec<String>>>,
-    /// The default service account, kube-root-ca.crt and namespaces are compared, too.
+    /// Whether the default service account, kube-root-ca.crt and namespaces are compared, too.
     #[serde(default)]
     pub defaults: bool,
     #[serde(default)]

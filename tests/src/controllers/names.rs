@@ -1,4 +1,4 @@
-//! Placeholders for everything that a server is free to choose, and objects without what is noise.
+//! Replaces values that a server is free to choose by placeholders, and removes irrelevant parts of objects.
 
 use super::Scenario;
 use super::cluster::{Cluster, Place, Seen, name_of, place};
@@ -28,7 +28,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// One that matches any of the words, longer ones first; nothing, where there are none.
+/// A pattern that matches any of the words, longer ones first; `None` if there are none.
 fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
     let mut words: Vec<&String> = words.filter(|word| !word.is_empty()).collect();
     words.sort_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));
@@ -36,27 +36,27 @@ fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
     (!escaped.is_empty()).then(|| pattern(&escaped.join("|")))
 }
 
-/// Components whose Events are the nodes' or the scheduler's, not a controller's.
+/// Components whose Events are not those of controllers.
 const NOT_CONTROLLERS: &[&str] = &["kubelet", "default-scheduler", "kubemark", "kube-proxy", "hollow"];
 
-/// An object and where it is, by its kind.
+/// The place and kind of an object.
 type Held = (Place, String);
 
 pub struct Names<'a> {
     scenario: &'a Scenario,
-    /// What the steps say, where placeholders have no place.
+    /// The text of the steps, in which values are not replaced.
     literals: String,
     history: Vec<Seen>,
     objects: BTreeMap<Held, Arc<Value>>,
     uids: HashMap<String, (String, String)>,
-    /// The prefix that each generated name was made of.
+    /// The prefix of each generated name.
     generated: BTreeMap<String, String>,
     known: BTreeMap<String, String>,
     index: HashMap<String, String>,
     known_pattern: Option<Regex>,
     names: BTreeMap<String, String>,
     names_pattern: Option<Regex>,
-    /// Addresses by their first appearance; nothing is numbered before all objects have their names.
+    /// Addresses by their first appearance; they are numbered only after all objects have their names.
     addresses: RefCell<Option<HashMap<String, String>>>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// What names, hashes and uids there were, each object as it was first seen.
+    /// Collects names, hashes and UIDs, in the order in which the objects were first seen.
     fn learn(&mut self) {
         let mut first: Vec<(String, Arc<Value>)> = Vec::new();
         let mut met: HashMap<(String, Place), ()> = HashMap::new();
@@ -137,7 +137,7 @@ impl<'a> Names<'a> {
             let shortened: String = prefix.chars().take(58).collect();
             if !prefix.is_empty() && name.starts_with(&shortened) {
                 let rest = name.get(prefix.len()..).unwrap_or_default();
-                // The ordinals of a StatefulSet's pods stay.
+                // The ordinals of a StatefulSet's pods are kept.
                 if rest.is_empty() || rest.len() > 3 || !rest.bytes().all(|byte| byte.is_ascii_digit()) {
                     self.generated.insert(name.to_owned(), prefix.to_owned());
                 }
@@ -156,7 +156,7 @@ impl<'a> Names<'a> {
         self.names_pattern = any_of(self.names.keys());
     }
 
-    /// The text with known words replaced.
+    /// Replaces known values in a text.
     fn replaced(&self, text: &str) -> String {
         replace(&self.known_pattern, text, &self.known)
     }
@@ -216,7 +216,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What came of the scenario: objects, Events, sequence and lives.
+    /// The results of the scenario: objects, Events, sequence and lives.
     pub fn result(mut self, events: &[Arc<Value>]) -> Value {
         let reduced = self.reduced();
         let mut groups: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
@@ -258,7 +258,7 @@ impl<'a> Names<'a> {
             let involved = &event["involvedObject"];
             let name = self.text(&text(&involved["name"]));
             let message = self.text(&text(&event["message"])).replace("(combined from similar events): ", "");
-            // Names of pods that were never made.
+            // Names of pods that were never created.
             let made = pattern(&format!(r"({}-)[bcdfghjklmnpqrstvwxz2456789]{{5}}\b", regex::escape(&name)));
             let message = made.replace_all(&message, "$1*").into_owned();
             let key = [text(&involved["kind"]), name, text(&event["type"]), text(&event["reason"]), message, component];
@@ -272,7 +272,7 @@ impl<'a> Names<'a> {
         }).collect()
     }
 
-    /// The changes that count, each with its words.
+    /// The relevant changes, each with its words.
     fn told(&self) -> impl Iterator<Item = (&Seen, Vec<String>)> {
         let counts = |seen: &&Seen| {
             let made = matches!(seen.place.1.as_str(), "default" | "kube-root-ca.crt");
@@ -334,7 +334,7 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// All objects of a scenario that are compared, by place and kind.
+/// All compared objects of a scenario, by place and kind.
 pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTreeMap<Held, Arc<Value>> {
     let mut objects = BTreeMap::new();
     for resource in super::resources::RESOURCES {
@@ -356,7 +356,7 @@ pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTre
     objects
 }
 
-/// The object with its kind, which watches of lists leave out.
+/// The object with its kind, which items of lists lack.
 fn typed(resource: Resource, object: &Value) -> Arc<Value> {
     let mut object = object.clone();
     for (field, value) in [("kind", resource.kind), ("apiVersion", resource.api_version)] {

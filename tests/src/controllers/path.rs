@@ -1,8 +1,8 @@
-//! Places in objects, as scenarios name them, and tests of what is there.
+//! Paths in objects, as scenarios write them, and tests of values.
 
 use serde_json::Value;
 
-/// What is at `status.conditions[type=Ready].status`, or at a list of names.
+/// The value at a path such as `status.conditions[type=Ready].status`, or at a list of names.
 pub fn get<'v>(object: &'v Value, path: &Value) -> &'v Value {
     match path {
         Value::String(path) => at(object, path),
@@ -66,7 +66,7 @@ pub fn holds(object: &Value, tests: &Value) -> bool {
     })
 }
 
-/// A value with sorted fields, so that equal ones are equal texts.
+/// The value as text with sorted fields, so that equal values give equal texts.
 pub fn sorted(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(sorted).collect::<Vec<_>>().join(", ")),

@@ -1,4 +1,4 @@
-//! One scenario, played once.
+//! Plays a scenario once.
 
 use super::Scenario;
 use super::cluster::{Cluster, JSON, MERGE, STRATEGIC, concerns, name_of, version};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long a step waits for what does not come, unless it says so.
+/// The default timeout of a step, in seconds.
 const WAIT_MAX: f64 = 90.0;
-/// How long a namespace may stay busy, and how long Events may be late.
+/// How long a namespace may stay busy, and how late Events may come.
 const BUSY_MAX: Duration = Duration::from_secs(25);
 const LATE_MAX: Duration = Duration::from_secs(20);
 
-/// Plays a scenario in a namespace of its own. Gives what was seen, or which step was not got over.
+/// Plays a scenario in a namespace of its own. Returns what was seen, or the step that failed.
 pub async fn play(cluster: &Arc<Cluster>, scenario: &Scenario, namespace: &str) -> Result<Value, String> {
     let mut play = Play {
         cluster,
@@ -42,7 +42,7 @@ struct Play<'a> {
     start: usize,
     variables: BTreeMap<String, String>,
     answers: Vec<Value>,
-    /// What was made outside of the namespace.
+    /// Objects created outside of the namespace.
     made: Vec<String>,
     nodes: Vec<String>,
     at: usize,
@@ -78,7 +78,7 @@ impl Play<'_> {
         }
         self.settle().await;
         let (mut got, began) = (self.observe().await, Instant::now());
-        // Events of a busy server come late: those that are to come are waited for.
+        // A busy server writes Events late, so wait for the expected ones.
         while !self.has_all_events(&got) && began.elapsed() < LATE_MAX {
             sleep(Duration::from_secs(1)).await;
             got = self.observe().await;
@@ -241,7 +241,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until the watches show a write of our own.
+    /// Waits until the watches show an own write.
     async fn see(&self, object: &Value) {
         let Some(resource) = object["kind"].as_str().and_then(Resource::of_kind) else { return };
         let (namespace, name) = super::cluster::place(object);
@@ -255,7 +255,7 @@ impl Play<'_> {
         }
     }
 
-    /// The objects that a step is about, in its order.
+    /// The objects of a step, in its order.
     fn pick(&self, step: &Value, tests: &Value) -> Vec<Arc<Value>> {
         let (plural, name) = split(&step["on"]);
         let mut picked = self.cluster.objects(Resource::named(plural), self.namespace);
@@ -350,7 +350,7 @@ impl Play<'_> {
         request
     }
 
-    /// Takes everything away that the scenario made.
+    /// Deletes everything that the scenario has created.
     async fn clean(&self) {
         for node in &self.nodes {
             self.cluster.drop_node(node).await;
@@ -375,7 +375,7 @@ impl Play<'_> {
     }
 }
 
-/// Whether anything may be scheduled there.
+/// Whether pods can be scheduled to a node.
 fn is_free(node: &Value) -> bool {
     let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
     !tainted && at(node, "status.conditions[type=Ready].status") == "True"
@@ -394,7 +394,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The value with `$NAME` and `${NAME}` replaced, also in the names of fields.
+/// Replaces `$NAME` and `${NAME}` in a value, also in names of fields.
 fn fill(value: &Value, variables: &BTreeMap<String, String>) -> Value {
     match value {
         Value::String(text) => filled(text, variables).into(),

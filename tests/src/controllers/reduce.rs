@@ -1,11 +1,11 @@
-//! Objects without what says nothing about controllers.
+//! Removes parts of objects that do not depend on controllers.
 
 use super::cluster::AGENT;
 use super::names::text;
 use super::path::sorted;
 use serde_json::{Map, Value, json};
 
-/// The object without what says nothing about controllers.
+/// The object without the parts that do not depend on controllers.
 pub fn reduce(object: &Value, walk: &dyn Fn(&Value) -> Value) -> Value {
     let mut object = object.clone();
     let managers = managers(&object["metadata"]["managedFields"]);
@@ -142,7 +142,7 @@ fn reduce_pod(object: &mut Value) {
     object["status"] = status.into();
 }
 
-/// `manager operation subresource` of all that are no node's and no scheduler's.
+/// `manager operation subresource` of all managers but nodes and schedulers.
 fn managers(entries: &Value) -> Vec<String> {
     let mut managers: Vec<String> = Vec::new();
     for entry in entries.as_array().into_iter().flatten() {
@@ -159,7 +159,7 @@ fn managers(entries: &Value) -> Vec<String> {
     managers
 }
 
-/// The items of a list, if it is there.
+/// The items of a list, if it exists.
 fn items<'v>(object: &'v mut Value, path: &str) -> impl Iterator<Item = &'v mut Value> {
     object.pointer_mut(path).and_then(Value::as_array_mut).into_iter().flatten()
 }

@@ -1,8 +1,8 @@
-//! The resources that are looked at.
+//! The resources that are watched.
 
 use serde_json::{Value, json};
 
-/// One resource: plural, kind, API version, and whether it is in namespaces.
+/// A resource: plural name, kind, API version, and whether it is namespaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     pub plural: &'static str,
@@ -59,7 +59,7 @@ impl Resource {
         RESOURCES.iter().find(|resource| resource.kind == kind).copied()
     }
 
-    /// The path of its objects in a namespace, or in all where none is given.
+    /// The path of its objects in a namespace, or in all if it is empty.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         let within =
@@ -68,7 +68,7 @@ impl Resource {
     }
 }
 
-/// What a scenario's own kubelet says of a pod that runs.
+/// The status that a scenario's kubelet writes for a running pod.
 pub fn running(pod: &Value, ip: &str, ready: bool, now: &str) -> Value {
     let condition = |kind: &str| {
         let holds = ready || !matches!(kind, "Ready" | "ContainersReady");
@@ -86,7 +86,7 @@ pub fn running(pod: &Value, ip: &str, ready: bool, now: &str) -> Value {
     }})
 }
 
-/// The time as objects have it.
+/// The current time in the format of objects.
 pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

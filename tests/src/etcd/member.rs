@@ -1,4 +1,4 @@
-//! One member: a process, its folder, its ports.
+//! A member of an etcd cluster: a process, its folder and its ports.
 
 use super::Files;
 use std::fs::File;
@@ -65,7 +65,7 @@ impl Member {
         self.port
     }
 
-    /// Starts it on the folder that it had. Nothing happens where it runs.
+    /// Starts the member again on its folder, unless it is running.
     pub fn restart(&mut self) {
         if self.child.is_some() {
             return;
@@ -78,7 +78,7 @@ impl Member {
         self.child = Some(child);
     }
 
-    /// Ends it as a power cut would, as far as the process can tell. A paused one ends, too.
+    /// Kills the process, even a paused one, like a power failure.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // An error means that it has ended already.
@@ -87,7 +87,7 @@ impl Member {
         }
     }
 
-    /// Stops it where it is. Its connections stay open and nobody answers on them.
+    /// Pauses the process: its connections stay open and are not answered.
     pub fn pause(&self) {
         self.signal("STOP");
     }
@@ -96,7 +96,7 @@ impl Member {
         self.signal("CONT");
     }
 
-    /// What it has logged, through all its starts.
+    /// Its log output since the first start.
     pub fn log(&self) -> String {
         std::fs::read(&self.log).map_or_else(|_| String::new(), |log| String::from_utf8_lossy(&log).into_owned())
     }

@@ -1,5 +1,5 @@
-//! Real etcd servers on the loopback: one or several members of a cluster, killed, paused and started again, and
-//! proxies that cut or slow what goes to them.
+//! Real etcd servers on the loopback address: clusters of one or several members, which can be killed, paused and
+//! restarted, and proxies that interrupt or delay connections to them.
 
 mod member;
 mod proxy;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 /// How long a cluster may take to elect a leader and answer.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// The newest release that every test run has.
+/// The newest release, which every test run has.
 pub const NEWEST: &str = "3.6";
 
-/// What a cluster that speaks TLS shows, and whom it trusts: clients must show a certificate of the same authority.
+/// The files of a cluster with TLS. Clients must show a certificate of the same authority.
 #[derive(Clone)]
 pub struct Files {
     pub authority: PathBuf,
@@ -30,12 +30,12 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// A cluster. Dropping it kills its members, and shows the ends of their logs when the test is failing.
+/// A cluster. Dropping it kills its members, and prints the ends of their logs if the test is failing.
 pub struct Cluster {
     version: String,
     files: Option<Files>,
     members: Vec<Member>,
-    // Dropped after the members that write into it.
+    // Dropped after the members, which write to it.
     _folder: tempfile::TempDir,
 }
 
@@ -45,12 +45,12 @@ impl Cluster {
         Cluster::start(NEWEST, 1, &[])
     }
 
-    /// Starts as many members of a release, each with more options, and waits until all of them answer.
+    /// Starts a cluster of a release, with more options, and waits until all members answer.
     pub fn start(version: &str, count: usize, options: &[&str]) -> Cluster {
         Cluster::start_with(version, count, options, None)
     }
 
-    /// One member that speaks TLS.
+    /// One member with TLS.
     pub fn secured(files: Files) -> Cluster {
         Cluster::start_with(NEWEST, 1, &[], Some(files))
     }
@@ -80,7 +80,7 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Waits until a member answers a linearizable read, as it does when it knows a leader.
+    /// Waits until a member answers a linearizable read, which needs a leader.
     pub fn await_ready(&mut self, at: usize) {
         let deadline = Instant::now() + READY_MAX;
         loop {
@@ -96,24 +96,24 @@ impl Cluster {
         }
     }
 
-    /// What `--etcd-servers` takes: the URLs of all members.
+    /// The value of `--etcd-servers`: the URLs of all members.
     pub fn urls(&self) -> String {
         self.members.iter().map(Member::url).collect::<Vec<_>>().join(",")
     }
 
-    /// Runs etcdctl against all members and returns what it writes.
+    /// Runs etcdctl against all members and returns its output.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         self.ctl_at(&self.urls(), arguments)
     }
 
-    /// The same against these URLs, a proxy's for one.
+    /// The same against these URLs, such as a proxy's.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         crate::server::succeeds(self.run_ctl(urls, arguments))
     }
 
-    /// The events below a prefix from a revision up to now.
+    /// The events below a prefix from a revision to now.
     pub fn events(&self, prefix: &str, from_revision: u64) -> Vec<Event> {
-        // The watch never ends by itself; it has shown all once it shows this.
+        // The watch does not end by itself; it is complete when it shows this event.
         let end = format!("{prefix}~end");
         self.ctl(&["put", &end, "end"]);
         let mut command = self.etcdctl(&self.urls());
@@ -144,7 +144,7 @@ impl Cluster {
     }
 
     fn etcdctl(&self, urls: &str) -> Command {
-        // One of a later release speaks to all servers before it.
+        // The newest etcdctl works with all releases but 3.4.
         let version = if self.version == "3.4" { "3.4" } else { NEWEST };
         let mut command = Command::new(program(version, "etcdctl"));
         command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
@@ -155,15 +155,15 @@ impl Cluster {
     }
 }
 
-/// What etcd tells of one write of a key.
+/// An event of etcd: one write of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub key: String,
     pub revision: u64,
     pub is_delete: bool,
-    /// Of a key that was not there before.
+    /// The key did not exist before.
     pub is_create: bool,
-    /// Of a deletion what was there before.
+    /// For a deletion, the previous value.
     pub value: Vec<u8>,
 }
 
@@ -182,12 +182,12 @@ impl Event {
     }
 }
 
-/// Whether this release is here: 3.4 is Debian's, and the others are fetched for the long tests alone.
+/// Whether a release is installed: 3.4 is Debian's; the others are downloaded for long tests only.
 pub fn has(version: &str) -> bool {
     folder().join(version).join("etcd").exists()
 }
 
-/// A program of a release: `etcd`, `etcdctl` of 3.4 and the newest, `etcdutl` of the newest.
+/// A program of a release: `etcd`; `etcdctl` of 3.4 and the newest; `etcdutl` of the newest.
 pub fn program(version: &str, name: &str) -> PathBuf {
     let path = folder().join(version).join(name);
     assert!(
@@ -199,7 +199,7 @@ pub fn program(version: &str, name: &str) -> PathBuf {
     path
 }
 
-/// Where the releases are, fetched if the newest is not there yet.
+/// The folder of the releases; the newest is downloaded if it is missing.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -215,7 +215,7 @@ fn folder() -> &'static Path {
     })
 }
 
-/// A port that nobody listens on. Another process may take it before it is used; then the member does not start.
+/// A free port. If another process takes it before the member starts, the member fails to start.
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()

@@ -1,4 +1,4 @@
-//! What stands between a client and a server, and lets bytes through, late, or not at all.
+//! A proxy between a client and a server that passes bytes on, delays them, or blocks them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Between clients and one server on the loopback, until it is dropped.
+/// A proxy to one server on the loopback address, until it is dropped.
 pub struct Proxy {
     port: u16,
     way: Arc<Way>,
@@ -15,16 +15,16 @@ pub struct Proxy {
 #[derive(Default)]
 struct Way {
     target: u16,
-    /// No bytes pass, and connections stay open, as with a cable that is pulled.
+    /// No bytes pass, and connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
-    /// Connections are closed, and new ones too.
+    /// Connections are closed, and new ones as well.
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// How often a side that does not let anything through looks whether it is to.
+/// How often a blocked direction checks whether it is still blocked.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
 impl Proxy {
@@ -49,7 +49,7 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Lets nothing through, and tells nobody.
+    /// Blocks all data without closing connections.
     pub fn silence(&self) {
         self.way.is_silent.store(true, Ordering::SeqCst);
     }
@@ -60,12 +60,12 @@ impl Proxy {
         self.way.close_all();
     }
 
-    /// Each piece of data, in either direction, comes that much later.
+    /// Delays each piece of data in either direction.
     pub fn delay(&self, delay: Duration) {
         self.way.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Lets all through again, at once.
+    /// Lets everything pass again, without delay.
     pub fn heal(&self) {
         self.delay(Duration::ZERO);
         self.way.is_closed.store(false, Ordering::SeqCst);
@@ -77,7 +77,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.way.has_ended.store(true, Ordering::SeqCst);
         self.way.close_all();
-        // The one who accepts looks up when somebody comes.
+        // A connection wakes the accepting thread.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -87,13 +87,13 @@ impl Way {
         if self.is_closed.load(Ordering::SeqCst) {
             return;
         }
-        // Where nobody listens, the client's connection is closed, which it understands.
+        // If the server does not listen, the client's connection is closed.
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.target)) else { return };
         let copies = [&client, &server, &client, &server].map(|stream| stream.try_clone().expect("a second handle"));
         let [one, other, kept_client, kept_server] = copies;
         {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            // What has ended meanwhile is not kept.
+            // Closed connections are dropped.
             open.retain(|stream| stream.peer_addr().is_ok());
             open.extend([kept_client, kept_server]);
         }

@@ -1,30 +1,30 @@
-//! Whether what clients were told of one object could have been told by one store that does one thing after the other:
-//! each operation at one moment between its call and its answer, and one that nobody answered at any moment after its
-//! call, or never.
+//! Checks linearizability of one object: whether a store that carries out one operation at a time could have given the
+//! observed answers. Each operation takes effect at one moment between its call and its answer; an operation without an
+//! answer takes effect at any moment after its call, or never.
 //!
-//! Objects have nothing to do with each other here, so each is judged alone. The search is that of Wing and Gong, with
-//! what it has seen kept (Lowe): what is left to try depends only on which operations are done and what they came to.
+//! Objects are independent here, so each is checked alone. The search is that of Wing and Gong, with Lowe's cache of
+//! visited states: what remains to be tried depends only on the set of completed operations and their state.
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// One operation on one object. Times are on one clock.
+/// An operation on one object. All times are from one clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     pub client: usize,
     pub called: u64,
-    /// Nothing where there was no answer: it may have been done, or may be done yet.
+    /// `None` if there was no answer: it may have been carried out, or may still be.
     pub answered: Option<u64>,
     pub asked: Asked,
     pub told: Told,
 }
 
-/// What was asked. Values are told apart by number, so no two writes have the same.
+/// The operation. Values are unique numbers, so no two writes have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Get,
     Create(u64),
-    /// On top of a version, or of whatever is there.
+    /// Replaces a version, or whatever exists.
     Update {
         replaces: Option<u64>,
         value: u64,
@@ -36,7 +36,7 @@ pub enum Asked {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// What a get found, or what a write made.
+    /// The object that a get found, or that a write made.
     Is {
         version: u64,
         value: u64,
@@ -48,25 +48,25 @@ pub enum Told {
     Nothing,
 }
 
-/// What is there, as far as the operations done so far tell.
+/// The state after the operations so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct State {
     object: Option<Object>,
-    /// The highest version that anybody was told of. Later ones are higher.
+    /// The highest version in any answer. Later versions are higher.
     told: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Object {
     value: u64,
-    /// Nothing until somebody is told which it is.
+    /// `None` until an answer shows it.
     version: Option<u64>,
 }
 
 /// Operations that no order explains.
 #[derive(Debug)]
 pub struct Violation {
-    /// The longest order that was found, and what cannot come next.
+    /// The longest order found, and the operations that cannot come next.
     pub explained: Vec<Operation>,
     pub stuck: Vec<Operation>,
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Violation {
 
 const SHOWN: usize = 12;
 
-/// Judges what was asked of one object, which was not there at first.
+/// Checks the operations on one object, which did not exist at first.
 pub fn judge(operations: &[Operation]) -> Result<(), Violation> {
     let mut operations: Vec<&Operation> = operations.iter().filter(|operation| can_matter(operation)).collect();
     operations.sort_by_key(|operation| operation.called);
@@ -92,7 +92,7 @@ pub fn judge(operations: &[Operation]) -> Result<(), Violation> {
     search.run()
 }
 
-/// A read that nobody answered explains nothing.
+/// A get without an answer has no effect.
 fn can_matter(operation: &Operation) -> bool {
     operation.answered.is_some() || operation.asked != Asked::Get
 }
@@ -102,7 +102,7 @@ struct Search<'o> {
     seen: HashSet<(Done, State)>,
 }
 
-/// Which operations are done, a bit each.
+/// The set of completed operations, as bits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Done(Vec<u64>);
 
@@ -118,7 +118,7 @@ impl Done {
     }
 }
 
-/// One way that is tried: what is done, and what may be next.
+/// A step of the search: the completed operations, and the candidates for the next one.
 struct Step {
     done: Done,
     state: State,
@@ -154,7 +154,7 @@ impl Search<'_> {
         Err(Violation { explained: told(&best.0), stuck: told(&best.1) })
     }
 
-    /// What may be next once all this is done; nothing where all that was answered is explained.
+    /// The candidates once `done` is completed; `None` if all answered operations are explained.
     fn step(&self, done: Done, state: State, by: Option<usize>) -> Option<Step> {
         let mut next = Vec::new();
         let mut answered_first = u64::MAX;
@@ -173,14 +173,14 @@ impl Search<'_> {
             next.push(at);
         }
         next.retain(|at| self.operations[*at].called <= answered_first);
-        // Tried from the end: what was answered first is the likeliest to be next.
+        // Tried from the end: the operation that was answered first is the likeliest to be next.
         next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
         is_left.then_some(Step { done, state, next, by })
     }
 }
 
 impl State {
-    /// What is there after an operation, if it can be told what it was told now.
+    /// The state after an operation, if its answer is possible now.
     fn after(self, operation: &Operation) -> Option<State> {
         let Operation { asked, told, .. } = operation;
         match (asked, told) {
@@ -201,8 +201,8 @@ impl State {
             }
             (Asked::Update { .. } | Asked::Delete { .. }, Told::NotFound) => self.object.is_none().then_some(self),
             (Asked::Update { replaces, .. } | Asked::Delete { replaces }, Told::Conflict) => {
-                // Without a version to replace there is nothing to be in conflict with. One that is gone is no longer
-                // what it was, either, and whoever loses to a deletion may be told so.
+                // An unconditional update cannot conflict. A deleted object no longer has the version either, so an
+                // update that loses to a deletion may get a conflict.
                 let replaces = (*replaces)?;
                 (self.object.and_then(|object| object.version) != Some(replaces)).then_some(self)
             }
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// Where an object is there that has this version, or may have.
+    /// The state if the object exists and has, or may have, this version.
     fn replaced(self, replaces: Option<u64>) -> Option<State> {
         let object = self.object?;
         match replaces {
@@ -223,7 +223,7 @@ impl State {
         State { object: Some(Object { value, version: None }), ..self }
     }
 
-    /// Where the object may be told of as this. Then this is its version from now on.
+    /// The state if the object may be shown with this value and version, which is its version from now on.
     fn shows(self, version: u64, value: u64) -> Option<State> {
         let object = self.object.filter(|object| object.value == value)?;
         match object.version {
@@ -306,7 +306,7 @@ mod tests {
         check(true, &[created, (5, None, GET, Told::Nothing), (6, Some(7), DELETE, Told::Deleted)]);
     }
 
-    // Each of these is what a server with one bug would answer.
+    // Each case is the answer of a server with one bug.
 
     #[test]
     fn a_stale_read_is_found() {
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_that_is_told_as_a_failure_is_found() {
-        // The conflict was its own write.
+        // The conflict was with its own write.
         check(
             false,
             &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), Told::Conflict), (5, Some(6), GET, is(8, 2))],
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_depends_on_an_unknown_write_binds_it() {
-        // Once the unknown update was seen, what it replaced is not seen again.
+        // Once the unknown update was seen, the replaced value must not be seen again.
         check(
             false,
             &[
@@ -363,7 +363,7 @@ mod tests {
         );
     }
 
-    /// A store without copies, and clients whose calls and answers take their time. Some answers get lost.
+    /// A single store, and clients whose calls and answers take time. Some answers get lost.
     fn recorded(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut object, mut version, mut time) = (None::<(u64, u64)>, 1, 0);
@@ -373,7 +373,7 @@ mod tests {
             time += random.random_range(1..4u64);
             let client = random.random_range(0..clients);
             let called = free_at[client] + 1;
-            // Done now; called before that, answered after.
+            // The operation takes effect now; it was called before, and is answered later.
             let done = time.max(called);
             time = done;
             let answered = done + random.random_range(0..6);
@@ -427,7 +427,7 @@ mod tests {
             if let Err(violation) = judge(&operations) {
                 panic!("seed {seed}: {violation}");
             }
-            // The last acknowledged write is taken back: whoever sees it afterwards sees what never was.
+            // The last acknowledged write is undone: later reads show a state that never was.
             let mut lost = operations.clone();
             let mut random = StdRng::seed_from_u64(seed);
             let gets: Vec<usize> = (0..lost.len())

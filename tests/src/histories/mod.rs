@@ -1,5 +1,5 @@
-//! Histories of what clients asked and were answered, and judges of them: whether one store without copies could have
-//! answered so ([`linearizable`]), and whether watches keep their promises ([`watches`]).
+//! Histories of requests and answers, and their checks: whether a single store could have answered so
+//! ([`linearizable`]), and whether watches keep their guarantees ([`watches`]).
 
 pub mod linearizable;
 pub mod watches;

@@ -1,20 +1,20 @@
-//! Whether watches showed what they promise: of all that was written, what they select, in order, once, whole, from where
-//! they began.
+//! Checks the guarantees of watches: all selected events, in order, once each, with whole transactions, from where the
+//! watch began.
 //!
-//! The truth is what the store itself tells of its events. The guarantees are etcd's for its own watches, in the terms of
-//! the API of Kubernetes.
+//! The events of the store itself are the truth. The guarantees are those that etcd gives for its watches, in terms of
+//! Kubernetes' API.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// What a watch shows, and what the store tells.
+/// An event of a watch, or of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub is: Is,
     /// `namespace/name`.
     pub key: String,
     pub version: u64,
-    /// Of the object, or of the last one before it was deleted.
+    /// The value of the object, or its last one before deletion.
     pub value: u64,
 }
 
@@ -34,48 +34,48 @@ pub enum Shown {
 /// One watch, which may have ended at any time.
 #[derive(Debug, Clone)]
 pub struct Watch {
-    /// In messages.
+    /// The name in messages.
     pub name: String,
-    /// It is to show all events after this version.
+    /// It should show all events after this version.
     pub from: u64,
-    /// The keys that begin with this are selected.
+    /// It selects the keys with this prefix.
     pub prefix: String,
     pub shown: Vec<Shown>,
 }
 
-/// What a watch promises.
+/// The guarantees of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Guarantee {
-    /// Events are of selected objects.
+    /// Events are about selected objects.
     Filter,
-    /// Versions do not fall.
+    /// Versions do not decrease.
     Ordered,
     /// No event comes twice.
     Unique,
-    /// Of what was written at once all is shown, before anything later is.
+    /// All events of one transaction are shown before any later one.
     Atomic,
-    /// No event is left out between two that are shown.
+    /// No event between two shown ones is missing.
     Reliable,
-    /// The first event is the first after the version where the watch begins.
+    /// The first event is the first one after the version at which the watch begins.
     Resumable,
     /// A bookmark comes after all events up to its version, and before all later ones.
     Bookmarkable,
-    /// A deletion shows what was deleted.
+    /// A deletion shows the deleted object.
     Previous,
-    /// What was not there before is added, and what was is modified.
+    /// New objects are added, existing ones modified.
     IsCreate,
-    /// What is shown was written.
+    /// Every shown event was written.
     Known,
 }
 
-/// A promise that was not kept, and what shows it.
+/// A violated guarantee, with a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub guarantee: Guarantee,
     pub told: String,
 }
 
-/// Judges watches by all events that the store tells, in its order.
+/// Checks watches against all events of the store, in order.
 pub fn judge(truth: &[Event], watches: &[Watch]) -> Vec<Violation> {
     let by_place: BTreeMap<(u64, &str), &Event> =
         truth.iter().map(|event| ((event.version, event.key.as_str()), event)).collect();
@@ -119,7 +119,7 @@ impl Judge<'_> {
                         Entry::Occupied(_) => self.breaks(Guarantee::Unique, format!("{event:?} twice")),
                         Entry::Vacant(entry) => drop(entry.insert(())),
                     }
-                    // What is older than this had to come before it.
+                    // Older events had to come before the last one.
                     if event.version > last {
                         for missing in self.missing(&seen, last.max(bookmark + 1), event.version - 1) {
                             let guarantee = match missing.0 == last {
@@ -138,8 +138,8 @@ impl Judge<'_> {
         self.violations
     }
 
-    /// Selected events from one version up to another that were not shown, each with its version. Those at the version
-    /// where the watch begins are not to be.
+    /// Selected events between two versions that were not shown, with their versions. Events at the watch's first
+    /// version are not expected.
     fn missing(&self, seen: &BTreeMap<(u64, &str), ()>, from: u64, to: u64) -> Vec<Missing> {
         let from = from.max(self.watch.from + 1);
         if from > to {
@@ -171,7 +171,7 @@ impl Judge<'_> {
     }
 }
 
-/// The version of an event that is missing, and the event.
+/// The version of a missing event, and the event.
 struct Missing(u64, String);
 
 impl std::fmt::Display for Missing {
@@ -188,7 +188,7 @@ mod tests {
         Event { is, key: key.to_owned(), version, value }
     }
 
-    /// Versions 2 to 8; at 5 two objects are written at once.
+    /// Versions 2 to 8; at 5 two objects are written in one transaction.
     fn truth() -> Vec<Event> {
         vec![
             event(Is::Added, "a/x", 2, 1),
@@ -202,7 +202,7 @@ mod tests {
         ]
     }
 
-    /// As it should be, with a bookmark in the middle.
+    /// A correct watch, with a bookmark in the middle.
     fn watch(from: u64) -> Watch {
         let mut shown: Vec<Shown> = truth()
             .into_iter()

@@ -1,5 +1,5 @@
-//! What is compared of an answer: its code, what it says, the object, warnings, headers; each without what differs from
-//! server to server.
+//! The compared parts of an answer: code, message, object, warnings and headers, without values that differ between
+//! servers.
 
 use super::{list, texts};
 use crate::scripts::Received;
@@ -10,18 +10,18 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Headers that are looked at wherever they come.
+/// Headers that are compared in every answer.
 const HEADERS: &[&str] = &["www-authenticate", "retry-after", "connection", "x-content-type-options", "location"];
-/// A text that is no JSON and is longer was not recorded to its end: metrics, which differ in what they count.
+/// Longer texts that are not JSON were not recorded completely: metrics, whose counts differ.
 const TEXT_MAX: usize = 4000;
 const LONG: &str = "<long>";
 
-/// By name, in the order of names.
+/// Parts by name.
 pub type Parts = BTreeMap<&'static str, Value>;
 
-/// What stands for what differs from server to server.
+/// Replaces values that differ between servers.
 pub struct Masks {
-    /// Values here, with their names; the longest first, because one may be a part of another.
+    /// Actual values with their names; the longest first, because a value may be part of another.
     names: Vec<(String, String)>,
     generated: Option<(Regex, String)>,
     managed: bool,
@@ -49,7 +49,7 @@ impl Masks {
         }
     }
 
-    /// What came from a server, as it would have been recorded.
+    /// A server's value in the form of the recording.
     pub fn seen(&self, value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
@@ -69,12 +69,12 @@ impl Masks {
         }
     }
 
-    /// What was recorded; uids have no numbers here.
+    /// A recorded value, with the numbers of UIDs removed.
     pub fn recorded(&self, value: &Value) -> Value {
         numberless(value)
     }
 
-    /// A call of a webhook, as far as it is compared.
+    /// The compared parts of a webhook call.
     pub fn call(&self, call: &Value, recorded: bool) -> Value {
         let (request, body) = (&call["body"]["request"], &call["body"]);
         let told = if request.is_object() {
@@ -105,7 +105,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
-/// Which uid is which is not compared, nor are names of the server's flow schemas and levels known where uids stand.
+/// UIDs are not told apart, nor are the names of the server's flow schemas and levels known where their UIDs are.
 static UIDS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("<(uid-[0-9]+|(flowschema|prioritylevel):[a-z-]+)>").expect("a pattern"));
 
@@ -121,7 +121,7 @@ fn numberless(value: &Value) -> Value {
     }
 }
 
-/// A public key, and what it is known by.
+/// Replaces parts of a public key.
 fn key_masked(name: &str, value: &Value) -> Value {
     match (name, value) {
         ("kid" | "n", Value::String(_)) => "<key>".into(),
@@ -129,7 +129,7 @@ fn key_masked(name: &str, value: &Value) -> Value {
     }
 }
 
-/// The parts of an answer, as they would have been recorded.
+/// The parts of an answer, in the form of the recording.
 pub fn parts_of(answer: &Received, step: &Value, masks: &Masks) -> Parts {
     let document: Option<Value> = serde_json::from_slice(&answer.body).ok();
     let mut parts = Parts::from([("code", answer.code.into()), ("warnings", warnings(answer, masks))]);
@@ -152,7 +152,7 @@ pub fn parts_of(answer: &Received, step: &Value, masks: &Masks) -> Parts {
     parts
 }
 
-/// The parts of an answer that was recorded.
+/// The parts of a recorded answer.
 pub fn recorded_parts(answer: &Value) -> Parts {
     let answer = &numberless(answer);
     let of = |fields: &[&str]| {
@@ -194,8 +194,8 @@ fn headers(answer: &Received, step: &Value, masks: &Masks) -> Value {
     found.into()
 }
 
-/// A document as it would have been recorded: what was asked for of it, names of a list, what it has beyond what was
-/// sent, or all of it.
+/// A document in the form of the recording: the fields that the step asks for, the names of a list, the difference to
+/// what was sent, or the whole document.
 fn object(mut document: Value, step: &Value, masks: &Masks) -> Value {
     let form = &step["form"];
     let whole = form["full"] == true;
@@ -238,7 +238,7 @@ fn object(mut document: Value, step: &Value, masks: &Masks) -> Value {
     json!({"diff": told})
 }
 
-/// What an answer has beyond what was sent, and what it lacks.
+/// The fields that an answer has and the request had not, and those that it lacks.
 #[derive(Default)]
 struct Difference {
     set: Map<String, Value>,
@@ -275,7 +275,7 @@ impl Difference {
     }
 }
 
-/// The header and the claims of a token that an answer gives; times count from when it was issued.
+/// The header and the claims of a token in an answer; times are relative to its issue.
 pub fn issued(answer: &Received) -> Value {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let token = document["status"]["token"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! An issuer of OpenID Connect, and RSA keys.
+//! An OpenID Connect issuer, and RSA keys.
 
 use crate::hooks::Hooks;
 use base64::Engine;
@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Issuer {
     own: RsaKeyPair,
-    /// Of whom nobody has heard.
+    /// A key that is not published.
     other: RsaKeyPair,
 }
 
@@ -31,7 +31,7 @@ impl Issuer {
         Issuer { own: pair("issuer"), other: pair("other") }
     }
 
-    /// Has the documents of the issuer `SITE/PATH` served.
+    /// Serves the documents of the issuer `SITE/PATH`.
     pub fn serve(&self, hooks: &Hooks, site: &str, path: &str) {
         let url = format!("{site}{path}");
         let discovery = json!({"issuer": url, "jwks_uri": format!("{url}/keys"), "response_types_supported": ["id_token"],
@@ -43,7 +43,7 @@ impl Issuer {
         hooks.behave(&format!("{path}/keys"), json!({"raw": keys.to_string()}));
     }
 
-    /// A token with these claims. `signed` may name another key, or another id for the key.
+    /// A token with these claims. `signed` may name another key, or another key id.
     pub fn token(&self, claims: &Value, signed: &Value) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         let claims = claims.to_string();
@@ -59,7 +59,7 @@ impl Issuer {
     }
 }
 
-/// A key as PEM, the same for the same name. To make one takes long, so all of a process share them.
+/// A key in PEM, the same for the same name. Generating one takes long, so all tests of a process share them.
 pub fn rsa_key(name: &str) -> String {
     static KEYS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! Scenarios of Kubernetes' API server, recorded set-up by set-up, played against a server with the same options.
+//! Plays recorded scenarios of Kubernetes' API server, setup by setup, against a server with the same options.
 //!
-//! Start at [`Recording`]. A [`Stage`] is the server of one set-up with all that it asks outside: webhooks, an issuer of
-//! OpenID Connect, authorities. `answer` says what of an answer is compared, and how.
+//! Start at [`Recording`]. A [`Stage`] is the server of one setup, with the servers that it calls: webhooks, an OpenID
+//! Connect issuer, and authorities. `answer` decides what of an answer is compared, and how.
 
 mod answer;
 mod issuer;
@@ -14,9 +14,9 @@ pub use stage::{Stage, prepare};
 use crate::facts;
 use serde_json::Value;
 
-/// What was recorded, in the order of its file.
+/// The recording, in the order of its file.
 pub struct Recording {
-    /// The options of every set-up.
+    /// The common options of all setups.
     base: Vec<String>,
     setups: Value,
     scenarios: Vec<Value>,
@@ -30,7 +30,7 @@ impl Recording {
         Recording { base, setups: head["setups"].clone(), scenarios: lines.collect() }
     }
 
-    /// The names of the set-ups.
+    /// The names of the setups.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.setups.as_object().expect("set-ups").keys().map(String::as_str)
     }
@@ -52,7 +52,7 @@ fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// A text with names in place of which values stand.
+/// Replaces names in a text by their values.
 fn filled(text: &str, names: &[(String, String)]) -> String {
     names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name.as_str(), value))
 }

@@ -1,4 +1,4 @@
-//! Plays a scenario and says what differs.
+//! Plays a scenario and reports the differences.
 
 use super::answer::{Masks, issued, parts_of, recorded_parts};
 use super::{Stage, fields, filled, list, texts};
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often what takes a while is looked at again.
+/// The pause between retries.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a server may take after its start to fetch an issuer's keys. Until then it knows none of its tokens.
+/// How long a server may take after its start to fetch an issuer's keys. Before that it rejects the issuer's tokens.
 const INTRODUCED: Duration = Duration::from_secs(20);
 
-/// What is made for a scenario as it goes on: its token, what it has saved.
+/// Values made while a scenario is played: its token, and saved values.
 pub(super) type Variables = Vec<(String, String)>;
 
 impl Stage {
-    /// Plays a scenario; gives back its differences.
+    /// Plays a scenario; returns the differences.
     pub async fn play(&mut self, scenario: &Value) -> Vec<Value> {
         let mut variables = self.names.clone();
         if scenario["claims"].is_object() {
@@ -48,7 +48,7 @@ impl Stage {
         }
     }
 
-    /// The parts in which one step differs: name, what was recorded, what came.
+    /// The differing parts of one step: name, recorded value, actual value.
     async fn step(
         &mut self,
         scenario: &Value,
@@ -60,7 +60,7 @@ impl Stage {
         let answers = [&step["answer"], &step["alsoSeen"]["answer"]];
         let wanted: Vec<_> = answers.into_iter().filter(|answer| answer.is_object()).map(recorded_parts).collect();
         let wait = Duration::from_secs_f64(step["wait"].as_f64().unwrap_or(0.0));
-        // What webhooks are asked is told of one request.
+        // Webhook calls are recorded for single requests, so such a request is not repeated.
         let reads = step["method"] == "GET" && !step["webhookCalls"].is_array();
         if !reads {
             tokio::time::sleep(wait).await;
@@ -83,15 +83,16 @@ impl Stage {
         save(step, &received, variables);
         let mut differing = Vec::new();
         for (name, got) in &parts {
-            // What differed from one recording to the next proves nothing, but for its code.
+            // If recordings differed from each other, only the code is compared.
             let may_differ = scenario["unstable"] == true && *name != "code";
-            // What a server counts is its own.
+            // Metrics differ between servers.
             let may_differ = may_differ || step["path"] == "/metrics" && received.code == 200 && *name == "message";
             if !may_differ && !wanted.iter().any(|wanted| wanted[name] == *got) {
                 differing.push((*name, wanted[0][name].clone(), got.clone()));
             }
         }
-        // Who recorded tokens of an issuer waited until they were known, so the webhook had been asked before.
+        // While recording, tokens of an issuer were retried until the issuer was known, so the webhook may have been
+        // called before.
         if step["webhookCalls"].is_array() && !scenario["claims"].is_object() {
             let want = sorted(list(&step["webhookCalls"]).map(|call| masks.call(call, true)));
             let got = sorted(self.hooks.take_calls().iter().map(|call| masks.call(call, false)));
@@ -147,7 +148,7 @@ impl Stage {
     }
 }
 
-/// Keeps what later steps refer to.
+/// Saves values for later steps.
 fn save(step: &Value, answer: &Received, variables: &mut Variables) {
     let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     for (name, pointer) in fields(&step["save"]) {

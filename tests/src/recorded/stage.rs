@@ -1,4 +1,4 @@
-//! The server of a set-up, and what stands around it.
+//! The server of a setup with the servers around it.
 
 use super::issuer::{Issuer, rsa_key};
 use super::{Recording, fields, filled, texts};
@@ -11,7 +11,7 @@ use crate::{Folder, Server};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Options of the recorded servers that say where they were, not what they did.
+/// Options of the recorded servers about their location, which are left out.
 const ELSEWHERE: &[&str] = &[
     "--advertise-address",
     "--bind-address",
@@ -21,25 +21,25 @@ const ELSEWHERE: &[&str] = &[
     "--tls-cert-file",
     "--tls-private-key-file",
 ];
-/// Who may ask when a set-up does not say it.
+/// The static tokens of setups that name none.
 const TOKENS: &str = "tok,admin,admin,\"system:masters\"\n";
 
 pub struct Stage {
     server: Server,
     pub(super) hooks: Hooks,
     pub(super) issuer: Issuer,
-    /// Signs clients, and proxies for them.
+    /// Signs certificates of clients and of front proxies.
     authority: Authority,
     wire: Wire,
     /// A connection for each certificate.
     clients: HashMap<String, Client>,
-    /// What scenarios call things, and what that is here.
+    /// Names in scenarios, and the actual values.
     pub(super) names: Vec<(String, String)>,
     _folder: Folder,
 }
 
 impl Stage {
-    /// Starts the server of a set-up, unless it refuses its options.
+    /// Starts the server of a setup; fails if it refuses its options.
     pub async fn start(recording: &Recording, name: &str) -> Result<Stage, Refused> {
         let setup = &recording.setups[name];
         let (folder, hooks, authority, issuer) =
@@ -64,7 +64,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The recorded servers let everybody read what stands below `/.well-known`, by objects of their distribution.
+    /// The recorded servers' distribution lets every user read `/.well-known`, by objects that are created here.
     async fn make_known_issuer(&mut self) {
         let name = json!({"name": "system:openshift:public-info-viewer"});
         let rules = json!([{"verbs": ["get"], "nonResourceURLs": ["/.well-known", "/.well-known/*"]}]);
@@ -81,7 +81,7 @@ impl Stage {
         }
     }
 
-    /// Whoever shows this certificate: `{CN, O}`, or nothing for nobody.
+    /// The client with this certificate: `{CN, O}`, or null for none.
     pub(super) fn client(&mut self, certificate: &Value) -> &mut Client {
         let (wire, authority) = (&self.wire, &self.authority);
         self.clients.entry(certificate.to_string()).or_insert_with(|| {
@@ -101,7 +101,7 @@ impl Stage {
     }
 }
 
-/// Writes the keys that options of set-ups name; gives back what stands for their places.
+/// Writes the keys that options of setups name; returns their names and paths.
 fn write_keys(folder: &Folder, authority: &Authority, hooks: &Hooks) -> Vec<(String, String)> {
     let pki = folder.join("pki");
     std::fs::create_dir(&pki).expect("a folder for keys");
@@ -111,7 +111,7 @@ fn write_keys(folder: &Folder, authority: &Authority, hooks: &Hooks) -> Vec<(Str
     };
     write("ca.crt", authority.pem());
     write("sa.key", &rsa_key("service accounts"));
-    // As it is indented in the files of set-ups.
+    // With the indentation of the setups' files.
     let indented = hooks.authority.trim_end().replace('\n', "\n      ");
     vec![
         ("<ca file>".to_owned(), write("hooks.crt", &hooks.authority)),
@@ -120,7 +120,7 @@ fn write_keys(folder: &Folder, authority: &Authority, hooks: &Hooks) -> Vec<(Str
     ]
 }
 
-/// Writes the files of a set-up; gives back its options, which take the place of `base`'s of the same names.
+/// Writes the files of a setup; returns its options, which override those of `base`.
 pub fn prepare(folder: &Folder, base: &[&str], setup: &Value, names: &[(String, String)]) -> Vec<String> {
     let place = folder.path().to_str().expect("UTF-8");
     let fill = |text: &str| filled(text, names).replace("<dir>", place);
@@ -134,9 +134,9 @@ pub fn prepare(folder: &Folder, base: &[&str], setup: &Value, names: &[(String, 
     left_out.extend(texts(&setup["without"]).chain(ELSEWHERE.iter().copied()).map(str::to_owned));
     let base = base.iter().filter(|flag| !left_out.contains(&option(flag))).copied();
     let mut options: Vec<String> = base.chain(own.iter().copied()).map(fill).collect();
-    // No controllers ran but where a set-up says which: scenarios make the accounts that they need.
+    // No controllers run unless a setup names some: scenarios create the accounts that they need.
     options.push(format!("--controllers={}", setup["controllers"].as_str().unwrap_or("-*")));
-    // On in Kubernetes, and here where controllers make the accounts that pods need.
+    // On by default in Kubernetes; here only if controllers create the accounts that pods need.
     options.push("--enable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
     options
 }

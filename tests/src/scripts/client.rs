@@ -1,4 +1,4 @@
-//! Requests over one kept HTTP/1.1 connection.
+//! Requests over one kept-alive HTTP/1.1 connection.
 
 use crate::wire::Wire;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ pub struct Client {
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// An answer; its code is 0 where there was none.
+/// An answer; the code is 0 if there was none.
 #[derive(Clone, Default)]
 pub struct Received {
     pub code: u16,
@@ -33,7 +33,7 @@ pub struct Sent<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub headers: &'a BTreeMap<String, Option<String>>,
-    /// Beside them, where one comes several times.
+    /// Further headers that repeat a name.
     pub more: &'a [(String, String)],
     pub body: Option<Bytes>,
     pub events: Option<usize>,
@@ -46,7 +46,7 @@ impl Client {
         Client { wire: Wire { http2: false, ..wire }, token: token.to_owned(), sender: None }
     }
 
-    /// Sends it, and once more where the connection had ended.
+    /// Sends the request, and once more if the connection had ended.
     pub async fn send(&mut self, sent: &Sent<'_>) -> Received {
         for _ in 0..2 {
             match timeout(ANSWER_MAX, self.attempt(sent)).await {
@@ -71,7 +71,7 @@ impl Client {
         let (parts, body) = sender.send_request(request).await?.into_parts();
         let code = parts.status.as_u16();
         let body = match sent.events {
-            // The stream may go on: its connection is given up.
+            // The stream may go on, so the connection is dropped.
             Some(count) if code == 200 => events(body, count).await,
             _ => {
                 let body = body.collect().await?.to_bytes();

@@ -1,11 +1,11 @@
-//! How far two runs of a script agree.
+//! Compares two runs of a script.
 
 use super::Script;
 use super::mask::settle;
 use serde_json::Value;
 use std::fmt;
 
-/// What agrees in all answers of a script.
+/// Whether all answers of a script agree, by part.
 #[derive(Clone, Copy)]
 pub struct Agreement {
     pub codes: bool,
@@ -20,7 +20,7 @@ pub struct Counts {
     pub codes: usize,
     pub words: usize,
     pub objects: usize,
-    /// In words and in objects.
+    /// In words and objects.
     pub wholly: usize,
 }
 
@@ -32,7 +32,7 @@ impl Counts {
         self.wholly += usize::from(agreement.words && agreement.objects);
     }
 
-    /// Whether each is at least that of `other`.
+    /// Whether each count is at least that of `other`.
     pub fn reach(&self, other: &Counts) -> bool {
         self.codes >= other.codes
             && self.words >= other.words
@@ -48,7 +48,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Compares answers with those that the script expects.
+/// Compares answers with the expected ones of the script.
 pub fn compare(script: &Script, got: &[Value]) -> Agreement {
     let want: Vec<Value> = script.answers.iter().cloned().map(settle).collect();
     let all = |same: fn(&Value, &Value) -> bool| want.iter().zip(got).all(|(want, got)| same(want, got));

@@ -1,4 +1,4 @@
-//! What differs from run to run, written as what it stands for.
+//! Replaces values that differ from run to run by placeholders.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Managers of fields that are written a moment later, by a server's own controllers.
+/// Managers of fields that a server's own controllers write a moment later.
 const BACKGROUND: [&str; 2] = ["kube-apiserver", "api-priority-and-fairness-config-consumer-v1"];
 /// Kinds whose status the server's own controllers write.
 const BACKGROUND_STATUS: [&str; 3] = ["APIService", "FlowSchema", "CustomResourceDefinition"];
 /// How far from now a time may be that the server took from its clock, in seconds.
 const NEAR: i64 = 200_000;
-/// What generated names end in.
+/// The letters of generated name suffixes.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 struct Patterns {
@@ -54,12 +54,12 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     }
 });
 
-/// What one script sent and saw, by which its answers are masked.
+/// What one script has sent and received, by which its answers are masked.
 pub struct Mask {
     pub word: String,
     pub namespace: String,
     pub octets: (String, String),
-    /// All that was sent: what stands there was not made up by the server.
+    /// Everything that was sent: values in it were not chosen by the server.
     sent: String,
     prefixes: BTreeSet<String>,
     generated: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Of the `number`-th script.
+    /// The mask of the `number`-th script.
     pub fn new(number: usize) -> Mask {
         let word = format!("wzkv{number:04}");
         Mask {
@@ -86,7 +86,7 @@ impl Mask {
         self.prefixes.extend(PATTERNS.prefix.captures_iter(text).map(|found| found[1].to_owned()));
     }
 
-    /// Notes the generated names and the versions in an answer.
+    /// Records the generated names and the versions in an answer.
     pub fn see(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
@@ -140,7 +140,7 @@ impl Mask {
         p.go_time.replace_all(&text, "$$TIME").into_owned()
     }
 
-    /// A body that is no JSON.
+    /// Masks a body that is not JSON.
     pub fn document(&self, text: &str) -> String {
         let text = self.text(text);
         let text = PATTERNS.yaml_version.replace_all(&text, "resourceVersion: $$RV");
@@ -148,7 +148,7 @@ impl Mask {
         text.chars().take(8000).collect()
     }
 
-    /// Addresses that the server handed out; one with a slash behind it is a range.
+    /// Masks addresses that the server has allocated; an address followed by a slash is a range.
     fn addresses(&self, text: &str, pattern: &Regex) -> String {
         let masked = |found: regex::Match| {
             let range = text[found.end()..].starts_with('/');
@@ -213,8 +213,8 @@ impl Mask {
     }
 }
 
-/// The same value written in one way: lists whose order means nothing sorted, whole numbers as integers, and ages of
-/// years, which recorded tables tell as of the day when they were recorded, like all others.
+/// The value in a normal form: lists without order are sorted, whole numbers are integers, and ages in years are masked
+/// like other ages, because recorded tables show them as of the day of the recording.
 pub fn settle(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -240,7 +240,7 @@ pub fn settle(value: Value) -> Value {
     }
 }
 
-/// A time near now is the server's.
+/// Masks times near now, which the server has set.
 fn near(found: &Captures) -> String {
     let time = found[1].parse::<DateTime>().ok().and_then(|time| time.to_zoned(TimeZone::UTC).ok());
     match time {
@@ -251,7 +251,7 @@ fn near(found: &Captures) -> String {
     }
 }
 
-/// Names that begin with the prefix and end in five generated letters.
+/// Masks names that consist of the prefix and five generated letters.
 fn mask_suffixes(text: &str, prefix: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(prefix) {
@@ -269,7 +269,7 @@ fn mask_suffixes(text: &str, prefix: &str) -> String {
     out + rest
 }
 
-/// Replaces where no letter of a longer word stands beside it.
+/// Replaces a word, unless it is part of a longer one.
 fn replace_whole(text: &str, word: &str, by: &str, inside: impl Fn(char) -> bool) -> String {
     let (mut out, mut done) = (String::new(), 0);
     for (at, _) in text.match_indices(word) {

@@ -1,7 +1,8 @@
-//! Scripts of requests with the answers that Kubernetes gave, played against a server and compared.
+//! Plays scripts of requests against a server, and compares the answers with those of Kubernetes.
 //!
-//! What differs from run to run is masked on both sides: `$RV` for versions, `$UUID`, `$TIME`, `$GEN` for generated
-//! suffixes, `$IP`, `$PORT`, `$TOKEN`, `$CONTINUE`, `$AGE`, `$HOST`. What a script may say is told at [`Asked`].
+//! Values that differ from run to run are masked on both sides: `$RV` for versions, `$UUID`, `$TIME`, `$GEN` for
+//! generated suffixes, `$IP`, `$PORT`, `$TOKEN`, `$CONTINUE`, `$AGE`, `$HOST`. The syntax of scripts is described at
+//! [`Asked`].
 
 mod client;
 mod compare;
@@ -21,39 +22,39 @@ pub struct Script {
     pub name: String,
     pub requests: Vec<Asked>,
     pub answers: Vec<Value>,
-    /// The first Kubernetes that answers so, where it is newer than the one that Holdfast follows.
+    /// The first release of Kubernetes that answers so, if it is newer than the one that Holdfast follows.
     pub since: Option<String>,
 }
 
-/// One request. In its path and body `$U` is a word of the script's own, `$NS` a namespace that exists, `$O1.$O2` two
+/// One request. In its path and body `$U` is a word of the script's own, `$NS` an existing namespace, `$O1.$O2` two
 /// octets of its own; `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` come from the n-th answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asked {
     pub method: String,
     pub path: String,
-    /// More headers; `null` takes away one that is sent otherwise.
+    /// More headers; `null` removes a default one.
     #[serde(default)]
     pub headers: BTreeMap<String, Option<String>>,
     pub body: Option<String>,
-    /// Sends the bytes of the n-th answer.
+    /// Sends the body of the n-th answer.
     pub body_from: Option<usize>,
     /// How many events of a watch to read.
     pub events: Option<usize>,
-    /// JSON pointers to all that is compared of the answer.
+    /// JSON pointers to the compared parts of the answer.
     pub pick: Option<Vec<String>>,
-    /// Only the names of a list's items are compared.
+    /// Whether only the names of a list's items are compared.
     #[serde(default)]
     pub names: bool,
 }
 
-/// Where a script stands among the others.
+/// When a script is played.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It looks at what all share, before others change that.
+    /// It reads shared objects, before other scripts change them.
     First,
     Among,
-    /// It changes what all share.
+    /// It changes shared objects.
     Last,
 }
 

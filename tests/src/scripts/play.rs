@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
-/// Descriptions of the API that were read once: they are long, and many scripts look at them.
+/// Cached descriptions of the API: they are long, and many scripts read them.
 static DESCRIPTIONS: LazyLock<Mutex<HashMap<(String, String), Received>>> = LazyLock::new(Mutex::default);
 static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\$(RV|UID|NAME|CONT)(\d)").expect("a pattern"));
 
-/// The answers, as they are compared, of the `number`-th script.
+/// The answers of the `number`-th script, in the form in which they are compared.
 pub async fn play(client: &mut Client, script: &Script, number: usize) -> Vec<Value> {
     let mut run = Run { client, mask: Mask::new(number), bodies: Vec::new(), documents: Vec::new(), made: Vec::new() };
     if script.says("$NS") {
@@ -37,7 +37,7 @@ struct Run<'a> {
     mask: Mask,
     bodies: Vec<Bytes>,
     documents: Vec<Value>,
-    /// What the script leaves outside its namespace.
+    /// Objects that the script has created outside its namespace.
     made: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl Run<'_> {
     }
 }
 
-/// The answer as JSON, events as a list; null where it is something else.
+/// The answer as JSON, with events as a list; null for anything else.
 fn document(asked: &Asked, received: &Received) -> Value {
     if asked.events.is_some() && received.code == 200 {
         let lines = received.body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -190,8 +190,8 @@ fn compared_part<'a>(asked: &Asked, document: &'a Value) -> Cow<'a, Value> {
     }
 }
 
-/// A schema without what it says for people. Up to Kubernetes 1.35 items and values of maps carry defaults that say
-/// nothing: these are left out too.
+/// A schema without descriptions. Up to Kubernetes 1.35, items and map values have meaningless defaults, which are
+/// removed as well.
 fn undescribed(value: &Value, inner: bool) -> Value {
     match value {
         Value::Array(items) => items.iter().map(|item| undescribed(item, false)).collect(),
@@ -248,7 +248,7 @@ fn header(received: &Received, name: &str) -> String {
     received.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
 }
 
-/// Percent-encoded but for what a path holds.
+/// Percent-encodes everything but the characters of a path.
 fn quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-~/".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
