@@ -198,7 +198,7 @@ pub fn succeeds(output: Output) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// It goes wrong, and its complaint names all of this.
+/// Expects that a command fails, with an error message that contains all of these parts.
 #[track_caller]
 pub fn fails(output: Output, parts: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -208,7 +208,7 @@ pub fn fails(output: Output, parts: &[&str]) {
     }
 }
 
-/// The binary under test: `$HOLDFAST_BIN`, or the one built beside this test, or else built now.
+/// The binary under test: `$HOLDFAST_BIN`, or the one built beside this test, or one built now.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -227,7 +227,7 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// Cargo's target folder, which this test runs from: `TARGET/PROFILE/deps/NAME`.
+/// Cargo's target folder, in which this test is: `TARGET/PROFILE/deps/NAME`.
 pub fn target() -> PathBuf {
     let own = std::env::current_exe().expect("the test's own path");
     own.ancestors().nth(3).expect("a target folder").to_owned()

@@ -1,4 +1,4 @@
-//! Servers that answer documents with documents, and a conversion webhook, for custom resources that need one.
+//! Servers that answer documents with documents, and a conversion webhook for custom resources.
 
 use crate::authority::Authority;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// A server over TLS that answers documents with documents. Dropping it ends it.
+/// A TLS server that answers documents with documents. Dropping it stops it.
 pub struct Site {
     port: u16,
     calls: Arc<AtomicUsize>,
@@ -24,8 +24,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// `answer` gets the URL of the site, the path that is asked for, and the document that was sent; where it has none,
-    /// there is no such path.
+    /// `answer` gets the site's URL, the path, and the document sent; `None` means that the path does not exist.
     pub async fn start(
         authority: &Authority,
         answer: impl Fn(&str, &str, &Value) -> Option<Value> + Send + Sync + 'static,
@@ -49,7 +48,7 @@ impl Site {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, counted, answer) = (acceptor.clone(), counted.clone(), answer.clone());
                 tokio::spawn(async move {
-                    // Who does not trust the certificate goes away.
+                    // A client that does not trust the certificate disconnects.
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                         counted.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +68,7 @@ impl Site {
                         }
                     });
                     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    // A connection that breaks is the other side's to report.
+                    // A broken connection is reported by the client.
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -81,7 +80,7 @@ impl Site {
         format!("https://localhost:{}", self.port)
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
@@ -93,11 +92,11 @@ impl Drop for Site {
     }
 }
 
-/// A running webhook. Dropping it ends it.
+/// A running webhook. Dropping it stops it.
 pub struct Webhook(Site);
 
 impl Webhook {
-    /// `convert` gets an object and the version that it is wanted in.
+    /// `convert` gets an object and the desired version.
     pub async fn start(
         authority: &Authority,
         convert: impl Fn(&Value, &str) -> Result<Value, String> + Send + Sync + 'static,
@@ -109,7 +108,7 @@ impl Webhook {
         format!("{}/convert", self.0.url())
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     pub fn calls(&self) -> usize {
         self.0.calls()
     }

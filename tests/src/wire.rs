@@ -1,4 +1,4 @@
-//! HTTPS by hand: one connection a request, every header and byte of the answer to look at.
+//! HTTPS by hand: one connection per request, with access to every header and byte of the answer.
 
 use crate::Server;
 use crate::authority::Pair;
@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How to reach a server, and as whom.
+/// A server's address, and the client's credentials.
 #[derive(Clone)]
 pub struct Wire {
     /// Host and port.
     pub address: String,
-    /// Who vouches for the server, as PEM.
+    /// The authority of the server's certificate, in PEM.
     pub authority: String,
-    /// The name asked for in the handshake.
+    /// The server name in the TLS handshake.
     pub server_name: String,
     pub identity: Option<Arc<Pair>>,
     pub token: Option<String>,
@@ -40,8 +40,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// How long a test waits for a whole answer. An answer that never ends then fails its own test, and does not keep all
-/// others waiting.
+/// The timeout of a whole answer, so that an answer which never ends fails its own test, and does not block all others.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -121,13 +120,13 @@ impl Wire {
                 body.extend_from_slice(&data);
             }
         }
-        // Nobody is left on it, so it ends; a server that is stopped next need not wait for that.
+        // Without its sender the connection ends, so that a server which is stopped next need not wait for it.
         drop(stream);
         let _ = connection.await;
         Ok(Answer { code: parts.status.as_u16(), version: parts.version, headers: parts.headers, body: body.into() })
     }
 
-    /// An answer whose body is still to be read: a watch.
+    /// An answer whose body is read later, such as a watch.
     pub async fn open(
         &self,
         method: Method,
@@ -171,7 +170,7 @@ impl Wire {
         }
     }
 
-    /// The connection alone, with the handshake done.
+    /// A connection after the TLS handshake.
     pub async fn connect(&self) -> Result<TlsStream<TcpStream>, Failure> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
@@ -208,14 +207,14 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// The answer, if it has this code.
+    /// The answer, which must have this code.
     #[track_caller]
     pub fn expect(self, code: u16) -> Answer {
         assert_eq!(self.code, code, "{}", self.text());
         self
     }
 
-    /// The answer as a `Status` of this code and reason.
+    /// The answer as a `Status`, which must have this code and reason.
     #[track_caller]
     pub fn refused(self, code: u16, reason: &str) -> Value {
         let status = self.expect(code).json();

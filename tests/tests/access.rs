@@ -1,4 +1,4 @@
-//! Who gets in, as whom, and what they cannot keep from others: over the wire, with the real binary.
+//! Authentication and authorization from outside, with the real binary.
 
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server};
@@ -11,7 +11,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// A server that knows jane and joe, neither of whom may do anything yet.
+/// A server with the users jane and joe, who have no rights yet.
 struct Cluster {
     server: Server,
     admin: Wire,
@@ -31,7 +31,7 @@ impl Cluster {
         Cluster { admin: Wire::admin(&server), jane, joe, server, _folder: folder }
     }
 
-    /// Lets a user do this everywhere.
+    /// Grants a user this rule in the whole cluster.
     async fn allow(&self, user: &str, name: &str, rule: Value) {
         let role = json!({"metadata": {"name": name}, "rules": [rule]});
         self.admin.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
@@ -58,7 +58,7 @@ async fn rights_on_paths_do_not_show_the_log() {
     let jane = &cluster.jane;
     jane.get("/metrics").await.expect(200);
     let log = "/holdfast/v1/log";
-    // Doubled slashes lead nowhere.
+    // A path with a double slash does not exist.
     jane.get(&format!("/{log}")).await.expect(404);
     for path in [log.to_owned(), format!("{log}/records"), format!("{log}/current"), format!("{log}/")] {
         let denied = jane.get(&path).await.refused(403, "Forbidden");
@@ -129,10 +129,10 @@ async fn a_token_is_good_for_its_own_audiences() {
         assert_eq!(status["audiences"], audiences, "{asked}: {status}");
         assert_eq!(status["authenticated"] == true, !audiences.is_null(), "{asked}: {status}");
     }
-    // A token for others is no credential here.
+    // A token for another audience is rejected.
     Wire::anonymous(&cluster.server).with_token(&vault).get("/version").await.refused(401, "Unauthorized");
     Wire::anonymous(&cluster.server).with_token(&own).get("/version").await.expect(200);
-    // Four reviews that say yes, and a request.
+    // Four successful reviews, and one request.
     let metrics = admin.get("/metrics").await.text();
     let uses = metrics.lines().find_map(|line| line.strip_prefix("serviceaccount_valid_tokens_total "));
     assert_eq!(uses, Some("5"));
@@ -152,7 +152,7 @@ async fn a_token_goes_with_the_node_that_it_is_bound_to() {
     robot.get("/version").await.expect(200);
     admin.send(Method::DELETE, "/api/v1/nodes/n1", &[], "").await.expect(200);
     robot.get("/version").await.refused(401, "Unauthorized");
-    // One of the same name is another.
+    // A new object of the same name is another object.
     admin.post("/api/v1/nodes", &node).await.expect(201);
     robot.get("/version").await.refused(401, "Unauthorized");
     assert_eq!(review(admin, &bound, json!(null)).await["authenticated"], json!(null));

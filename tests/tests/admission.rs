@@ -1,4 +1,4 @@
-//! Admission from outside: quotas under races, policies that change, a server that judges images, and what is counted.
+//! Admission from outside: races for quotas, policies that change objects, an image webhook, and metrics.
 
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::server::{holdfast, succeeds};
@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 
 const CLIENTS: usize = 24;
 const WRITES_OF_ONE: usize = 4;
-/// Fewer than are asked for.
+/// The room in the quota, less than the number of requests.
 const ROOM: usize = 40;
 
 async fn put(wire: &Wire, path: &str, body: &Value) {
     wire.post(path, body).await.expect(201);
 }
 
-/// Many clients at once take what is left of a quota, and none of it twice.
+/// Many clients at once use what is left of a quota, and no unit is used twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_takes_the_last_of_a_quota_twice() {
     let folder = Folder::new();
@@ -67,7 +67,7 @@ fn policy(name: &str, mutations: &Value) -> Value {
         "matchConstraints": {"resourceRules": rules}, "variables": [{"name": "n", "expression": "size(object.data)"}]}})
 }
 
-/// What a policy has set is told by its name, and what it did is counted.
+/// A field set by a policy has the policy's name as manager, and the policy's work is counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_change_objects_and_are_blamed_for_it() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -87,7 +87,7 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     let made = wire.post(configmaps, &json!({"metadata": {"name": "c"}, "data": {"k": "v"}})).await.expect(201).json();
     assert_eq!(made["metadata"]["labels"], json!({"count": "1"}));
     assert_eq!(made["data"], json!({"k": "v", "from.policy": "1"}));
-    // Without data there is nowhere to put the key, and the policy has the write fail.
+    // Without `data` the key has no parent, and the policy makes the write fail.
     let refused = wire.post(configmaps, &json!({"metadata": {"name": "d"}})).await.refused(403, "Invalid");
     let told = refused["message"].as_str().unwrap_or_default().to_owned();
     assert!(told.starts_with("policy 'm' with binding 'b' denied request: "), "{told}");
@@ -115,8 +115,8 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     assert!(!line("data.k").contains("policy m"), "{}", line("data.k"));
 }
 
-/// What a policy refuses is refused to whoever acts under the name of the server's own upkeep; and the parameters of a
-/// policy, which others may make, do not keep a write for long, nor let it by.
+/// A policy also applies to users who use the name of the server's own upkeep. A policy's parameters, which other users
+/// may create, neither delay a write for long nor let it pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -148,7 +148,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     wire.send(http::Method::POST, accounts, &headers, body).await.refused(422, "Invalid");
 
-    // A question to the authorizer costs much and takes no time.
+    // A call of the authorizer has a high cost and takes no time.
     let asks = "authorizer.path('/x').check('get').allowed() && authorizer.path('/y').check('get').allowed()";
     let validations: Vec<Value> = (0..20).map(|_| json!({"expression": asks})).collect();
     let spec = json!({"failurePolicy": "Ignore", "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
@@ -165,7 +165,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
     server.stop();
 }
 
-/// What is more than anybody can count is not nothing.
+/// A quantity beyond all numbers must not count as zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn amounts_beyond_all_numbers_are_over_every_quota() {
     let folder = Folder::new();
@@ -188,7 +188,7 @@ async fn amounts_beyond_all_numbers_are_over_every_quota() {
     server.stop();
 }
 
-/// A server that judges images is asked once for what it has said already, and what it cannot say is as configured.
+/// The image webhook is asked once for a cached answer, and its failures are handled as configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_judged_elsewhere() {
     let hooks = Hooks::start().await;
@@ -239,14 +239,13 @@ async fn images_are_judged_elsewhere() {
     server.stop();
 }
 
-/// What the server asks outside the cluster goes by way of the proxy that the operator names for it: webhooks by URL, and
-/// those that know tokens.
+/// Calls that leave the cluster go through the configured egress proxy: webhooks by URL, and token webhooks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_leads_to_webhooks() {
     leads_to_webhooks("HTTPConnect", holdfast_tests::proxy::serve).await;
 }
 
-/// The same by way of a konnectivity server.
+/// The same through a konnectivity server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_leads_to_webhooks() {
     leads_to_webhooks("GRPC", holdfast_tests::konnectivity::serve).await;
@@ -294,8 +293,8 @@ async fn leads_to_webhooks(protocol: &str, serve: fn(&std::path::Path) -> Arc<st
     server.stop();
 }
 
-/// Webhooks are shown what the operator's file says for their address, by either half of admission from a file of its
-/// own.
+/// Webhooks get the credentials that the operator's file has for their address; mutating and validating admission have
+/// a file each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhooks_are_shown_who_speaks() {
     let hooks = Hooks::start().await;

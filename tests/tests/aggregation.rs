@@ -1,4 +1,5 @@
-//! Parts of the API that another server answers for: found, reached, spoken for, and told when they are gone.
+//! Aggregated APIs: other servers are discovered, proxied to with the user's identity, and reported when they are
+//! unavailable.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +19,7 @@ const THINGS: &str = "/apis/things.example.com/v1/namespaces/default/things";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-// Running kubectl takes a thread, and the other server is in this process.
+// Running kubectl blocks a thread, and the backend is in this process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_another_server_serves_is_found_and_reached() {
     let cluster = Cluster::start(&[]).await;
@@ -63,7 +64,7 @@ async fn what_another_server_serves_is_found_and_reached() {
     let moved = admin.get(&format!("{THINGS}/moved")).await.expect(502);
     assert_eq!(moved.text(), "the backend attempted to redirect this request, which is not permitted");
 
-    // What is watched comes piece by piece.
+    // Events of a watch arrive one by one.
     let path = format!("{THINGS}?watch=true");
     let mut watch = admin.open(Method::GET, &path, &[], Default::default()).await.unwrap();
     for name in ["one", "later"] {
@@ -88,7 +89,7 @@ async fn what_another_server_serves_is_found_and_reached() {
         assert_eq!(out, "one\ntwo\n", "{err}");
     }
 
-    // An APIService that goes takes its part of the API with it.
+    // Deleting an APIService removes its part of the API.
     admin.send(Method::DELETE, &format!("{SERVICES}/v1.{GROUP}"), &[], "").await.expect(200);
     eventually(PATIENCE, async || match admin.get(THINGS).await.code {
         404 => Ok(()),
@@ -107,7 +108,7 @@ async fn the_other_server_learns_who_asks() {
     let cluster = Cluster::start(&["--token-auth-file", file.to_str().unwrap()]).await;
     let backend = cluster.backend(false).await;
     cluster.register(&backend, cluster.authority.pem()).await;
-    // Without aggregated discovery, the plain list is as good.
+    // Without aggregated discovery the legacy list is used.
     assert_eq!(cluster.discovered().await["resources"][0]["resource"], "things");
 
     let root = Wire::anonymous(&cluster.server).with_token("secret");
@@ -190,11 +191,11 @@ async fn a_server_that_cannot_be_used_is_told_of() {
     admin.get(THINGS).await.expect(200);
     let port = backend.port;
     drop(backend);
-    // Nobody has noticed yet.
+    // The outage has not been noticed yet.
     let answer = admin.get(THINGS).await.expect(503).text();
     let refused = format!("error trying to reach service: dial tcp [::1]:{port}: connect: connection refused\n");
     assert!([refused.replace("[::1]", "127.0.0.1"), refused].contains(&answer), "{answer}");
-    // A change of the Service leads to a look at the server.
+    // A change of the Service triggers a check of the server.
     let service = "/api/v1/namespaces/default/services/backend";
     let mut changed = admin.get(service).await.expect(200).json();
     changed["metadata"]["labels"] = json!({"changed": "yes"});
@@ -235,7 +236,7 @@ async fn a_server_that_cannot_be_used_is_told_of() {
 
 #[tokio::test]
 async fn requests_go_to_endpoints_when_they_are_to() {
-    // Endpoints never are in the loopback range. Nothing is sent to learn an address of this machine.
+    // Endpoints must not be in the loopback range. Nothing is sent to find an address of this machine.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     let Ok(()) = socket.connect("192.0.2.1:9") else { return eprintln!("skipped: there is no network here") };
     let own = socket.local_addr().unwrap().ip();
@@ -255,7 +256,7 @@ async fn requests_go_to_endpoints_when_they_are_to() {
     cluster.condition("Passed").await;
     cluster.admin.get(THINGS).await.expect(200);
     assert_eq!(backend.seen(THINGS)[0].headers["x-forwarded-host"], format!("{own}:{}", backend.port));
-    // One that is not ready is not asked.
+    // An endpoint that is not ready is not used.
     slice["endpoints"][0]["conditions"]["ready"] = false.into();
     let json = [("content-type", "application/json")];
     let path = format!("{slices}/backend");
@@ -270,7 +271,7 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     let cluster = Cluster::start(&[]).await;
     let backend = cluster.backend(true).await;
     cluster.register(&backend, Authority::new("strangers").pem()).await;
-    // Whether it can be reached is asked without looking at its certificate.
+    // The availability check does not verify the certificate.
     let answer = cluster.admin.get(THINGS).await.expect(503);
     let message = "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by \
                    unknown authority\n";
@@ -291,7 +292,7 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     cluster.server.stop();
 }
 
-// The connections of this process go on while it waits for the server to stop.
+// The connections of this process must go on while it waits for the server to stop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_goes_on_as_something_else() {
     let cluster = Cluster::start(&[]).await;
@@ -320,7 +321,7 @@ async fn a_connection_goes_on_as_something_else() {
     }
     let seen = backend.seen(&format!("{THINGS}/one/echo"));
     assert_eq!(seen[0].headers["x-remote-user"], "kubernetes-admin");
-    // Something else may stay open; a server that stops does not wait for it.
+    // An upgraded connection may stay open; a stopping server does not wait for it.
     let mut watch =
         cluster.admin.open(Method::GET, &format!("{THINGS}?watch=1"), &[], Default::default()).await.unwrap();
     watch.body_mut().frame().await.expect("an event").expect("an event");
@@ -364,11 +365,11 @@ async fn definitions_have_api_services() {
     });
     assert_eq!((&service["spec"], &service["status"]["conditions"][0]["reason"]), (&spec, &json!("Local")));
     there("v2.fruit.example.com", true).await;
-    // What is deleted by hand comes back: it is another one.
+    // An APIService that was deleted by hand is created again, as a new object.
     let uid = service["metadata"]["uid"].clone();
     admin.send(Method::DELETE, &format!("{SERVICES}/v1.fruit.example.com"), &[], "").await.expect(200);
     assert_ne!(there("v1.fruit.example.com", true).await.json()["metadata"]["uid"], uid);
-    // So it is after a new start, where what was missed is made up for.
+    // The same holds after a restart, which makes up for missed changes.
     server.stop();
     let server = Server::start(&folder.join("data"), &[]);
     let admin = Wire::admin(&server);
@@ -407,12 +408,12 @@ async fn a_proxy_in_front_names_the_user() {
         "username": "jane", "groups": ["people", "system:authenticated"], "extra": {"scope": ["all"]},
     });
     assert_eq!(answer["status"]["userInfo"], expected);
-    // A proxy that names nobody is nobody, and one who is no proxy cannot name others.
+    // A proxy that names no user is not authenticated, and a client that is not a proxy cannot name others.
     proxy.get("/version").await.refused(401, "Unauthorized");
     let answer = Wire::admin(&server).send(Method::POST, path, &named, review).await.expect(201).json();
     assert_eq!(answer["status"]["userInfo"]["username"], "kubernetes-admin");
 
-    // What others are told of it stays told.
+    // The ConfigMap for other servers is kept.
     let admin = Wire::admin(&server);
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let told = admin.get(map).await.expect(200).json()["data"].clone();
@@ -428,7 +429,7 @@ async fn a_proxy_in_front_names_the_user() {
     server.stop();
 }
 
-/// A server, and an authority for the other ones.
+/// A server, and an authority for aggregated servers.
 struct Cluster {
     folder: Folder,
     server: Server,
@@ -453,7 +454,7 @@ impl Cluster {
         Backend::start(pair, &self.front_proxies().await, true).await
     }
 
-    /// Whom other servers are to trust, as they learn it.
+    /// The front-proxy authorities, as aggregated servers read them.
     async fn front_proxies(&self) -> String {
         let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
         let found = eventually(PATIENCE, async || {
@@ -468,7 +469,7 @@ impl Cluster {
         self.admin.post("/api/v1/namespaces/default/services", &service).await.expect(201);
     }
 
-    /// Says that the backend answers for the group, and waits until the server has found it so.
+    /// Registers the backend for the group, and waits until the server finds it available.
     async fn register(&self, backend: &Backend, authority: &str) {
         self.service(json!({"type": "ExternalName", "externalName": "localhost"})).await;
         self.api_service(backend.port, authority).await;
@@ -500,7 +501,7 @@ impl Cluster {
         .await
     }
 
-    /// What aggregated discovery says of the version.
+    /// The version in aggregated discovery.
     async fn discovered(&self) -> Value {
         let document = self.admin.get_as("/apis", AGGREGATED).await.expect(200).json();
         let group = document["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == GROUP);

@@ -1,4 +1,4 @@
-//! The audit trail: what is told of requests, beside what Kubernetes 1.36.2 told of the same ones, and where it goes.
+//! The audit log: compares its events with those of Kubernetes 1.36.2 for the same requests, and tests its backends.
 
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::recorded::prepare;
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How many requests are told of as Kubernetes told of them, of 171: the number may only grow. What differs is shown with
-/// `HOLDFAST_FACTS=all`.
+/// How many of 171 requests give the same events as in Kubernetes: the number may only grow. `HOLDFAST_FACTS=all` shows
+/// the differences.
 const AGREED: usize = 163;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ fn id_of(scenario: &Value, index: usize) -> String {
     format!("a-{}-{index}", scenario["id"].as_str().expect("an id"))
 }
 
-/// A server with a set-up's flags and files.
+/// A server with a setup's options and files.
 fn start(folder: &Folder, setup: &Value) -> Server {
     let options = prepare(folder, &["--token-auth-file=<dir>/tokens.csv"], setup, &[]);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -123,14 +123,14 @@ async fn send(server: &Server, step: &Value, id: Option<&str>) {
     wire.send(method, step["path"].as_str().expect("a path"), &headers, body).await;
 }
 
-/// What was told of one request.
+/// The events of one request.
 fn told(file: &Path, id: &str) -> Vec<Value> {
     let lines = BufReader::new(std::fs::File::open(file).expect("the audit log")).lines();
     let events = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("a line of JSON"));
     events.filter(|event| event["auditID"] == id).collect()
 }
 
-/// Without what differs from run to run. Uids are numbered in their order.
+/// The value without parts that differ from run to run. UIDs are numbered in their order.
 fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
     match value {
         Value::Array(items) => items.iter().map(|item| normalised(item, uids)).collect(),
@@ -142,7 +142,7 @@ fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
                         "<time>".into()
                     }
                     ("lastTransitionTime", Some(_)) => "<time>".into(),
-                    // An object may have been there for a second or for none.
+                    // The age of an object may be zero or one second.
                     ("cells", _) => array(value)
                         .iter()
                         .map(|cell| if is_age(cell) { "<age>".into() } else { cell.clone() })
@@ -221,7 +221,7 @@ async fn events_go_to_a_webhook_in_batches_and_all_of_them_before_the_end() {
     assert_eq!(names.len(), 25, "{names:?}");
 }
 
-/// A kubeconfig of a server that takes events.
+/// A kubeconfig for a webhook backend.
 fn webhook_at(port: u16) -> String {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -232,12 +232,12 @@ fn webhook_at(port: u16) -> String {
     kubeconfig.to_string()
 }
 
-/// A server that takes events and never answers does not keep this one from ending, and what it did not take is counted.
+/// A webhook backend that never answers does not block the server's shutdown, and the lost events are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
     let folder = Folder::new();
     std::fs::write(folder.join("policy.yaml"), EVERYTHING).expect("write");
-    // Connections are taken by the system, and nobody reads them.
+    // The system accepts connections, and no program reads from them.
     let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = hanging.local_addr().expect("an address").port();
     std::fs::write(folder.join("webhook.yaml"), webhook_at(port)).expect("write");
@@ -260,7 +260,7 @@ async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
 
 type Lists = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Takes lists of events, after it has failed so many times.
+/// Receives lists of events, after it has failed so many times.
 fn receiver(mut failures: usize) -> (u16, Lists) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (port, lists) = (listener.local_addr().expect("an address").port(), Lists::default());
@@ -298,7 +298,7 @@ fn receiver(mut failures: usize) -> (u16, Lists) {
 async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     let folder = Folder::new();
     std::fs::write(folder.join("policy.yaml"), EVERYTHING.replace("[RequestReceived]", "[]")).expect("write");
-    // Nothing can be written there.
+    // Writes to this path fail.
     let options = [
         format!("--audit-policy-file={}", folder.join("policy.yaml").display()),
         "--audit-log-path=/dev/full".to_owned(),
@@ -316,7 +316,7 @@ async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     server.stop();
 }
 
-/// A server, and where it tells of every create.
+/// A server with an audit log of every create.
 fn start_telling_everything(folder: &Folder) -> (Server, PathBuf) {
     let (policy, log) = (folder.join("policy.yaml"), folder.join("audit.log"));
     std::fs::write(&policy, EVERYTHING).expect("write");
@@ -329,7 +329,7 @@ fn start_telling_everything(folder: &Folder) -> (Server, PathBuf) {
     (server, log)
 }
 
-/// The answer tells the name of an object that was made, and what the client sent tells that of one that was not.
+/// The event has the name of the created object from the answer, or from the request if none was created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_is_told_of_by_the_name_of_its_object() {
     let folder = Folder::new();
@@ -359,8 +359,8 @@ async fn a_create_is_told_of_by_the_name_of_its_object() {
     server.stop();
 }
 
-/// A request that is over before it is answered keeps the name that its client gave it, and is told of as it ended; a
-/// webhook has no longer than the request, and what it does not say in time has nothing carried out.
+/// A request that times out keeps the audit id given by its client, and its event has the status of the timeout. A
+/// webhook has no more time than the request; if it is too late, nothing is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_whose_time_is_over() {
     let hooks = Hooks::start().await;

@@ -1,6 +1,6 @@
-//! What the public audits of Kubernetes (2019, 2022) and its advisories found, class by class, tried on this server.
+//! The classes of findings in the public audits of Kubernetes (2019, 2022) and in its advisories, tried on this server.
 //!
-//! One test a class. `docs/SECURITY.md` lists the classes, with those that other tests hold.
+//! One test per class. `docs/SECURITY.md` lists the classes, including those covered by other tests.
 
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::backend::{Backend, GROUP};
@@ -53,7 +53,7 @@ async fn paths_do_not_lead_out_of_their_place() {
     cluster.server.stop();
 }
 
-/// What belongs to the whole cluster, asked for below a namespace (CVE-2019-11247).
+/// Cluster-scoped resources requested below a namespace (CVE-2019-11247).
 #[tokio::test]
 async fn a_namespace_gives_no_way_to_what_belongs_to_the_cluster() {
     let cluster = Cluster::start(&[]).await;
@@ -78,7 +78,7 @@ async fn a_namespace_gives_no_way_to_what_belongs_to_the_cluster() {
     cluster.server.stop();
 }
 
-/// Tokens and other secrets in the log of the server (finding 6 of 2019, NCC-E003660-WVM).
+/// Tokens and other secrets in the server's log (finding 6 of 2019, NCC-E003660-WVM).
 #[tokio::test]
 async fn credentials_stay_out_of_what_is_logged() {
     let cluster = Cluster::start(&["--v", "10"]).await;
@@ -106,7 +106,7 @@ async fn credentials_stay_out_of_what_is_logged() {
     }
 }
 
-/// Files that everybody on the machine may read (finding 8 of 2019).
+/// Files that all users of the machine can read (finding 8 of 2019).
 #[tokio::test]
 async fn files_are_for_their_owner_alone() {
     let cluster = Cluster::start(&[]).await;
@@ -122,7 +122,7 @@ async fn files_are_for_their_owner_alone() {
     cluster.server.stop();
 }
 
-/// Numbers that are cut to fewer bits than they were sent in (finding 13 of 2019).
+/// Numbers truncated to fewer bits (finding 13 of 2019).
 #[tokio::test]
 async fn numbers_are_refused_and_not_cut() {
     let cluster = Cluster::start(&[]).await;
@@ -165,7 +165,7 @@ async fn numbers_are_refused_and_not_cut() {
     cluster.server.stop();
 }
 
-/// Small documents that become large ones (CVE-2019-11253, CVE-2019-11254, findings 14 and 15 of 2019).
+/// Small documents that expand to large ones (CVE-2019-11253, CVE-2019-11254, findings 14 and 15 of 2019).
 #[tokio::test]
 async fn documents_do_not_grow_beyond_what_was_sent() {
     let cluster = Cluster::start(&[]).await;
@@ -191,7 +191,7 @@ async fn documents_do_not_grow_beyond_what_was_sent() {
     cluster.server.stop();
 }
 
-/// Patches of many steps, or that double what they copy (CVE-2019-1002100).
+/// Patches with many operations, or operations that double what they copy (CVE-2019-1002100).
 #[tokio::test]
 async fn patches_are_bounded() {
     let cluster = Cluster::start(&[]).await;
@@ -215,7 +215,7 @@ async fn patches_are_bounded() {
     cluster.server.stop();
 }
 
-/// Files of the machine behind paths of the API (finding 17 of 2019, NCC-E003660-B4Y).
+/// Files of the machine behind API paths (finding 17 of 2019, NCC-E003660-B4Y).
 #[tokio::test]
 async fn no_files_of_the_machine_are_served() {
     let cluster = Cluster::start(&[]).await;
@@ -237,7 +237,7 @@ async fn no_files_of_the_machine_are_served() {
     cluster.server.stop();
 }
 
-/// JSON that is put together from text (finding 26 of 2019).
+/// JSON assembled from text (finding 26 of 2019).
 #[tokio::test]
 async fn text_of_strangers_stays_text() {
     let cluster = Cluster::start(&[]).await;
@@ -268,7 +268,7 @@ async fn text_of_strangers_stays_text() {
     cluster.server.stop();
 }
 
-/// Tokens that outlive what they stand for (finding 28 of 2019).
+/// Tokens that outlive the object they are bound to (finding 28 of 2019).
 #[tokio::test]
 async fn tokens_end_with_their_account_and_what_they_are_bound_to() {
     let cluster = Cluster::start(&[]).await;
@@ -297,7 +297,7 @@ async fn tokens_end_with_their_account_and_what_they_are_bound_to() {
     cluster.server.stop();
 }
 
-/// One authority for users and for proxies, so that every user is a proxy (NCC-E003660-F9W).
+/// One authority for users and front proxies, which makes every user a proxy (NCC-E003660-F9W).
 #[tokio::test]
 async fn an_authority_of_users_and_of_proxies_needs_the_proxies_names() {
     let folder = Folder::new();
@@ -327,7 +327,7 @@ async fn an_authority_of_users_and_of_proxies_needs_the_proxies_names() {
     server.stop();
 }
 
-/// Headers that name users, under names of the operator's own (NCC-E003660-YVU).
+/// Custom header names for users (NCC-E003660-YVU).
 #[tokio::test]
 async fn headers_that_name_users_are_not_sent_on() {
     let cluster = Cluster::start(&[
@@ -352,7 +352,7 @@ async fn headers_that_name_users_are_not_sent_on() {
     cluster.server.stop();
 }
 
-/// A connection that was to be upgraded and was not goes on with what the user may do (CVE-2018-1002105).
+/// A failed upgrade that leaves the connection open as a tunnel (CVE-2018-1002105).
 #[tokio::test]
 async fn a_refused_upgrade_leaves_no_tunnel() {
     let cluster = Cluster::start(&[]).await;
@@ -379,7 +379,7 @@ async fn a_refused_upgrade_leaves_no_tunnel() {
     cluster.server.stop();
 }
 
-/// A server that is registered as its own backend (NCC-E003660-JAV).
+/// A server registered as its own backend (NCC-E003660-JAV).
 #[tokio::test]
 async fn the_server_cannot_be_turned_on_itself() {
     let cluster = Cluster::start(&[]).await;
@@ -403,8 +403,9 @@ async fn the_server_cannot_be_turned_on_itself() {
     cluster.server.stop();
 }
 
-/// A health check that says yes while nothing can be written (finding 33 of 2019) is held by
-/// `durability::a_full_disk_stops_writes_and_nothing_else`; this one says that checks are named and can be asked for.
+/// A health check that passes while nothing can be written (finding 33 of 2019) is covered by
+/// `durability::a_full_disk_stops_writes_and_nothing_else`; this test covers that checks have names and can be
+/// requested singly.
 #[tokio::test]
 async fn health_checks_look_at_the_log() {
     let cluster = Cluster::start(&[]).await;
@@ -434,7 +435,7 @@ impl Cluster {
         assert!(matches!(answer.code, 201 | 409), "{}", answer.text());
     }
 
-    /// A service account that may do everything with these resources in this namespace, and nothing else.
+    /// A service account with all rights on these resources in this namespace, and no others.
     async fn tenant(&self, namespace: &str, resources: &[&str]) -> Wire {
         self.namespace(namespace).await;
         let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
@@ -462,7 +463,7 @@ impl Cluster {
         self.admin.post("/api/v1/namespaces/default/services", &service).await.expect(201);
     }
 
-    /// Another server of the API, registered and found available.
+    /// An aggregated API server, registered and available.
     async fn backend(&self) -> Backend {
         let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
         let told = eventually(PATIENCE, async || found(self.admin.get(map).await)).await;
@@ -507,7 +508,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What the server takes of the machine's memory, in bytes.
+/// The server's peak memory in bytes.
 fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");

@@ -1,5 +1,5 @@
-//! Who is known by which token: Secrets of the cluster, issuers by options and by file, a server that is asked. Over the
-//! wire, with the real binary.
+//! Tokens: legacy token Secrets, OIDC issuers by options and by file, and token webhooks. From outside, with the real
+//! binary.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,7 +21,7 @@ const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const PATIENCE: Duration = Duration::from_secs(20);
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// Whom the server takes the holder of a token for.
+/// The user as whom the server authenticates a token.
 async fn who(wire: &Wire, token: &str) -> Result<Value, u16> {
     let answer = wire.clone().with_token(token).post(WHO, &json!({})).await;
     match answer.code {
@@ -30,7 +30,7 @@ async fn who(wire: &Wire, token: &str) -> Result<Value, u16> {
     }
 }
 
-/// Whoever signs tokens of an issuer.
+/// Signs the tokens of an issuer.
 struct Signer {
     pair: EcdsaKeyPair,
 }
@@ -57,7 +57,7 @@ impl Signer {
     }
 }
 
-/// An issuer that serves what it must, and its claims with changes.
+/// An issuer that serves its discovery document and keys.
 async fn issuer(authority: &Authority, signer: &Signer) -> Site {
     let keys = signer.keys();
     Site::start(authority, move |site, path, _| match path {
@@ -131,7 +131,7 @@ async fn holders_of_bootstrap_tokens_may_join() {
     assert_eq!(who(&wire, "aaaaa1.0123456789abcdef").await, Err(401), "its Secret is gone");
 }
 
-/// Tokens in Secrets are told of where they are used, and one that was marked invalid is good no more.
+/// The use of tokens from Secrets is recorded, and a token marked as invalid is rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_in_secrets_are_told_of() {
     let folder = Folder::new();
@@ -196,7 +196,7 @@ fn found(answer: Answer) -> Result<Value, String> {
     if answer.code == 200 { Ok(answer.json()) } else { Err(answer.text()) }
 }
 
-/// Anybody may send tokens that nobody knows, and the server that is asked about them is not flooded.
+/// Clients may send any number of unknown tokens without flooding the token webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_ask_the_webhook_for_tokens_about_few_at_a_time() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);
@@ -289,7 +289,7 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
         json!({"username": "hook", "uid": "42", "groups": ["g", "system:authenticated"], "extra": {"A": ["b"]}})
     );
     assert_eq!([who(&wire, "w2").await, who(&wire, "w3").await], [Err(401), Err(401)]);
-    // Who says nothing of audiences vouches to nobody but this server.
+    // A webhook that does not know audiences authenticates for this server only.
     let own = "https://kubernetes.default.svc.cluster.local";
     let admin = Wire::admin(&server);
     for (audiences, expected) in [(json!(["vault"]), json!(null)), (json!(["vault", own]), json!([own]))] {
@@ -303,8 +303,8 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
     assert_eq!(asked.calls(), calls, "the answer is kept");
 }
 
-/// An issuer with very many keys signs with new ones, again and again: whoever has such a token is known at once, however
-/// many they are, and also while strangers show tokens of other keys.
+/// An issuer with very many keys repeatedly signs with new ones: all tokens with a new key are accepted at once,
+/// however many there are, and even while other clients send tokens with unknown keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_keys_of_an_issuer_are_there_for_all() {
     const OTHERS: usize = 300;
@@ -544,7 +544,7 @@ async fn another_api_server_knows_tokens_and_whom_to_trust() {
     assert_eq!(answer["status"]["userInfo"]["groups"][0], "system:masters", "{answer}");
     second.kill().expect("end the second server");
     second.wait().expect("its end");
-    // Who does not answer keeps the next one from starting, unless that is tolerated.
+    // An API server that does not answer prevents the start, unless that is tolerated.
     first.stop();
     let mut third = options("third").to_vec();
     third.push("--secure-port=0".into());

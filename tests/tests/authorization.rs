@@ -1,5 +1,5 @@
-//! Who may do what under each authorization mode: with webhooks over TLS that answer, fail and lie, files that change
-//! while the server runs, nodes, policies of a file, and a real kubectl.
+//! Authorization in each mode: webhooks over TLS that answer, fail and lie, files that change while the server runs,
+//! the Node authorizer, policy files, and a real kubectl.
 
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::wire::{Answer, Wire};
@@ -53,7 +53,7 @@ fn start(folder: &Folder, options: &[String]) -> Server {
     Server::start(&folder.join("data"), &all.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The server's refusal to start.
+/// The error message of a server that refuses to start.
 fn refused(folder: &Folder, options: &[&str]) -> String {
     match Server::try_start(&folder.join("refused"), options) {
         Ok(_) => panic!("it starts with {options:?}"),
@@ -94,8 +94,8 @@ fn kubectl(server: &Server, token: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// A webhook decides about requests, about what they need besides their verb, and about reviews; whatever it does
-/// instead of answering, nobody is let in, and nobody else waits.
+/// A webhook decides about requests, about further rights that they need, and about reviews. If it does anything but
+/// answer, no request is allowed, and requests of other users are not delayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhooks_decide_whatever_they_answer() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);
@@ -114,7 +114,7 @@ async fn webhooks_decide_whatever_they_answer() {
                    namespace \"default\": <b>no</b>";
     assert_eq!(status["message"], message);
     admin.get(MAPS).await.expect(200);
-    // What makes an object by an apply needs the right to create it: asked about while the write is judged.
+    // An apply that creates an object needs the right to create it, which is checked while the write is judged.
     says(json!({"allowed": true}));
     hooks.take_calls();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}).to_string();
@@ -123,7 +123,7 @@ async fn webhooks_decide_whatever_they_answer() {
     let verbs: Vec<Value> =
         hooks.take_calls().iter().map(|call| call["body"]["spec"]["resourceAttributes"]["verb"].clone()).collect();
     assert_eq!(verbs, ["patch", "create"]);
-    // Roles are granted by whoever may escalate, by the whole chain.
+    // Creating roles needs the right to escalate, which the whole chain may grant.
     let role = json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]});
     jane.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", &role).await.expect(201);
 
@@ -142,7 +142,7 @@ async fn webhooks_decide_whatever_they_answer() {
         assert!(text.starts_with("Internal Server Error: \"/api/v1/namespaces/default/configmaps\": "), "{text}");
         assert!(text.contains(why), "{behaviour}: {text}");
     }
-    // Whoever waits for a webhook keeps nobody else waiting.
+    // Requests that wait for a webhook do not delay others.
     hooks.behave("/first", json!({"delay": 3, "default": {"allowed": true}, "byUser": {}}));
     let slow = async { futures_util::future::join_all((0..64).map(|_| jane.get(MAPS))).await };
     let quick = async {
@@ -157,7 +157,7 @@ async fn webhooks_decide_whatever_they_answer() {
     let (slow, quick) = tokio::join!(slow, quick);
     assert!(slow.iter().all(|answer| answer.code == 500) && quick < Duration::from_secs(1), "{quick:?}");
 
-    // Reviews tell what the chain knows, and that it knows more.
+    // Reviews show the decision of the chain with its evaluation errors.
     hooks.behave("/first", json!({"http": 400, "raw": "bad"}));
     let review = json!({"spec": {"user": "joe", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
     let answer = admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.expect(201).json();
@@ -181,7 +181,7 @@ async fn webhooks_decide_whatever_they_answer() {
     server.stop();
 }
 
-/// A file that changes counts from then on, one that is wrong does not; and answers are kept as long as it says.
+/// A changed configuration file takes effect, an invalid one does not; and decisions are cached as long as it says.
 #[tokio::test]
 async fn the_configuration_is_followed() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);
@@ -206,7 +206,7 @@ async fn the_configuration_is_followed() {
         })
         .await;
     };
-    // What has an index or a file of its own neither comes nor goes.
+    // Modes with an index or a file of their own can be neither added nor removed.
     replace(json!([{"type": "RBAC", "name": "rbac"}, {"type": "Node", "name": "node"}]));
     reloads("failure", 1).await;
     jane.get(MAPS).await.expect(200);
@@ -223,7 +223,7 @@ async fn the_configuration_is_followed() {
     server.stop();
 }
 
-/// Everything that is wrong with options and files is told when the server does not start.
+/// A server that refuses to start reports all faults of options and files.
 #[test]
 fn what_contradicts_itself_does_not_start() {
     let folder = Folder::new();
@@ -260,14 +260,14 @@ fn what_contradicts_itself_does_not_start() {
             "authorizers[0].name: Invalid value: \"x\": must be \"rbac\" when type=RBAC, authorizers[1].type: Unsupported value: \"Y\"",
         ),
         (vec!["--authorization-mode=RBAC,RBAC".into()], "has mode specified more than once"),
-        // Each use of the option adds to those before.
+        // Repeated options add up.
         (
             vec!["--authorization-mode=ABAC".into(), "--authorization-mode=RBAC".into()],
             "authorization-mode ABAC's authorization policy file not passed",
         ),
         (vec!["--authorization-mode=RBAC".into(), "--authorization-mode=RBAC".into()], "more than once"),
         (vec!["--authorization-mode=".into()], "at least one authorization-mode must be passed"),
-        // A contradiction keeps no file from being told of.
+        // A contradiction does not hide the faults of files.
         (
             vec!["--authorization-mode=ABAC".into(), "--authorization-coreconfig=/none".into()],
             "--authorization-kubeconfig: webhook \"delegated\": /none: No such file",
@@ -281,7 +281,7 @@ fn what_contradicts_itself_does_not_start() {
     }
 }
 
-/// A policy file decides for users of all clients, in the words of its mode.
+/// A policy file decides for users of all clients, with ABAC's messages.
 #[tokio::test]
 async fn policies_of_a_file_decide() {
     let folder = Folder::new();
@@ -308,8 +308,8 @@ async fn policies_of_a_file_decide() {
     server.stop();
 }
 
-/// A node sees what its pods need, from the moment that they are bound to it and after a restart, and writes what is
-/// its own.
+/// A node can read what its pods need, from the moment they are bound to it and after a restart, and can write its own
+/// objects.
 #[tokio::test]
 async fn nodes_see_what_their_pods_need() {
     let folder = Folder::new();
@@ -365,7 +365,7 @@ async fn nodes_see_what_their_pods_need() {
     assert_eq!(status["message"], "nodes \"two\" is forbidden: node \"one\" is not allowed to modify node \"two\"");
     let status = patch("one", json!({"spec": {"taints": null}})).await;
     assert_eq!(status.code, 403, "{}", status.text());
-    // A name that begins with the node's is not the node's.
+    // A name that starts with the node's name is not the node's.
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     for path in ["/api/v1/nodes", leases, "/apis/storage.k8s.io/v1/csinodes"] {
         let new = json!({"metadata": {"generateName": "one"}, "spec": {"drivers": []}});
@@ -382,7 +382,7 @@ async fn nodes_see_what_their_pods_need() {
     server.stop();
 }
 
-/// Another API server decides where it is named, and some paths are open.
+/// Delegated authorization: another API server decides, and some paths are always allowed.
 #[tokio::test]
 async fn another_server_decides() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);

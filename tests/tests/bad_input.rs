@@ -1,12 +1,12 @@
-//! Files that options name and that are missing, no files, or rubbish: the start is refused, and all of them are told at
-//! once, each with its option.
+//! Option files that are missing, not files, or invalid: the server refuses to start, and reports all of them at once
+//! with their options.
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use std::time::Duration;
 
-/// Options that name a file each, and none of which contradicts another.
+/// Options that each name a file, and do not contradict each other.
 const FILES: [&str; 21] = [
     "admission-control-config-file",
     "allow-metric-labels-manifest",
@@ -31,7 +31,7 @@ const FILES: [&str; 21] = [
     "tracing-config-file",
 ];
 
-/// What the options are given beside.
+/// Other options that these need.
 const BESIDE: [&str; 1] = ["--authorization-mode=ABAC,Webhook"];
 
 fn refused(folder: &Folder, file: &str) -> String {
@@ -74,7 +74,7 @@ fn rubbish_is_told_together() {
     assert_eq!(unnamed(&refusal, &FILES), [""; 0], "{refusal}");
 }
 
-/// Of each file: a document with more than one fault, and what is told of them.
+/// For each file: a document with several faults, and the expected messages.
 const DOCUMENTS: [(&str, &str, &[&str]); 7] = [
     (
         "audit-policy-file",
@@ -157,7 +157,7 @@ fn documents_are_told_all_that_is_wrong_with_them() {
     }
 }
 
-/// What cannot be reloaded is told by a check of health, and what was goes on.
+/// A file that cannot be reloaded fails a health check, and its former content stays in effect.
 #[tokio::test]
 async fn a_file_that_goes_bad_is_told_by_health() {
     let folder = Folder::new();
@@ -191,7 +191,7 @@ async fn a_file_that_goes_bad_is_told_by_health() {
     server.stop();
 }
 
-/// The same for certificates, also where the server's own are made by it.
+/// The same for certificates, also if the server creates its own.
 #[tokio::test]
 async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     let folder = Folder::new();
@@ -217,7 +217,7 @@ async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     let counted = "holdfast_tls_automatic_reloads_total";
     assert!(metrics.contains(&format!("{counted}{{status=\"failure\"}} 1")), "{metrics}");
     assert!(server.stderr().contains("certificates have changed and cannot be read"), "{}", server.stderr());
-    // Who asks for the name is served as before.
+    // Clients that ask for this name are served as before.
     let named = Wire {
         server_name: "api.example.test".into(),
         authority: authority.pem().to_owned(),
@@ -229,7 +229,7 @@ async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     server.stop();
 }
 
-/// The configuration of plug-ins: whatever is wrong anywhere in it.
+/// The configuration of plug-ins: every fault in it is reported.
 #[test]
 fn plugins_are_told_all_that_is_wrong_with_their_configurations() {
     let folder = Folder::new();

@@ -1,9 +1,9 @@
-//! Real clients, each in its script, each against a server of its own.
+//! Scripts of real clients, each against a server of its own.
 
 use holdfast_tests::{Folder, Server, clients};
 use std::process::Command;
 
-/// A cluster in which pods can go from one node to another.
+/// A cluster in which pods can be moved between nodes.
 const TWO_NODES: &[&str] = &["--controllers=*", "--nodes=2"];
 
 #[test]
@@ -141,23 +141,23 @@ fn bad_inputs() {
     script("bad_inputs.py", None);
 }
 
-/// Runs a script of `tests/clients` against a server alone.
+/// Runs a script of `tests/clients` against a server without controllers.
 fn script(name: &str, client: Option<&str>) {
     run(name, client, &[]);
 }
 
-/// The same against a cluster with controllers and a node.
+/// Runs a script against a cluster with controllers and a node.
 fn living_script(name: &str, client: Option<&str>) {
     run(name, client, &["--controllers=*"]);
 }
 
-/// Runs a script with a client as its argument; what it prints is shown when it fails.
+/// Runs a script with a client as its argument; its output is printed if it fails.
 fn run(name: &str, client: Option<&str>, options: &[&str]) {
     let clients = clients();
     if let Some(client) = client
         && !clients.join(client).exists()
     {
-        // Only the oldest kubectl may be missing: not every system's archive has one.
+        // Only the oldest kubectl may be missing: not every system's archive has it.
         assert_eq!(client, "kubectl-1.20", "{client} is not in {}", clients.display());
         return eprintln!("skipped: there is no {client} here");
     }

@@ -1,4 +1,4 @@
-//! A cloud beside a cluster: with the real binary, real kubectl, and providers in other languages.
+//! The cloud controller manager with the real binary, real kubectl, and providers in other languages.
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::server::{binary, holdfast};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const NODES: &str = "/api/v1/nodes";
-/// How long anything may take that is waited for.
+/// The timeout of any wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLOUD: &str = "
@@ -23,7 +23,7 @@ instances:
 - {name: two, id: i-two, type: m.large, zone: zone-b, addresses: [{type: InternalIP, address: 10.0.0.2}]}
 ";
 
-/// A process that ends with the test.
+/// A process that is killed with the test.
 struct Running {
     child: Child,
     log: PathBuf,
@@ -63,7 +63,7 @@ fn write(folder: &Folder, name: &str, text: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A manager of a cloud for a server.
+/// A cloud controller manager for a server.
 fn manager(server: &Server, folder: &Folder, options: &[&str]) -> (Running, u16) {
     let port = free_port();
     let mut command = Command::new(binary());
@@ -89,7 +89,7 @@ async fn address(wire: &Wire, name: &str) -> String {
     .await
 }
 
-/// Waits until an Event about an object says this.
+/// Waits for an Event with this text.
 async fn told(wire: &Wire, part: &str) {
     eventually(PATIENCE, || async {
         let events = wire.get("/api/v1/events").await.expect(200).json();
@@ -159,7 +159,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         if has_route && node["spec"]["providerID"] == "simulated://i-one" { Ok(node) } else { Err(node.to_string()) }
     })
     .await;
-    // Each acts under a name of its own.
+    // Each controller has a field manager of its own.
     let managers = found["metadata"]["managedFields"].to_string();
     for name in ["cloud-node-controller", "node-route-controller"] {
         assert!(managers.contains(name), "{name} in {managers}");
@@ -206,7 +206,7 @@ async fn what_cannot_be_is_refused_by_name() {
         let said = refused(options);
         assert!(said.contains(part), "{options:?}: {said}");
     }
-    // A file with a field that does not exist is named, with the field.
+    // An unknown field is reported with the file's name.
     let server = Server::start(&folder.join("data"), &[]);
     let faulty = write(&folder, "cloud.yaml", "colour: red\n");
     let options = ["--cloud-provider=simulated", "--cloud-config", &faulty, "--leader-elect=false"];
@@ -216,7 +216,7 @@ async fn what_cannot_be_is_refused_by_name() {
     assert!(!status.success() && said.contains("unknown field \"colour\"") && said.contains(&faulty), "{said}");
 }
 
-/// Starts the example in Python, at a socket.
+/// Starts the example provider in Python at a socket.
 fn python(folder: &Folder, socket: &Path, options: &[&str]) -> Running {
     let example = holdfast_tests::folder().join("../clients/cloud/python/provider.py");
     let mut command = Command::new(clients().join("python/bin/python"));
@@ -224,7 +224,7 @@ fn python(folder: &Folder, socket: &Path, options: &[&str]) -> Running {
     Running::start(&mut command, folder.join("provider.log"))
 }
 
-/// The same, with one thing done otherwise.
+/// Starts a provider that misbehaves in one way.
 fn liar(folder: &Folder, socket: &Path, mode: &str, options: &[&str]) -> Running {
     let script = holdfast_tests::folder().join("clients/lying_cloud.py");
     let mut command = Command::new(clients().join("python/bin/python"));
@@ -258,7 +258,7 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
         wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
         told(&wire, part).await;
     }
-    // One that does not find an instance once is asked again, and its node stays.
+    // If an instance is not found once, the provider is asked again, and the node stays.
     let (_folder, server, _provider, _running) =
         beside(|folder, socket| liar(folder, socket, "gone", &["--node", "one"])).await;
     let wire = Wire::admin(&server);
@@ -347,14 +347,14 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
     wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
-    // Killed in the middle: the node's instance is in doubt, and nothing is deleted.
+    // The provider is killed: the existence of the node's instance is in doubt, and nothing is deleted.
     drop(provider);
     std::fs::remove_file(&socket).ok();
     wire.send(Method::POST, SERVICES, &[], service("late").to_string()).await.expect(201);
     told(&wire, "SyncLoadBalancerFailed\" \"Error syncing load balancer: failed to ensure load balancer").await;
     told(&wire, "Error asking cloud provider example for its instance").await;
     wire.get(&format!("{NODES}/one")).await.expect(200);
-    // One that is somebody else is asked nothing.
+    // A provider with another name is not called.
     let provider = python(&folder, &socket, &["--name", "stranger"]);
     until_ready(&provider).await;
     told(&wire, "provider stranger answers where example did").await;
@@ -363,7 +363,7 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     std::fs::remove_file(&socket).ok();
     let provider = python(&folder, &socket, &["--node", "two"]);
     until_ready(&provider).await;
-    // What it says is believed again: this instance is gone.
+    // The original provider is trusted again: the instance is gone.
     told(&wire, "does not exist in the cloud provider").await;
     assert!(address(&wire, "late").await.starts_with("192.0.2."), "{}", running.log());
 }

@@ -1,5 +1,5 @@
-//! What a component has beside its work: who gets in, who leads, how it is configured. With the real binary, which works
-//! against a real API server.
+//! What components have in common: authentication, leader election and configuration. With the real binary against a
+//! real API server.
 
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
@@ -19,12 +19,12 @@ const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// What has a component tell of itself at `/flagz` and `/statusz`.
+/// Enables `/flagz` and `/statusz`.
 const PAGES: &str = "--feature-gates=ComponentFlagz=true,ComponentStatusz=true";
-/// How long anything may take that is waited for.
+/// The timeout of any wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An API server that knows jane, who may do nothing yet.
+/// An API server with the user jane, who has no rights yet.
 struct Cluster {
     server: Server,
     folder: Folder,
@@ -65,7 +65,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    /// Waits until it serves; without credentials.
+    /// Waits until it serves; returns a client without credentials.
     async fn anonymous(&self, cluster: &Cluster) -> Wire {
         let certificate = Path::new(&self.folder).join("kube-scheduler.crt");
         until("it serves", async || {
@@ -145,7 +145,7 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert_eq!(configz["componentconfig"]["kind"], "KubeSchedulerConfiguration");
     jane.get("/flagz").await.refused(403, "Forbidden");
 
-    // The administrator's certificate is good here too: the API server says who signs such.
+    // The administrator's certificate is accepted as well: the component gets the authority from the API server.
     let identity = Wire::admin(&cluster.server).identity;
     let admin = Wire { identity, http2: false, ..anonymous };
     assert!(admin.get("/flagz").await.expect(200).text().contains("\nbind-address=127.0.0.1\n"));
@@ -154,7 +154,7 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert!(told.contains("no Go runtime"), "{told}");
 }
 
-/// What each pod asks for is told by who leads; on SIGUSR2 a scheduler writes down what it has, and goes on.
+/// The leader shows the resource requests of each pod. On SIGUSR2 a scheduler dumps its state, and goes on.
 #[tokio::test]
 async fn a_scheduler_shows_what_it_has() {
     let cluster = Cluster::start();
@@ -209,7 +209,7 @@ async fn a_scheduler_shows_what_it_has() {
     assert_eq!(scheduler.ended().await.code(), Some(0));
 }
 
-/// What is answered without TLS, head and all.
+/// The whole response without TLS.
 async fn plain(port: u16, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -242,7 +242,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
     ];
     let scheduler = cluster.scheduler("a", &[&options[..], &[PAGES]].concat());
     let anonymous = scheduler.anonymous(&cluster).await;
-    // One connection a request: a certificate is shown in the handshake.
+    // One connection per request, because certificates are shown in the handshake.
     let shows = |pair: Pair| Wire { http2: false, ..anonymous.clone() }.with_identity(pair);
     let masters = &["system:masters"][..];
     let flags = async |wire: &Wire, headers: &[(&str, &str)]| wire.send(Method::GET, "/flagz", headers, "").await;
@@ -251,14 +251,14 @@ async fn own_authorities_and_proxies_say_who_asks() {
         refused["message"].as_str().unwrap().split('"').nth(1).unwrap().to_owned()
     };
 
-    // Certificates of people.
+    // Client certificates.
     flags(&shows(people.client("root", masters)), &[]).await.expect(200);
     let jane = shows(people.client("jane", &["devs"]));
     assert_eq!(forbidden(&jane, &[]).await, "jane");
     let pretended = [("x-who", "root"), ("x-of", "system:masters")];
     assert_eq!(forbidden(&jane, &pretended).await, "jane", "people are no proxies");
 
-    // A proxy tells of whom it has let in; the first of the headers that is there counts.
+    // A front proxy names its users; the first header present is used.
     let front = shows(proxies.client("front", &[]));
     flags(&front, &pretended).await.expect(200);
     flags(&front, &[("x-remote-user", "root"), ("x-of", "devs"), ("x-of", "system:masters")]).await.expect(200);
@@ -266,12 +266,12 @@ async fn own_authorities_and_proxies_say_who_asks() {
     assert_eq!(forbidden(&front, &both).await, "ada");
     assert_eq!(forbidden(&front, &[("x-who", "ada"), ("x-remote-group", "system:masters")]).await, "ada");
 
-    // Another certificate of the same authority is no proxy's, and of nobody whom people's authority knows.
+    // Another certificate of the front-proxy authority has the wrong name, and the client authority does not know it.
     let back = shows(proxies.client("back", masters));
     flags(&back, &pretended).await.refused(401, "Unauthorized");
-    // Nor is one of the authority of people that bears the proxy's name.
+    // Nor is a certificate of the client authority with the proxy's name a front proxy.
     assert_eq!(forbidden(&shows(people.client("front", &[])), &pretended).await, "front");
-    // Whom nobody vouches for is not let in, with or without headers.
+    // A certificate of an unknown authority is rejected, with or without headers.
     let stranger = shows(Authority::new("strangers").client("root", masters));
     flags(&stranger, &pretended).await.refused(401, "Unauthorized");
 }
@@ -316,14 +316,15 @@ async fn certificates_go_by_the_name_that_is_asked_for() {
     assert_eq!(shown("ignored.test").await, None, "the names that are given count, not those of the certificate");
     let old = Wire { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
     assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
-    // It keeps no certificate of its own beside those that it is given.
+    // With certificates from options it does not create one of its own.
     assert!(!Path::new(&scheduler.folder).join("kube-scheduler.crt").exists());
 }
 
 #[tokio::test]
 async fn what_is_logged_is_as_the_options_say() {
     let cluster = Cluster::start();
-    // What a scheduler logs until a client has come who speaks no TLS that it speaks, which is of level 4.
+    // The log of a scheduler until a client without an acceptable TLS version has connected, which is logged at level
+    // 4.
     let logged = async |name: &str, options: &[&str]| {
         let options = [&["--leader-elect=false", "--tls-min-version=VersionTLS13"], options].concat();
         let scheduler = cluster.scheduler(name, &options);
@@ -354,14 +355,14 @@ async fn what_is_logged_is_as_the_options_say() {
 
     let more = lines(logged("more", &["--logging-format=json", "-v=4"]).await);
     assert_eq!(ended(&more), 1, "{more:?}");
-    // One file says more than others, or another one does.
+    // `--vmodule` raises the level of one file, here of this one or of another.
     let own = lines(logged("own", &["--logging-format=json", "--vmodule=mod=4"]).await);
     assert_eq!(ended(&own), 1, "{own:?}");
     let other = lines(logged("other", &["--logging-format=json", "--vmodule=component=4"]).await);
     assert_eq!(ended(&other), 0, "{other:?}");
 }
 
-/// Who leads, as the lock says.
+/// The leader and the number of transitions in the lock.
 async fn record(admin: &Wire, form: &str) -> Option<(String, i64)> {
     let holder = |record: &Value, transitions: &str| {
         Some((record["holderIdentity"].as_str()?.to_owned(), record[transitions].as_i64()?))
@@ -407,19 +408,19 @@ async fn one_leads_and_the_next_follows() {
         let second = cluster.scheduler(&format!("{form}-2"), &options);
         second.anonymous(&cluster).await;
         assert_eq!(record(&admin, form).await.map(|(holder, _)| holder), Some(one.clone()), "{form}");
-        // Who is asked to end gives the lease back, and ends well.
+        // On SIGTERM the leader releases the lease and exits cleanly.
         first.signal("TERM");
         assert_eq!(first.ended().await.code(), Some(0), "{form}");
         let (two, next) = leads(&one).await;
         assert_eq!(next, transitions + 1, "{form}");
-        // Who is killed is followed when its lease is over.
+        // A killed leader is succeeded when its lease expires.
         drop(second);
         let third = cluster.scheduler(&format!("{form}-3"), &options);
         let (_, last) = leads(&two).await;
         assert_eq!(last, transitions + 2, "{form}");
         third.signal("TERM");
         until("it is given back", async || record(&admin, form).await.filter(|(who, _)| who.is_empty())).await;
-        // Each form begins anew.
+        // Each type of lock starts anew.
         for path in [
             format!("{LEASES}/kube-scheduler"),
             format!("{SYSTEM}/endpoints/kube-scheduler"),

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
-/// Those that the tests are about.
+/// The controllers under test.
 const SOME: &str = "--controllers=replicaset,garbagecollector";
 
 struct Cluster {
@@ -29,7 +29,7 @@ impl Cluster {
         Cluster { _folder: folder, server, admin }
     }
 
-    /// Waits until the list has so many objects of which this name is the beginning.
+    /// Waits until the list has so many objects whose names have this prefix.
     async fn await_count(&self, path: &str, begin: &str, count: usize) -> Vec<Value> {
         eventually(PATIENCE, || async {
             let list = self.admin.get(path).await.expect(200).json();
@@ -102,7 +102,7 @@ async fn without_controllers_nothing_happens_by_itself() {
     let namespace = "/api/v1/namespaces/shop";
     cluster.admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await.expect(201);
     cluster.admin.send(Method::DELETE, namespace, &[], "").await.expect(200);
-    // The server empties namespaces itself, and that takes longer than a controller would.
+    // The server empties namespaces itself, which takes longer than a controller would.
     eventually(PATIENCE, || async {
         match cluster.admin.get(namespace).await.code {
             404 => Ok(()),
@@ -114,7 +114,7 @@ async fn without_controllers_nothing_happens_by_itself() {
     cluster.await_count(MAPS, "owned", 1).await;
 }
 
-/// What no controller can make sense of, with the reason that is told of it as an Event, where there is one.
+/// Objects that no controller can handle, with the reason of the Event about each, if there is one.
 fn nonsense() -> Vec<(&'static str, Value, Option<&'static str>)> {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let cron = |name: &str, schedule: &str| {
@@ -158,7 +158,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     let admin = &cluster.admin;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "6"}}});
     admin.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
-    // The kind of Stages, and the account of the namespace.
+    // The definition of Stages, and the namespace's default account.
     cluster.await_count("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "stages.", 1).await;
     cluster.await_count("/api/v1/namespaces/default/serviceaccounts", "default", 1).await;
     for (path, object, _) in nonsense() {
@@ -168,7 +168,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
         })
         .await;
     }
-    // A cron job that has missed every minute since the first year, and two objects that own each other.
+    // A CronJob that has missed every minute since the year 1, and two objects that own each other.
     let past = json!({"status": {"lastScheduleTime": "0001-01-01T00:00:00Z"}}).to_string();
     let merge = [("content-type", "application/merge-patch+json")];
     let status = "/apis/batch/v1/namespaces/default/cronjobs/past/status";
@@ -199,7 +199,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
         })
         .await;
     }
-    // Others go on.
+    // Other objects are handled as usual.
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "quiet"}})).await.expect(201);
     cluster.await_count("/api/v1/namespaces/quiet/serviceaccounts", "default", 1).await;
     let sets = "/apis/apps/v1/namespaces/quiet/replicasets";
@@ -208,7 +208,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     assert_eq!(cluster.server.stderr().matches("panic").count(), 0, "{}", cluster.server.stderr());
 }
 
-/// A controller manager, ended with the test.
+/// A controller manager, killed with the test.
 struct Manager(Child);
 
 impl Drop for Manager {
@@ -218,7 +218,7 @@ impl Drop for Manager {
     }
 }
 
-/// Stages act on plain kinds from the start, on others within roles that say so.
+/// Stages can change plain kinds from the start, and others if roles allow it.
 #[tokio::test]
 async fn stages_act_within_the_roles_of_nodes() {
     let cluster = Cluster::start("--controllers=*");
@@ -268,7 +268,7 @@ async fn stages_act_within_the_roles_of_nodes() {
     assert!(!done(format!("{SECRETS}/o")).await, "nobody has allowed that");
 }
 
-/// Controllers that run only where they are asked for have the rights that they need.
+/// Controllers that are off by default have the rights that they need.
 #[tokio::test]
 async fn what_is_gone_is_forgotten_and_labels_that_clash_are_told() {
     let cluster = Cluster::start("--controllers=*,storage-version-gc,selinux-warning-controller");
@@ -292,7 +292,8 @@ async fn what_is_gone_is_forgotten_and_labels_that_clash_are_told() {
     cluster.await_count(told, "o", 2).await;
 }
 
-/// A claim that names no class gets a volume, a set with claims becomes ready, and volumes go with their claims.
+/// A claim without a class gets a volume, a StatefulSet with claims becomes ready, and volumes are deleted with their
+/// claims.
 #[tokio::test]
 async fn claims_are_bound_by_the_default_class() {
     let cluster = Cluster::start("--controllers=*");
@@ -339,7 +340,7 @@ async fn a_controller_manager_works_from_elsewhere() {
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     cluster.await_count(accounts, "replicaset-controller", 1).await;
 
-    // A definition that comes while it runs: what its objects own goes with them.
+    // A definition created while the garbage collector runs: dependents of its objects are deleted with them.
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
     let names = json!({"plural": "widgets", "kind": "Widget"});

@@ -1,4 +1,4 @@
-//! Custom resources through the real binary: many definitions, conversion by webhook, restarts, old and new clients.
+//! Custom resources through the real binary: many definitions, conversion webhooks, restarts, old and new clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ fn version(name: &str, storage: bool, properties: Value) -> Value {
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}}})
 }
 
-/// `v1` has one `hostPort`, `v2` a `host` and a `port`; objects are stored as `v2`.
+/// `v1` has a `hostPort`, `v2` a `host` and a `port`; objects are stored as `v2`.
 fn routes(webhook: &Webhook, bundle: &str) -> Value {
     let text = json!({"type": "string"});
     let mut routes = definition(
@@ -83,7 +83,7 @@ async fn a_webhook_converts_between_versions() {
     let v2 = "/apis/routes.example.com/v2/namespaces/default/routes";
     let route = |name: &str, joined: &str| json!({"metadata": {"name": name, "labels": {"set": "x"}}, "spec": {"hostPort": joined}});
 
-    // What is written in one version is stored in the other, and read in both.
+    // An object written in one version is stored in the other, and read in both.
     let made = admin.post(v1, &route("a", "a.example.com:80")).await.expect(201).json();
     assert_eq!(made["spec"], json!({"hostPort": "a.example.com:80", "weight": 1}));
     let stored = admin.get(&format!("{v2}/a")).await.expect(200).json();
@@ -91,7 +91,7 @@ async fn a_webhook_converts_between_versions() {
     assert_eq!(stored["metadata"], made["metadata"]);
     let read = admin.get(&format!("{v1}/a")).await.expect(200).json();
     assert_eq!(read, made);
-    // Who reads one object is told what the webhook says now; for a list, what it said before will do.
+    // A get asks the webhook again; a list may use an earlier answer.
     let calls = webhook.calls();
     admin.get(&format!("{v1}/a")).await.expect(200);
     assert_eq!(webhook.calls(), calls + 1);
@@ -115,7 +115,7 @@ async fn a_webhook_converts_between_versions() {
     let dry = admin.post(&format!("{v1}?dryRun=All"), &route("dry", "d.example.com:1")).await.expect(201).json();
     assert_eq!(dry["spec"]["hostPort"], "d.example.com:1");
 
-    // Lists are converted many at a time, and watches as the events come.
+    // Lists are converted many objects at a time, and watches as events arrive.
     let mut watch = admin.open(Method::GET, &format!("{v1}?watch=true"), &[], Default::default()).await.unwrap();
     for index in 0..30 {
         admin
@@ -146,7 +146,7 @@ async fn a_webhook_converts_between_versions() {
     assert!(list["items"].as_array().unwrap().iter().all(|item| item["spec"]["hostPort"].is_string()));
     assert_eq!(webhook.calls(), calls + 1);
 
-    // What a webhook cannot convert, nobody gets, and the rest of the server does not mind.
+    // An object that the webhook cannot convert cannot be read, and other objects are not affected.
     let broken = json!({"metadata": {"name": "broken"}, "spec": {"host": "broken.example.com", "port": "1"}});
     admin.post(v2, &broken).await.expect(201);
     let failed = admin.get(&format!("{v1}/broken")).await.expect(500).json();
@@ -158,7 +158,7 @@ async fn a_webhook_converts_between_versions() {
     admin.send(Method::DELETE, &format!("{v2}/broken"), &[], "").await.expect(200);
     admin.get(v1).await.expect(200);
 
-    // Whom the definition does not trust is not believed; nobody at all is told of as such.
+    // A webhook whose certificate the definition does not trust is reported; so is an unreachable one.
     let stranger = Authority::new("others");
     let bundle = json!({"spec": {"conversion": routes(&webhook, stranger.pem())["spec"]["conversion"]}});
     let definition = format!("{DEFINITIONS}/routes.routes.example.com");
@@ -171,7 +171,7 @@ async fn a_webhook_converts_between_versions() {
     let failed = admin.get(&format!("{v1}/a")).await.expect(500).json();
     assert!(failed["message"].as_str().unwrap().contains("connect: connection refused"), "{failed}");
 
-    // Through a Service that has no address there is no way, either.
+    // A Service without an address cannot be reached.
     let service = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"url": null,
         "service": {"namespace": "default", "name": "none", "path": "/convert"}}}}}});
     admin.send(Method::PATCH, &definition, &[MERGE], service.to_string()).await.expect(200);
@@ -180,7 +180,8 @@ async fn a_webhook_converts_between_versions() {
     server.stop();
 }
 
-/// A deletion begins with what is stored, whatever was made of it before; and what goes as it is is not converted back.
+/// A deletion starts from the stored object, regardless of cached conversions; an object deleted unchanged is not
+/// converted back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletions_ask_for_what_is_stored() {
     let folder = Folder::new();
@@ -202,7 +203,7 @@ async fn deletions_ask_for_what_is_stored() {
         let route = json!({"metadata": metadata, "spec": {"host": "a.example.com", "port": "80"}});
         admin.post(v2, &route).await.expect(201);
     }
-    // The list has what the webhook made of them kept.
+    // The list makes the server cache the converted objects.
     admin.get(v1).await.expect(200);
     let told =
         |version: &str| format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down");
@@ -268,7 +269,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
         whole["definitions"]["com.example.g999.v1.Thing"].is_object() && whole["paths"]["/api/v1/pods"].is_object()
     );
 
-    // A change of one shows in its own documents at once, and in those of no other.
+    // A change of one definition shows at once in its own API documents, and in no others.
     let path = format!("{DEFINITIONS}/things.g7.example.com");
     let renamed = json!({"spec": {"names": {"shortNames": ["th"]}}}).to_string();
     admin.send(Method::PATCH, &path, &[MERGE], renamed).await.expect(200);
@@ -283,7 +284,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
     let admin = Wire::admin(&server);
     assert_eq!(groups(admin.get("/apis").await.expect(200).json()), 1000);
     assert_eq!(admin.get(&format!("{}/one", things(999))).await.expect(200).json()["spec"]["size"], 3);
-    // Each group version has an APIService, a little later.
+    // Each group version gets an APIService, a little later.
     eventually(PATIENCE, async || {
         match admin.get("/apis/apiregistration.k8s.io/v1/apiservices/v1.g999.example.com").await.code {
             200 => Ok(()),
@@ -300,7 +301,7 @@ async fn a_thousand_definitions_are_served_and_come_back() {
     server.stop();
 }
 
-/// Watches end when their kind changes, as clients expect, and go on where they were.
+/// Watches end when their kind changes, as clients expect, and resume where they were.
 #[tokio::test]
 async fn watches_outlive_a_change_of_the_definition() {
     let folder = Folder::new();
@@ -325,7 +326,7 @@ async fn watches_outlive_a_change_of_the_definition() {
         .expect(200);
     let ended = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("in time");
     assert!(ended.is_none_or(|frame| frame.is_ok_and(|frame| frame.into_data().is_ok_and(|data| data.is_empty()))));
-    // An object that was there shows the new default, and the next watch everything since.
+    // An existing object shows the new default, and the next watch sends everything since.
     let read = admin.get(&format!("{path}/one")).await.expect(200).json();
     assert_eq!(read["spec"], json!({"a": "1", "b": "new"}));
     assert_eq!(read["metadata"]["resourceVersion"], since.as_str());
@@ -337,7 +338,7 @@ async fn watches_outlive_a_change_of_the_definition() {
     let frame = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("in time").unwrap().unwrap();
     let event: Value = serde_json::from_slice(&frame.into_data().unwrap()).unwrap();
     assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("two")));
-    // A list at the version before the change is of that time.
+    // A list at the version before the change uses the definition of that time.
     let old = admin.get(&format!("{path}?resourceVersion={since}&resourceVersionMatch=Exact")).await.expect(200).json();
     assert_eq!(old["items"].as_array().unwrap().len(), 1);
     assert_eq!(old["items"][0]["spec"], json!({"a": "1"}));
@@ -377,7 +378,8 @@ fn kubectl_and_helm_know_custom_kinds() {
         must(kubectl, &["wait", "--for=condition=Established", &format!("crd/{full}"), "--timeout=10s"]);
         let applied = must(kubectl, &["apply", "-f", &good]);
         assert!(applied.contains("created"), "{applied}");
-        // The one with a status is never as it was sent: the status is written through its subresource.
+        // The kind with a status subresource is never stored as sent, because `status` is dropped from the main
+        // resource.
         assert!(must(kubectl, &["apply", "-f", &good]).contains("plain unchanged"));
         assert!(must(kubectl, &["explain", &format!("{plural}.spec")]).contains("FIELD"));
         let table = must(kubectl, &["get", plural, "-A"]);

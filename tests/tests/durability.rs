@@ -1,4 +1,4 @@
-//! What was acknowledged is there: after a kill, after a full disk, after damage that was repaired.
+//! Acknowledged writes survive a kill, a full disk, and repaired damage.
 
 use futures_util::future::join_all;
 use holdfast_tests::server::{Refused, holdfast};
@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What a writer knows of an object: its version and text, or that it is gone.
+/// What a writer knows of an object: its version and text; `None`: it is deleted.
 type Known = Option<(String, String)>;
 
 /// What one writer was told, by name of the object.
 #[derive(Default, Clone)]
 struct Ledger {
     acknowledged: BTreeMap<String, Known>,
-    /// The request that got no answer, if any: the object's name and its text if the request was carried out.
+    /// The request without an answer, if any: the object's name, and its text if the request was carried out.
     open: Option<(String, Option<String>)>,
     answers: u64,
 }
@@ -68,7 +68,7 @@ async fn acknowledged_writes_survive_kill_9() {
     println!("{ROUNDS} kills, {answers} acknowledged writes, none lost; ready in {first:?} to {last:?}");
 }
 
-/// Creates, replaces and deletes objects of its own until the server is gone.
+/// Creates, replaces and deletes its own objects until the server is gone.
 async fn write(client: Client, writer: usize, round: u64, mut ledger: Ledger, stop: Arc<AtomicBool>) -> Ledger {
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let mut serial = 0;
@@ -99,7 +99,7 @@ async fn write(client: Client, writer: usize, round: u64, mut ledger: Ledger, st
                 ledger.answers += 1;
             }
             Err(kube::Error::Api(status)) => panic!("{name} was refused: {status:?}"),
-            // The connection is gone: it is not known what became of this one.
+            // The connection is lost: the outcome of this request is unknown.
             Err(_) => return ledger,
         }
     }
@@ -107,7 +107,7 @@ async fn write(client: Client, writer: usize, round: u64, mut ledger: Ledger, st
     ledger
 }
 
-/// Compares what the server has with what the writers were told, and settles what they were not told.
+/// Compares the server's objects with the writers' ledgers, and resolves unknown outcomes.
 async fn check(client: &Client, ledgers: &mut [Ledger]) {
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     let list = api.list(&ListParams::default()).await.expect("a list");
@@ -145,7 +145,7 @@ fn a_second_server_on_the_folder_is_refused() {
     let repair = holdfast(["log".as_ref(), "repair".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert_ne!(repair.status.code(), Some(0), "repair must not touch a folder that is in use");
     assert!(String::from_utf8_lossy(&repair.stderr).contains(&holder), "{repair:?}");
-    // The first one did not notice.
+    // The first server is not disturbed.
     server.stop();
     Server::start(folder.path(), &[]).stop();
 }
@@ -164,7 +164,7 @@ async fn two_versions(folder: &Folder) -> (u64, u64) {
     (version(first), version(second))
 }
 
-/// Starts a server that must refuse to; its complaint names all of this.
+/// Expects that a server refuses to start, with a message that contains all of these parts.
 fn refused_naming(folder: &Folder, parts: &[&str]) {
     let Refused { status, stderr } = Server::try_start(folder.path(), &[]).err().expect("a refusal");
     assert_ne!(status.code(), Some(0));
@@ -180,7 +180,7 @@ fn repair(folder: &Folder) -> String {
     text
 }
 
-/// After a repair: the damaged object has its first text again, the other one is as it was, and writes go on.
+/// After a repair: the damaged object has its first text again, the other one is unchanged, and writes work.
 async fn served_as_before(folder: &Folder, second: u64) {
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
@@ -222,7 +222,7 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     let folder = Folder::new();
     let (_, second) = two_versions(&folder).await;
     {
-        // Out of the write-ahead log and into a table.
+        // Moves everything from the write-ahead log into tables.
         let db = open(&folder);
         for family in ["events", "current", "history", "by_resource", "meta"] {
             db.flush_cf(db.cf_handle(family).unwrap()).unwrap();
@@ -247,7 +247,7 @@ async fn a_damaged_file_is_named_and_can_be_repaired() {
     let told = repair(&folder);
     assert!(told.contains(&second.to_string()), "it tells which event was lost: {told}");
     assert!(told.contains("default/damaged"), "it tells which object is concerned: {told}");
-    // The block that was hit held older events as well; what was in it alone is gone, all else is served.
+    // The damaged block had older events, too; objects only in it are gone, all others are served.
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
     admin.post(MAPS, &config_map("new", "after the repair")).await.expect(201);
@@ -351,7 +351,7 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
     server.stop();
 }
 
-/// Makes maps of text that no compression makes smaller, until the disk is full; gives back their names.
+/// Creates maps of incompressible text until the disk is full; returns their names.
 async fn fill_with_maps(admin: &Wire, prefix: &str) -> Vec<String> {
     let (mut made, mut refused) = (Vec::new(), 0);
     while refused < 30 {
@@ -384,13 +384,13 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     admin.get("/readyz/disk-room").await.expect(200);
     let maps = fill_with_maps(&admin, "map").await;
 
-    // Whoever has filled it is refused before the others are.
+    // The namespace that has filled the disk is refused before others.
     let refused = admin.post(MAPS, &config_map("one-more", "x")).await.refused(507, "InternalError");
     assert!(refused["message"].as_str().is_some_and(|why| why.contains("and namespace default wrote ")), "{refused}");
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
     admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);
 
-    // It is told, reads go on, and so does who renews a lease.
+    // It is reported; reads and lease renewals still work.
     assert!(admin.get("/readyz?verbose").await.text().contains("[-]disk-room failed"));
     admin.get("/livez").await.expect(200);
     assert!(admin.get("/metrics").await.text().contains("\nholdfast_disk_writes_refused 1\n"));
@@ -401,7 +401,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
 
     let delete = async |admin: &Wire, name: &str| {
         admin.send(Method::DELETE, &format!("{MAPS}/{name}"), &[], "").await.expect(200);
-        // Somebody who types, or loops over a command: room is made meanwhile.
+        // A user who types, or a loop over a command; meanwhile room is made.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let (gone, left) = maps.split_at(maps.len() / 2);
@@ -409,7 +409,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
         delete(&admin, name).await;
     }
 
-    // Others' files take the rest: the next start serves reads and deletes all the same.
+    // Other files use the remaining room: the next start still serves reads and deletes.
     fill(&disk.0.join("filler"));
     server.kill();
     let server = Server::start(&data, &[]);
@@ -430,7 +430,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     server.stop();
 }
 
-/// Others' files take the last of a disk, and whoever makes room does so as fast as he can.
+/// Other files use up a disk, and a client deletes objects as fast as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_takes_deletes_however_quickly_they_come() {
     let Some(disk) = SmallDisk::mount("256m") else {
@@ -441,7 +441,7 @@ async fn a_full_disk_takes_deletes_however_quickly_they_come() {
     let maps = fill_with_maps(&admin, "map").await;
     fill(&disk.0.join("filler"));
     for names in maps.chunks(8) {
-        // Room is made meanwhile: who is too quick for it tries again.
+        // Room is made meanwhile; a request that comes too early is retried.
         let deletes = names.iter().map(|name| {
             let (admin, path) = (&admin, format!("{MAPS}/{name}"));
             eventually(Duration::from_secs(60), move || {
@@ -462,7 +462,7 @@ async fn a_full_disk_takes_deletes_however_quickly_they_come() {
     server.stop();
 }
 
-/// Takes all the room there is.
+/// Uses all free room.
 fn fill(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();
@@ -472,7 +472,7 @@ fn fill(path: &Path) {
     }
 }
 
-/// All of these are there in these versions, and no others of the test.
+/// The server must have exactly these objects in these versions.
 async fn same(admin: &Wire, acknowledged: &BTreeMap<String, Value>) {
     let list = admin.get(MAPS).await.expect(200).json();
     let mut found = BTreeMap::new();
@@ -485,7 +485,7 @@ async fn same(admin: &Wire, acknowledged: &BTreeMap<String, Value>) {
     assert_eq!(&found, acknowledged);
 }
 
-// To wait for the server takes a thread, and the connections want to be closed meanwhile.
+// Waiting for the server blocks a thread, and connections must be closed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();
@@ -568,7 +568,7 @@ async fn log_tail_follows_a_running_server() {
     tail.wait().unwrap();
     server.stop();
 
-    // Of a server that is not running, and all of it.
+    // Of a server that is not running: everything.
     let all = holdfast(["log".as_ref(), "tail".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert!(all.status.success(), "{all:?}");
     let text = String::from_utf8(all.stdout).unwrap();

@@ -1,5 +1,5 @@
-//! Controllers, the scheduler and simulated nodes as processes of their own, each with the rights of its own account and
-//! no others: through the whole life of what people apply, nothing that they ask for is forbidden.
+//! Controllers, the scheduler and simulated nodes as processes of their own, each with the rights of its own account
+//! only: during the whole life of typical objects no request of theirs is forbidden.
 
 use holdfast_tests::server::binary;
 use holdfast_tests::wire::Wire;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const ADMIN: &str = "admin";
-/// Who the components are, each with its name as its token.
+/// The components' accounts, each with its name as its token.
 const ACCOUNTS: &str = "\
 admin,admin,admin,\"system:masters\"
 manager,system:kube-controller-manager,manager
@@ -27,7 +27,7 @@ reading,reading,reading
 const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived, ResponseStarted],
   rules: [{level: Metadata}]}";
 
-/// What nodes are like: volumes are attached to them by a controller.
+/// The nodes' template: a controller attaches volumes to them.
 const NODES: &str = "annotations: {volumes.kubernetes.io/controller-managed-attach-detach: 'true'}";
 
 struct Cluster {
@@ -36,7 +36,7 @@ struct Cluster {
     admin: Wire,
 }
 
-/// A component, ended with the test.
+/// A component, killed with the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -46,7 +46,7 @@ impl Drop for Process {
     }
 }
 
-/// What nobody waits for in vain may be what somebody was forbidden.
+/// A timeout may be caused by a forbidden request, so these are printed.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -90,7 +90,7 @@ impl Cluster {
         Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs"))
     }
 
-    /// The same, where what it says is to be read.
+    /// Runs a component with its output in a file, for tests that read it.
     fn run_aloud(&self, token: &str, options: &[&str]) -> (Process, PathBuf) {
         let said = self.folder.join(&format!("{token}.log"));
         let file = std::fs::File::create(&said).expect("a file");
@@ -134,7 +134,7 @@ impl Cluster {
         object["metadata"]["name"] = name.into();
         eventually(PATIENCE, || async {
             let answer = self.admin.post(path, &object).await;
-            // A kind that has just been defined, or an account that the namespace does not have yet.
+            // A kind that was just defined, or an account that the namespace does not have yet.
             if answer.code == 201 { Ok(answer.json()) } else { Err(answer.json()) }
         })
         .await
@@ -150,7 +150,7 @@ impl Cluster {
         self.admin.send(Method::DELETE, path, &plain, options.to_string()).await.expect(200);
     }
 
-    /// Waits until an object is as it should be.
+    /// Waits until an object satisfies a condition.
     async fn until(&self, path: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually(PATIENCE, || async {
             let object = self.admin.get(path).await.json();
@@ -159,7 +159,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until a list has just so many objects.
+    /// Waits until a list has exactly so many objects.
     async fn count(&self, path: &str, count: usize) {
         self.until(path, |list| list["items"].as_array().is_some_and(|items| items.len() == count)).await;
     }
@@ -168,7 +168,7 @@ impl Cluster {
         self.until(path, |object| object["reason"] == "NotFound").await;
     }
 
-    /// How often components asked for something, and what they were forbidden.
+    /// The number of the components' requests, and those that were forbidden.
     fn asked(&self) -> (usize, BTreeSet<String>) {
         let trail = std::fs::read_to_string(self.folder.join("audit")).expect("the trail");
         let events = trail.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
@@ -187,13 +187,14 @@ impl Cluster {
     }
 }
 
-/// How often a user has asked for something.
+/// The number of a user's requests.
 fn count_of(trail: &Path, user: &str) -> usize {
     let name = format!("\"username\":\"{user}\"");
     std::fs::read_to_string(trail).expect("the trail").lines().filter(|line| line.contains(&name)).count()
 }
 
-/// Who may do nothing says what it is refused, asks less and less whether that is still so, and works from when it may.
+/// A component without rights reports what is refused, retries with growing pauses, and works as soon as it has the
+/// rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_rights_they_say_so_and_wait() {
     const MANY_NODES: usize = 300;
@@ -266,7 +267,7 @@ fn job() -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_forbidden_anything() {
     let cluster = Cluster::start();
-    // What an administrator gives the account of the nodes, and makes for it.
+    // The rights that an administrator grants the nodes' account, and the objects that they need.
     for action in [holdfast_nodes::objects::rights(), holdfast_nodes::objects::needed()].concat() {
         let (path, object) = match action.verb {
             holdfast_world::Verb::Create(object) | holdfast_world::Verb::Apply(object) => (action.resource, object),
@@ -351,7 +352,7 @@ async fn workloads(cluster: &Cluster) {
             "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes.io/service-name";
         cluster.count(&format!("{slices}={service}"), 1).await;
     }
-    // A rollout, and one taken back.
+    // A rollout, and a rollback.
     let image = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
     for (kind, name) in [("deployments", "web"), ("statefulsets", "db"), ("daemonsets", "daemon")] {
         let path = format!("{APPS}/{kind}/{name}");
@@ -388,7 +389,7 @@ async fn storage(cluster: &Cluster) {
     cluster.until(&format!("{CORE}/pods/storing"), |pod| pod["status"]["phase"] == "Running").await;
     let bound = cluster.until(&format!("{claims}/data"), |claim| claim["status"]["phase"] == "Bound").await;
     cluster.patch(&format!("{claims}/data"), json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})).await;
-    // A claim in use goes with its pod, and its volume with it.
+    // A claim in use is deleted with its pod, and its volume with it.
     cluster.delete(&format!("{claims}/data"), json!({})).await;
     cluster.until(&format!("{claims}/data"), |claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
     cluster.delete(&format!("{CORE}/pods/storing"), json!({})).await;
@@ -479,7 +480,7 @@ async fn certificates_and_tokens(cluster: &Cluster) {
     cluster.gone(&format!("{RANGES}/more")).await;
 }
 
-/// Owners of a kind that others define, deleted in each of the three ways.
+/// Owners of a custom kind, deleted with each of the three propagation policies.
 async fn owners(cluster: &Cluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let spec = json!({"spec": {"group": "shop.example.com", "scope": "Namespaced",
@@ -503,7 +504,7 @@ async fn owners(cluster: &Cluster) {
     assert_eq!(kept["metadata"]["ownerReferences"], Value::Null);
 }
 
-/// Pods leave a node by eviction, because of a taint, and because the node is gone.
+/// Pods leave a node by eviction, because of a taint, and because the node is deleted.
 async fn nodes(cluster: &Cluster) {
     let node = cluster.until("/api/v1/nodes/node-1", |node| node["spec"]["podCIDR"].is_string()).await;
     assert_eq!(node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"], "0");

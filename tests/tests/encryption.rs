@@ -1,5 +1,5 @@
-//! Encryption at rest, with the real binary and a KMS plug-in: no plain secret in any file, keys that change, values that
-//! were changed or moved, and plug-ins that are not there.
+//! Encryption at rest, with the real binary and a KMS plug-in: no plain secret in any file, key rotation, values that
+//! were changed or moved, and unreachable plug-ins.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_encryption::{Live, Locked, SealedLog};
@@ -20,13 +20,13 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// 32 bytes in base64, told apart by their first.
+/// 32 bytes in base64, with a different first byte each.
 fn key(nth: u8) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode([nth; 32])
 }
 
-/// A provider with keys by their numbers.
+/// A provider with keys by number.
 fn provider(name: &str, keys: &[u8]) -> String {
     let keys: Vec<String> = keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", key(*nth))).collect();
     format!("{{{name}: {{keys: [{}]}}}}", keys.join(", "))
@@ -36,7 +36,7 @@ fn kms(version: &str, socket: &Path) -> String {
     format!("{{kms: {{name: plug-{version}, apiVersion: {version}, endpoint: 'unix://{}'}}}}", socket.display())
 }
 
-/// Entries of resources and providers as a configuration.
+/// A configuration of entries of resources and providers.
 fn configuration(entries: &[(&str, &str)]) -> String {
     let entry =
         |(resources, providers): &(&str, &str)| format!("{{resources: [{resources}], providers: [{providers}]}}");
@@ -45,7 +45,7 @@ fn configuration(entries: &[(&str, &str)]) -> String {
     format!("{head}\nresources: [{}]\n", entries.join(", "))
 }
 
-/// A folder for data and what belongs to it, with a configuration.
+/// A folder for data and other files, with a configuration.
 struct Place {
     folder: Folder,
 }
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// Bytes that no compression finds anything in, as a value may hold them.
+/// Incompressible text for a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
 }
@@ -85,12 +85,12 @@ fn secret(name: &str, text: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// As the log holds the text of a secret.
+/// The text of a secret as the log stores it.
 fn in_secret(text: &str) -> String {
     secret("", text)["data"]["text"].as_str().expect("text").to_owned()
 }
 
-/// Which files below a folder hold a text.
+/// The files below a folder that contain a text.
 fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -104,7 +104,7 @@ fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Every event as the folder keeps it.
+/// All stored events, not decrypted.
 fn kept(data: &Path) -> Vec<Record> {
     LogReader::open(data).expect("a log").scan(None, Offset::ZERO, 100_000).expect("events")
 }
@@ -158,7 +158,7 @@ async fn no_file_holds_a_secret_in_plain() {
         &fork.display().to_string(),
     ]));
     server.kill();
-    // What was in the write-ahead log goes into tables.
+    // The content of the write-ahead log goes into tables.
     let server = Server::start(&place.data(), &options);
     let admin = Wire::admin(&server);
     let found = admin.get(&format!("{SECRETS}/one")).await.expect(200).json();
@@ -172,7 +172,7 @@ async fn no_file_holds_a_secret_in_plain() {
     let imported = place.folder.join("imported");
     succeeds(holdfast(["log", "import", &export.display().to_string(), "--data-dir", &imported.display().to_string()]));
     assert!(!kept(&fork).is_empty() && kept(&imported).len() == kept(&place.data()).len());
-    // The socket stands in the way of reading files.
+    // The socket cannot be read as a file.
     drop(_plugin);
     for text in [&first, &second, &third, &custom, &in_secret(&first), &in_secret(&second)] {
         assert_eq!(holding(place.folder.path(), text), Vec::<PathBuf>::new(), "{text}");
@@ -201,7 +201,7 @@ async fn keys_rotate_and_commands_read_with_them() {
         version(&admin.send(Method::PUT, &path, &JSON, now.to_string()).await.expect(200).json())
     };
     assert_eq!(put().await, version(&created), "nothing changes, and nothing is written");
-    // Nothing that cannot be used counts, and everybody is told.
+    // An unusable configuration is ignored and reported.
     std::fs::write(place.folder.join("encryption.yaml"), "kind: Nonsense").expect("written");
     eventually(PATIENCE, async || {
         let health = admin.get("/readyz").await;
@@ -217,7 +217,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     assert!(has_reloaded(&metrics, "encryption", "failure", 1), "{metrics}");
     assert!(server.stderr().contains("the encryption config cannot be reloaded"), "{}", server.stderr());
     assert_eq!(put().await, version(&created));
-    // Another key, and the old one for what is there.
+    // A new key, with the old one for existing values.
     let both = place.configured(&[("secrets", &provider("aesgcm", &[2, 1]))]);
     eventually(PATIENCE, async || {
         let health = admin.get("/readyz").await;
@@ -234,7 +234,7 @@ async fn keys_rotate_and_commands_read_with_them() {
         .map(|record| record.object.starts_with(b"k8s:enc:aesgcm:v1:key2:"))
         .collect();
     assert_eq!(keys, [false, true]);
-    // Commands say what they lack.
+    // Commands say which key they lack.
     fails(
         holdfast(["history", "secret", "one", "--data-dir", &data]),
         &["secrets/default/one (event ", "--encryption-provider-config FILE"],
@@ -260,7 +260,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     assert!(plain.contains(&in_secret("first")));
     let run = ["run", "--from", &data, &both, "--", "sh", "-c", "kubectl get secret one -o jsonpath={.data.text}"];
     assert_eq!(succeeds(holdfast(run)), in_secret("first"));
-    // With the new key alone what is current is served, and older versions stay closed.
+    // With the new key alone, current objects are served, and older versions cannot be read.
     let only_second = place.configured(&[("secrets", &provider("aesgcm", &[2]))]);
     let server = Server::start(&place.data(), &[&only_second]);
     let admin = Wire::admin(&server);
@@ -290,7 +290,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     assert_eq!(holding(&place.folder.join("new"), &in_secret(&needle)), Vec::<PathBuf>::new());
     assert_ne!(holding(&place.data(), &in_secret(&needle)), Vec::<PathBuf>::new());
     succeeds(holdfast(["log", "verify", "--data-dir", &new, &option]));
-    // Another key for all of it, with no plain file between.
+    // Everything is encrypted again with another key, without a plain file in between.
     let sealed = place.folder.join("sealed").display().to_string();
     succeeds(holdfast(["log", "export", "--data-dir", &new, "--output", &sealed]));
     assert!(!std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)));
@@ -299,7 +299,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     succeeds(holdfast(["log", "import", &sealed, "--data-dir", &again.display().to_string(), &both]));
     let secrets: Vec<Record> = kept(&again).into_iter().filter(|record| record.resource == "secrets").collect();
     assert!(secrets.iter().all(|record| record.object.starts_with(b"k8s:enc:secretbox:v1:key2:")));
-    // Plain values are refused where the configuration does not say that there may be some.
+    // Plain values are refused unless the configuration allows them.
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&both]).err().expect("a refusal");
     assert!(stderr.contains("is not encrypted") && stderr.contains("identity: {}"), "{stderr}");
 }
@@ -328,7 +328,7 @@ async fn what_was_changed_or_moved_is_refused_and_what_is_damaged_repaired() {
     refused(&|object| *object.last_mut().expect("a byte") ^= 1);
     refused(&|object| object["k8s:enc:aescbc:v1:key1:".len()] ^= 1);
     overwrite(&place.data(), &original);
-    // The newest event of the first one, so that its checksum fails.
+    // Damages the newest event of the first object, so that its checksum fails.
     {
         let db = open(&place.data());
         let events = db.cf_handle("events").expect("events");
@@ -349,7 +349,7 @@ async fn what_was_changed_or_moved_is_refused_and_what_is_damaged_repaired() {
     assert!(again.object.starts_with(b"k8s:enc:aescbc:v1:key1:"), "it is encrypted like any other");
 }
 
-/// Puts another record in the place of one, with a checksum that holds.
+/// Replaces a record by another one with a valid checksum.
 fn overwrite(data: &Path, record: &Record) {
     let db = open(data);
     let events = db.cf_handle("events").expect("events");
@@ -370,7 +370,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
     let Refused { stderr, .. } = Server::try_start(&place.data(), &[&option]).err().expect("a refusal");
     assert!(stderr.contains("resources[1].providers[0].kms.apiVersion: Forbidden: KMSv1 is deprecated"), "{stderr}");
     let options = [option.as_str(), "--feature-gates=KMSv1=true"];
-    // What every cluster has includes a config map, which would wait for version 1.
+    // The objects of every cluster include a ConfigMap, which would wait for version 1.
     let without_v1 = place.configured(&[("secrets", &kms("v2", &place.socket()))]);
     let server = Server::start(&place.data(), &[&without_v1]);
     let admin = Wire::admin(&server);
@@ -395,7 +395,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
         admin.post(SECRETS, &secret(&format!("more-{nth}"), "text")).await.expect(201);
     }
     assert_eq!((asked, plugin.calls("v2.KeyManagementService/Encrypt")), (1, 1), "one seed serves all");
-    // It goes, and what is known goes on; a key of version 1 is made for each write.
+    // The plug-in stops; known keys still work. With version 1 each write needs a new key.
     drop(plugin);
     admin.post(SECRETS, &secret("without", "text")).await.expect(201);
     assert_eq!(admin.get(&format!("{SECRETS}/one")).await.expect(200).json()["data"]["text"], in_secret("text"));
@@ -404,7 +404,7 @@ async fn a_server_starts_without_its_plug_in_and_goes_on_when_it_comes() {
         ("secrets", &kms("v2", &place.socket())),
         ("configmaps", &format!("{}, {{identity: {{}}}}", kms("v1", &place.socket()))),
     ]);
-    // A start waits for the keys of what it must read.
+    // A start waits for the keys of values that it must read.
     let socket = place.socket();
     let later = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
@@ -466,13 +466,13 @@ async fn another_key_of_the_kms_makes_another_seed() {
     assert_eq!(kms.check().await, Err("got unexpected healthz status: sick".into()));
     log.append(&[put(3, "three")]).expect("a seed is good for a while");
     plugin.say("ok");
-    // Somebody else reads both, and asks once for each seed.
+    // Another reader reads both, and asks once for each seed.
     let (fresh, _) = sealed(&kept, &text);
     let asked = plugin.calls("Decrypt");
     let read = tokio::task::spawn_blocking(move || fresh.scan(None, Offset::ZERO, 9)).await.expect("read");
     assert_eq!(read.expect("events"), [put(1, "one"), put(2, "two"), put(3, "three")]);
     assert_eq!(plugin.calls("Decrypt") - asked, 2);
-    // A plug-in that is not there is no damage.
+    // An unreachable plug-in is not damage.
     drop(plugin);
     let (fresh, _) = sealed(&kept, &text);
     let read = tokio::task::spawn_blocking(move || fresh.read(Offset(1))).await.expect("read");

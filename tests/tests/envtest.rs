@@ -1,5 +1,5 @@
-//! Suites of Go operators: everything that controller-runtime's envtest does with the programs it finds in
-//! `KUBEBUILDER_ASSETS`, and what suites do then.
+//! Suites of Go operators: everything that controller-runtime's envtest does with the programs in `KUBEBUILDER_ASSETS`,
+//! and what suites do then.
 
 use holdfast_tests::Folder;
 use holdfast_tests::envtest::{
@@ -45,7 +45,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     let plane = ControlPlane::start(&assets, folder.path(), &wanted).await;
     let (port, etcd_port) = (plane.port, plane.etcd_port);
 
-    // The administrator works, and so does a user who is added while the server runs, as far as roles go.
+    // The administrator works, and so does a user who is added while the server runs, within its roles.
     let admin = plane.admin();
     let maps = format!("{NAMESPACES}/default/configmaps");
     admin.post(&maps, &json!({"metadata": {"name": "a"}})).await.expect(201);
@@ -69,7 +69,7 @@ async fn a_suite_lives_as_with_kubernetes() {
     let refused = robot.get(&maps).await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("system:serviceaccount:default:robot")));
 
-    // Past versions are read from a log in memory as from any other.
+    // Past versions can be read from a log in memory as from any other.
     let version = admin.get(&maps).await.json()["metadata"]["resourceVersion"].as_str().expect("one").to_owned();
     admin.send(Method::DELETE, &format!("{maps}/a"), &[], "").await.expect(200);
     let past = format!("{maps}?resourceVersion={version}&resourceVersionMatch=Exact");
@@ -108,7 +108,7 @@ async fn twenty_suites_run_side_by_side() {
     }
 }
 
-/// What etcd was asked for says whether anything is left.
+/// etcd's options decide whether anything is kept.
 #[tokio::test]
 async fn a_suite_starts_again_in_its_folder() {
     let (cache, folder) = (Folder::new(), Folder::new());
@@ -132,7 +132,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     let admin = plane.admin();
     let path = format!("{NAMESPACES}/shop");
 
-    // As suites do it: get, take the finalizer away, put; and not at once.
+    // As suites do: get, remove the finalizer, put; and not at once.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -142,14 +142,14 @@ async fn who_finalizes_a_namespace_finds_it() {
     admin.send(Method::PUT, &format!("{path}/finalize"), JSON, namespace.to_string()).await.expect(200);
     admin.get(&path).await.refused(404, "NotFound");
 
-    // Or without having looked: the name alone.
+    // Or without reading it: by the name alone.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     let bare = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}, "spec": {}});
     admin.send(Method::PUT, &format!("{path}/finalize"), JSON, bare.to_string()).await.expect(200);
     admin.get(&path).await.refused(404, "NotFound");
 
-    // Who leaves it alone finds it gone, with what was in it.
+    // A namespace that the suite does not finalize is deleted with its content.
     create_namespace(&admin, "shop").await;
     admin.post(&format!("{path}/configmaps"), &json!({"metadata": {"name": "a"}})).await.expect(201);
     delete_namespace(&admin, "shop").await;
@@ -165,7 +165,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     plane.stop().await;
 }
 
-/// A namespace is left to whoever deleted it, but not while somebody waits for its end, as `kubectl delete` does.
+/// A deleted namespace is left to the suite, but not while a client watches for its end, as `kubectl delete` does.
 #[tokio::test]
 async fn who_waits_for_a_namespace_does_not_wait_long() {
     let (cache, folder) = (Folder::new(), Folder::new());
@@ -199,7 +199,7 @@ fn a_folder_for_assets_is_made_or_refused() {
     let envtest = |folder: &Path| -> Output {
         Command::new(binary()).arg("envtest").arg("--assets-dir").arg(folder).output().expect("run holdfast")
     };
-    // Twice, and over a link that leads elsewhere.
+    // Twice, and replacing a link that leads elsewhere.
     let made = folder.join("made");
     for _ in 0..2 {
         assert_eq!(succeeds(envtest(&made)).trim_end(), made.to_str().expect("UTF-8"));
@@ -208,13 +208,13 @@ fn a_folder_for_assets_is_made_or_refused() {
         std::fs::remove_file(made.join("etcd")).expect("removed");
         std::os::unix::fs::symlink("/nowhere", made.join("etcd")).expect("a link");
     }
-    // What Kubernetes left there is not overwritten.
+    // Files of Kubernetes in the folder are not overwritten.
     let theirs = folder.join("theirs");
     std::fs::create_dir(&theirs).expect("made");
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");
     fails(envtest(&theirs), &["kube-apiserver is there and no link", "--assets-dir"]);
     assert_eq!(std::fs::read_to_string(theirs.join("kube-apiserver")).expect("text"), "theirs");
-    // A file in the way.
+    // A file is in the way.
     fails(envtest(&theirs.join("kube-apiserver/assets")), &["make the folder of assets", "kube-apiserver/assets"]);
     let nowhere = Command::new(binary()).arg("envtest").env_remove("HOME").env_remove("XDG_CACHE_HOME").output();
     fails(nowhere.expect("run holdfast"), &["--assets-dir"]);
@@ -234,7 +234,7 @@ async fn what_cannot_be_is_refused_by_name() {
     eventually(PATIENCE, is_there).await;
     let server = |cert_dir: &Path, port: u16, etcd_port: u16, options: &[&str]| {
         let arguments = arguments(cert_dir, port, etcd_port, options);
-        // One that is not refused would run on and on.
+        // If it is not refused it would run forever.
         let mut command = Command::new("timeout");
         command.arg("60").arg(assets.join("kube-apiserver")).args(arguments).output().expect("run kube-apiserver")
     };
@@ -267,7 +267,7 @@ async fn what_cannot_be_is_refused_by_name() {
     plane.stop().await;
 }
 
-/// How many times the programs are started and stopped: `HOLDFAST_ENVTEST_STARTS`, or a few.
+/// How many times the programs are started and stopped: `HOLDFAST_ENVTEST_STARTS`, or 5.
 fn starts() -> usize {
     std::env::var("HOLDFAST_ENVTEST_STARTS").map_or(5, |text| text.parse().expect("a number of starts"))
 }

@@ -1,4 +1,4 @@
-//! Servers on a real etcd: their options, what they say of it, and what they leave there.
+//! Servers on a real etcd: their options, their reports about it, and what they store in it.
 
 use holdfast_tests::authority::Authority;
 use holdfast_tests::etcd::{Cluster, Files, has};
@@ -55,7 +55,7 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
     assert!(stored.starts_with(r#"{"kind":"ConfigMap""#) || stored.starts_with(r#"{"apiVersion":"v1""#), "{stored}");
     assert_eq!(etcd.ctl(&["get", "/registry", "--prefix", "--keys-only"]).trim(), "");
 
-    // Both are endpoints of the Service, and one that goes is none any more.
+    // Both are endpoints of the Service, and a stopped server is removed.
     let addresses = async |server: &Server| {
         let endpoints = Wire::admin(server).get("/api/v1/namespaces/default/endpoints/kubernetes").await.json();
         let mut found: Vec<String> = endpoints["subsets"][0]["addresses"]
@@ -94,14 +94,14 @@ async fn servers_share_a_prefix_and_say_how_etcd_is() {
         if all.iter().all(|start| has(start)) { Ok(()) } else { Err(text) }
     })
     .await;
-    // Old revisions go: kube-apiserver's key for that says up to where.
+    // Old revisions are compacted: kube-apiserver's key says up to where.
     eventually(PATIENCE, async || match etcd.ctl(&["get", "compact_rev_key", "--print-value-only"]).trim() {
         "" | "0" => Err("nothing is compacted"),
         _ => Ok(()),
     })
     .await;
 
-    // Without etcd the server is not ready, and names it; it is alive, and is ready again with etcd.
+    // Without etcd the server is not ready and says so; it is alive, and is ready again with etcd.
     let ready = async |path: &str| wire.get(path).await;
     assert_eq!(ready("/readyz").await.text(), "ok");
     etcd.member(0).pause();
@@ -158,7 +158,7 @@ async fn members_are_known_by_their_certificates_and_want_ours() {
     create(&server, "own-secured").await;
     assert!(etcd.ctl(&["get", "/registry/configmaps/default/own-secured", "--keys-only"]).contains("own-secured"));
     server.stop();
-    // A stranger's authority, and no certificate of ours.
+    // Another authority, and no client certificate.
     std::fs::write(files("other.crt"), Authority::new("other").pem()).expect("a file");
     let other = format!("--etcd-cafile={}", shown(&files("other.crt")));
     for options in [vec![options[0], &other, options[2], options[3]], vec![options[0], options[1]]] {
@@ -183,7 +183,7 @@ fn what_is_wrong_is_told_with_its_option() {
     refused(&["--etcd-prefix=/a"], &["--etcd-prefix is about etcd, and --etcd-servers names none"]);
 }
 
-/// Debian's release has known bugs: it works, and they are warned of.
+/// Debian's release has known bugs: it works, with warnings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_etcd_works_and_is_warned_of() {
     if !has("3.4") {

@@ -1,8 +1,7 @@
-//! Three servers on three members of etcd, clients at all of them, and servers and members that are killed and paused
-//! meanwhile: what clients were told is what one store without copies could have told, watches keep their promises, and
-//! nothing that was acknowledged is lost.
+//! Three servers on three members of etcd with clients at all of them, while servers and members are killed and paused:
+//! the answers must be linearizable, watches must keep their guarantees, and no acknowledged write may be lost.
 //!
-//! `ROUNDS=200` plays more of them, and `SEED=N` begins with another one.
+//! `ROUNDS=200` plays more rounds, and `SEED=N` starts with another seed.
 
 use futures_util::{StreamExt, pin_mut};
 use holdfast_tests::etcd::{Cluster, NEWEST};
@@ -21,11 +20,11 @@ use std::time::{Duration, Instant};
 const SERVERS: usize = 3;
 const CLIENTS: usize = 6;
 const KEYS: usize = 3;
-/// How long clients are at it in one round.
+/// How long clients work in one round.
 const ROUND: Duration = Duration::from_secs(3);
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long servers may take to be as before once nobody disturbs them.
+/// How long servers may take to recover after the last disturbance.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 fn number(name: &str, usually: u64) -> u64 {
@@ -41,16 +40,16 @@ async fn what_clients_are_told_is_what_one_store_could_have_told() {
     }
 }
 
-/// All that runs.
+/// All running programs.
 struct World {
     etcd: Cluster,
-    /// One at each place, unless it was killed.
+    /// One per place, unless it was killed.
     servers: Vec<Option<Server>>,
     folders: Vec<Folder>,
     values: Arc<AtomicU64>,
 }
 
-/// What one round brought.
+/// The history of one round.
 #[derive(Default)]
 struct History {
     /// By the name of the object.
@@ -70,7 +69,7 @@ impl World {
         world
     }
 
-    /// A server that asks one of the members first, and another one than the others do.
+    /// Starts a server whose first member differs from those of the others.
     fn spawn(&self, at: usize) -> Server {
         let urls = self.etcd.urls();
         let mut urls: Vec<&str> = urls.split(',').collect();
@@ -111,7 +110,7 @@ impl World {
         self.judge(round, start, &prefix, &history);
     }
 
-    /// Kills and pauses until then, and leaves all running but those servers that were killed.
+    /// Kills and pauses programs until then; at the end all run except killed servers.
     async fn disturb(&mut self, random: &mut StdRng, until: Instant) {
         while Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(random.random_range(100..500))).await;
@@ -136,7 +135,7 @@ impl World {
                     }
                 }
                 _ => {
-                    // One that is left to serve the round's clients.
+                    // At least one server is left for the round's clients.
                     if self.servers.iter().flatten().count() > 1
                         && let Some(server) = self.servers[at].take()
                     {
@@ -160,7 +159,7 @@ impl World {
         }
     }
 
-    /// Each server tells in the end what is there.
+    /// Reads all objects from each server at the end.
     async fn read_all(&self, prefix: &str, began: Instant, history: &History) {
         for at in 0..SERVERS {
             let api = self.api(at).await.expect("a server that runs");
@@ -202,7 +201,7 @@ impl World {
         list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
     }
 
-    /// What etcd itself tells of its events.
+    /// The events in etcd itself.
     fn truth(&self, start: u64, prefix: &str) -> Vec<Event> {
         let below = format!("/registry/configmaps/default/{prefix}");
         let mut truth = Vec::new();
@@ -219,7 +218,7 @@ impl World {
     }
 }
 
-/// Values are written as `value-N.`, so that they are found in whatever form objects are stored.
+/// Values are written as `value-N.`, so that they can be found in any storage format.
 fn text_of(value: u64) -> String {
     format!("value-{value}.")
 }
@@ -246,7 +245,7 @@ fn map(name: &str, value: u64, replaces: Option<u64>) -> ConfigMap {
     map
 }
 
-/// What an answer says; nothing where it says nothing of what came of the request.
+/// The content of an answer; `None` if it does not tell the outcome of the request.
 fn told(answer: kube::Result<ConfigMap>) -> Option<Told> {
     match answer {
         Ok(map) => Some(Told::Is { version: version_of(&map), value: value_of(&map) }),
@@ -305,17 +304,17 @@ async fn ask(
         let answered = told.is_some().then(|| began.elapsed().as_nanos() as u64);
         match told {
             Some(Told::Is { version, .. }) => drop(seen.insert(name.clone(), version)),
-            // It is tried with versions that no longer stand, too.
+            // Stale versions are tried, too.
             Some(_) if random.random_ratio(1, 2) => drop(seen.remove(&name)),
             Some(_) => {}
-            // A server that was killed says so at once, again and again.
+            // A killed server refuses connections at once, again and again.
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
         note(&history, &name, Operation { client, called, answered, asked, told: told.unwrap_or(Told::Nothing) });
     }
 }
 
-/// Watches, and goes on where it was whenever the watch ends.
+/// Watches, and resumes when the watch ends.
 async fn watch(
     api: Api<ConfigMap>,
     name: String,

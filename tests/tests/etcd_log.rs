@@ -1,4 +1,4 @@
-//! The log on a real etcd: what it writes, what it hears of others, and that it is a log.
+//! The log on a real etcd: what it writes, what it receives from others, and that it is a log.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -59,7 +59,7 @@ fn deleted(record: Record) -> Record {
     Record { operation: Operation::Delete as i32, ..record }
 }
 
-/// Commits records each of which is a decision.
+/// Commits records, each as a decision of its own.
 fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
     let each = || (0..records.len()).map(|nth| decision(nth..nth + 1)).collect();
     numbered(log.commit(&Proposal::new(records, &each)).expect("commit"))
@@ -83,7 +83,7 @@ fn at(receipts: &[Receipt], nth: usize) -> u64 {
     }
 }
 
-/// Without what is told by etcd.
+/// The record without values that etcd sets.
 fn bare(record: &Record) -> (String, String, bool, Actor, i64, String) {
     let object = String::from_utf8_lossy(&record.object).into_owned();
     let object = object.replace(&format!("\"resourceVersion\":\"{}\"", record.offset), "");
@@ -113,24 +113,24 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     for (nth, record) in many.iter().enumerate() {
         let offset = at(&receipts, nth);
         for log in &logs {
-            // Whoever asks how far the log is has all that was answered before.
+            // A caller who asks for the log's end gets everything that was answered before.
             assert!(log.last().unwrap() >= Offset(offset));
             let found = log.read(Offset(offset)).unwrap().expect("the event");
             assert_eq!(bare(&found), bare(record));
             assert!(String::from_utf8_lossy(&found.object).contains(&format!("\"resourceVersion\":\"{offset}\"")));
         }
     }
-    // Both update the same one: etcd decides.
+    // Both logs update the same object: etcd decides.
     let first = at(&receipts, 0);
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
-    // The namespace that a decision counts on has another version.
+    // The namespace on which the decision was judged has another version.
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
     assert!(matches!(numbered(refused)[0], Receipt::Overtaken));
-    // kube-apiserver reads it: its own form, under its own key.
+    // kube-apiserver can read it: in its format, under its key.
     let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
     let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
@@ -160,7 +160,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, own.path());
     let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
     drop(log);
-    // Others go on meanwhile.
+    // Others write meanwhile.
     etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
     etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
     etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
@@ -182,7 +182,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, other.path());
     assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/kept", "a/theirs"]);
     assert!(log.oldest().unwrap() > Offset(fresh(&log)[1].1), "what was before is not there, and it says so");
-    // What is compacted is read at one revision: what is gone meanwhile is gone here, too.
+    // After a compaction all objects are read at one revision: deleted ones are deleted here, too.
     drop(log);
     etcd.ctl(&["del", "/registry/configmaps/a/kept"]);
     etcd.ctl(&[
@@ -198,7 +198,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
         assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/late", "a/theirs"]);
         assert!(log.oldest().unwrap().0.to_string() >= revision, "{} and {revision}", log.oldest().unwrap());
     }
-    // Another cluster's events are none of these.
+    // The events of another cluster are not accepted.
     let refusal = try_open(&Cluster::single(), own.path()).err().expect("another cluster");
     assert!(refusal.contains("the etcd cluster has the id"), "{refusal}");
 }
@@ -224,7 +224,7 @@ fn events_of_one_revision_come_one_after_the_other() {
     let mut gone: Vec<&str> = found[5..].iter().map(|record| record.key.as_str()).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["a/e0", "a/e1", "a/e2", "a/e3", "a/e4"]);
-    // Writes go on as before.
+    // Writes work as before.
     let written = at(&commit(&log, &[config_map(1, "after", "1", 0)]), 0);
     assert!(log.last().unwrap() >= Offset(written));
 }
@@ -254,7 +254,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
             assert!(Instant::now() < deadline, "{fault}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        // All that is in etcd is in the tail, and nothing comes later.
+        // Everything in etcd is in the tail, and nothing comes later.
         let stored = etcd.ctl(&["get", "/registry/configmaps/", "--prefix", "--keys-only"]);
         let stored: Vec<&str> = stored.lines().filter(|line| !line.is_empty()).collect();
         let mut current = 0;

@@ -1,4 +1,4 @@
-//! The servers of etcd that other tests stand on: that they start, and do what is done to them.
+//! The etcd harness of other tests: servers start, and can be disturbed as intended.
 
 use holdfast_tests::etcd::{Cluster, Event, Proxy, has};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn a_cluster_goes_on_without_one_of_three_members() {
     let mut cluster = Cluster::start("3.6", 3, &[]);
     cluster.ctl(&["put", "a", "1"]);
     cluster.member(0).kill();
-    // What was under way to a leader that is gone may be lost, so nothing is asked before there is another.
+    // Requests in progress at a lost leader may be lost, so wait for the next one.
     cluster.await_ready(1);
     cluster.ctl(&["put", "a", "2"]);
     cluster.member(0).restart();

@@ -1,8 +1,8 @@
-//! What admission, authentication and authorization do, beside what they do in Kubernetes 1.36.2: verdicts, words,
-//! objects, warnings, headers and calls of webhooks.
+//! Compares admission, authentication and authorization with Kubernetes 1.36.2: verdicts, messages, objects, warnings,
+//! headers and webhook calls.
 //!
-//! `HOLDFAST_FACTS=NAME cargo test --test facts_admission -- --nocapture` plays one set-up, or one scenario by its id, and
-//! prints what differs; `HOLDFAST_FACTS=all` prints it of everything.
+//! `HOLDFAST_FACTS=NAME cargo test --test facts_admission -- --nocapture` plays one setup, or one scenario by its id,
+//! and prints the differences; `HOLDFAST_FACTS=all` prints all differences.
 
 use holdfast_tests::recorded::{Recording, Stage};
 use serde_json::Value;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// How many scenarios of each set-up agree in all that is looked at: the numbers may only grow. A set-up whose options
-/// the server does not have yet counts as not started.
+/// How many scenarios of each setup agree completely: the numbers may only grow. A setup whose options the server does
+/// not have yet counts as not started.
 const AGREED: &[(&str, usize)] = &[
     ("abac", 1),
     ("alwayspull", 2),

@@ -1,4 +1,4 @@
-//! The answers of the API, beside those that Kubernetes 1.36.2 gave to the same requests.
+//! Compares the API's answers with those of Kubernetes 1.36.2 to the same requests.
 
 use holdfast_tests::facts;
 use holdfast_tests::scripts::{Agreement, Client, Counts, Phase, Script, compare, play};
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many scripts agree: each number may only grow. A few scripts look at what others change meanwhile, so that one run
-/// may find two or three more than another.
+/// How many scripts agree: each number may only grow. A few scripts read what others change meanwhile, so two or three
+/// more may agree in one run than in another.
 const AGREED: Counts = Counts { codes: 3062, words: 3040, objects: 2991, wholly: 2968 };
 
 /// How many scripts run at a time.
@@ -26,7 +26,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
         "--token-auth-file",
         tokens.to_str().expect("UTF-8"),
         "--service-cluster-ip-range=10.0.0.0/16",
-        // What is recorded is the API's own doing.
+        // Controllers are off, because only the API server's own answers are recorded.
         "--controllers=-*",
         "--disable-admission-plugins=ServiceAccount,LimitRanger,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds,\
          DefaultStorageClass,StorageObjectInUseProtection,PersistentVolumeClaimResize,RuntimeClass,DefaultIngressClass,\
@@ -61,7 +61,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
 
 type Played = (Arc<Script>, Agreement, Vec<Value>);
 
-/// Plays them in their phases; scripts that look at or change what all share run alone.
+/// Plays the scripts in their phases; those that read or change shared objects run alone.
 async fn play_all(server: &Server, scripts: Vec<Script>) -> Vec<Played> {
     let scripts: Arc<Vec<Arc<Script>>> = Arc::new(scripts.into_iter().map(Arc::new).collect());
     let mut played = Vec::new();

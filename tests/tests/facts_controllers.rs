@@ -1,4 +1,4 @@
-//! What controllers make of scenarios, beside what those of Kubernetes 1.36.2 made of the same steps.
+//! Compares the results of controllers' scenarios with those of Kubernetes 1.36.2 for the same steps.
 
 use holdfast_tests::controllers::{Cluster, Difference, Scenario, compare, play};
 use holdfast_tests::facts;
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many scenarios agree in everything: the number may only grow. Under load a few more or less may agree.
+/// How many scenarios agree completely: the number may only grow. Under load a few more or less may agree.
 const AGREED: usize = 213;
 
-/// How many scenarios play at a time: most of their time they wait.
+/// How many scenarios play at a time; they mostly wait.
 const PLAYERS: usize = 48;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,8 @@ async fn scenarios_come_to_what_kubernetes_makes_of_them() {
     server.stop();
 }
 
-/// Those whose name or controller matches `$SCENARIOS`, or all; long ones first, so that the last does not wait alone.
+/// The scenarios whose name or controller matches `$SCENARIOS`, or all; long ones first, so that none of them runs
+/// alone at the end.
 fn scenarios() -> Vec<Scenario> {
     let lines = facts::lines::<serde_json::Value>("controllers").into_iter().filter(|line| line["id"].is_string());
     let mut scenarios: Vec<Scenario> = lines.map(|line| serde_json::from_value(line).expect("a scenario")).collect();

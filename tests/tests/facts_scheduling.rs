@@ -1,7 +1,7 @@
-//! What becomes of pods in recorded small clusters, beside what Kubernetes' own scheduler made of them: over HTTP, against
-//! running servers. `scheduler/tests/facts` compares every decision; this, what clients see of them.
+//! Compares the outcome of pods in recorded small clusters with that of Kubernetes' scheduler, over HTTP, against
+//! running servers. `scheduler/tests/facts` compares every decision; this test compares what clients see.
 //!
-//! One scenario of several is played; `SCENARIOS=all` plays all of the usual configuration, `SCENARIOS=TEXT` those
+//! One scenario of several is played; `SCENARIOS=all` plays all of the default configuration, `SCENARIOS=TEXT` those
 //! whose names contain it.
 
 use holdfast_tests::facts;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SERVERS: usize = 4;
-/// Of so many scenarios one is played.
+/// One of so many scenarios is played.
 const ONE_OF: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -32,7 +32,7 @@ async fn pods_fare_as_with_kubernetes() {
         let (chosen, next, folder, fixtures) =
             (chosen.clone(), next.clone(), folder.clone(), lines[0]["fixtures"].clone());
         tokio::spawn(async move {
-            // The scheduler runs beside controllers alone; this one has nothing to do. Nodes are as scenarios say.
+            // The scheduler needs some controller beside it; this one has nothing to do. Nodes are as scenarios say.
             let options = [
                 "--controllers=ttl-after-finished-controller",
                 "--nodes=0",

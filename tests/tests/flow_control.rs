@@ -1,4 +1,4 @@
-//! Priority and fairness over the wire: floods, requests that are given up, watches and readers that take their time.
+//! Priority and fairness from outside: floods, cancelled requests, slow watches and readers.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -23,11 +23,11 @@ const DUMP: &str = "/debug/api_priority_and_fairness";
 const SCHEMA_UID: &str = "x-kubernetes-pf-flowschema-uid";
 const LEVEL_UID: &str = "x-kubernetes-pf-prioritylevel-uid";
 const PATIENCE: Duration = Duration::from_secs(20);
-/// In one queue of the level there wait at most so many.
+/// The length of one queue of the level.
 const QUEUE_LENGTH: usize = 3;
 const QUEUES: u32 = 61;
 
-/// A server whose level `people` has one seat, for everybody but the administrator.
+/// A server whose level `people` has one seat, for all users but the administrator.
 struct Cluster {
     server: Server,
     admin: Wire,
@@ -92,7 +92,7 @@ impl Cluster {
         .await;
     }
 
-    /// What is told of the level `people`, by column.
+    /// The state of the level `people`, by column.
     async fn level(&self) -> BTreeMap<String, String> {
         let rows = self.rows("dump_priority_levels").await;
         rows.into_iter().find(|row| row["PriorityLevelName"] == "people").expect("the level")
@@ -106,7 +106,7 @@ impl Cluster {
         lines.map(|line| names.iter().cloned().zip(cells(line)).collect()).collect()
     }
 
-    /// How many requests wait and how many run in the level `people`, once `wanted` do.
+    /// The state of the level `people`, once it has the wanted numbers of waiting and running requests.
     async fn settle(&self, wanted: (&str, &str)) -> BTreeMap<String, String> {
         eventually(PATIENCE, || async {
             let level = self.level().await;
@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-/// A ConfigMap, and one that a webhook takes its time for.
+/// A ConfigMap, and one for which a webhook is slow.
 fn map() -> Value {
     json!({"metadata": {"generateName": "m-"}})
 }
@@ -126,7 +126,7 @@ fn slow_map() -> Value {
     json!({"metadata": {"generateName": "slow-", "labels": {"slow": "yes"}}})
 }
 
-/// Posts so many times the same over one connection; the streams end when what is returned is dropped.
+/// Posts the same body so many times over one connection; the streams end when the result is dropped.
 async fn streams(wire: &Wire, count: usize, body: &Value) -> Vec<tokio::task::JoinHandle<Option<u16>>> {
     let io = TokioIo::new(wire.connect().await.expect("a connection"));
     let (sender, connection) =
@@ -181,7 +181,7 @@ async fn who_floods_hurts_nobody_else() {
         if refused.load(Ordering::Relaxed) > 20 { Ok(()) } else { Err("nobody is refused") }
     })
     .await;
-    // Whoever wants little gets it, in a write and in a read, and so does the administrator.
+    // A user with few requests gets them served, both writes and reads, and so does the administrator.
     for _ in 0..10 {
         cluster.joe.post(MAPS, &map()).await.expect(201);
         cluster.joe.get(&format!("{MAPS}?limit=1")).await.expect(200);
@@ -192,7 +192,7 @@ async fn who_floods_hurts_nobody_else() {
         done.expect("the flood is answered");
     }
     assert!(answered.load(Ordering::Relaxed) > 0);
-    // Everything has been given back.
+    // All seats are free again.
     let level = cluster.settle(("0", "0")).await;
     assert_eq!((&*level["IsIdle"], &*level["ActiveQueues"]), ("true", "0"));
     let metrics = cluster.admin.get("/metrics").await.expect(200).text();
@@ -209,7 +209,7 @@ async fn who_floods_hurts_nobody_else() {
     cluster.server.stop();
 }
 
-/// The code, and that a refusal is told as Kubernetes tells it.
+/// The code; a refusal must have Kubernetes' text.
 fn told_to_wait(answer: Answer) -> u16 {
     if answer.code == 429 {
         assert_eq!(answer.text(), "Too many requests, please try again later.\n");
@@ -226,13 +226,13 @@ async fn who_goes_away_gives_back_what_it_had() {
     cluster.hooks.behave("/slow", json!({"delay": 30}));
     let number = |level: &BTreeMap<String, String>, name: &str| level[name].parse::<usize>().unwrap();
     let before = cluster.level().await;
-    // One runs and the others wait, all on one connection that breaks.
+    // One request runs and the others wait, all on one connection, which then breaks.
     let wire = cluster.jane.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let sent = runtime.spawn(async move { join_all(streams(&wire, 1 + QUEUE_LENGTH, &slow_map()).await).await });
     let level = cluster.settle(("3", "1")).await;
     assert_eq!((&*level["ActiveQueues"], &*level["IsIdle"]), ("1", "false"));
-    // They are shown, those who wait in their order.
+    // They are listed, waiting requests in their order.
     let rows = cluster.rows("dump_requests?includeRequestDetails=1").await;
     let people: Vec<_> = rows.iter().filter(|row| row["FlowSchemaName"] == "people").collect();
     assert_eq!(people.len(), 1 + QUEUE_LENGTH);
@@ -253,11 +253,11 @@ async fn who_goes_away_gives_back_what_it_had() {
     runtime.shutdown_background();
     drop(sent);
     let level = cluster.settle(("0", "0")).await;
-    // The turn of some may have come while the others were going.
+    // Some may have got their turn while the others were cancelled.
     let [begun, cancelled, rejected] = ["DispatchedRequests", "CancelledRequests", "RejectedRequests"]
         .map(|name| number(&level, name) - number(&before, name));
     assert_eq!((begun + cancelled, cancelled), (1 + QUEUE_LENGTH, rejected));
-    // There is a seat again.
+    // A seat is free again.
     cluster.jane.post(MAPS, &map()).await.expect(201);
     cluster.server.stop();
 }
@@ -277,17 +277,17 @@ async fn watches_and_slow_readers_keep_no_seat() {
             held.push(cluster.jane.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch"));
         }
     }
-    // A list that nobody reads.
+    // A list that is not read.
     held.push(cluster.jane.open(Method::GET, MAPS, &[], Bytes::new()).await.expect("a list"));
     assert!(held.iter().all(|answer| answer.status() == 200));
-    // Those that began with what there is have not been read either, and give their seats back all the same.
+    // Watches that sent initial objects have not been read either, and still release their seats.
     cluster.settle(("0", "0")).await;
     cluster.jane.get(&format!("{MAPS}?limit=1")).await.expect(200);
     drop(held);
     cluster.server.stop();
 }
 
-/// A watch that is far behind has all seats of its level while it catches up. Who does not read never does.
+/// A watch that is far behind uses all seats of its level while it catches up. One that is not read never catches up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_watches_of_the_past_keep_no_seat() {
     let cluster = Cluster::start().await;
@@ -323,7 +323,7 @@ async fn invented_users_are_told_apart_and_leave_nothing() {
     for number in 0..100 {
         let name = format!("invented-{number}");
         let answer = cluster.admin.send(Method::GET, MAPS, &[("impersonate-user", &name)], "").await.expect(200);
-        // It is for whom the request is made that counts.
+        // The impersonated user decides about the schema.
         assert_eq!(uid(&answer), ours);
     }
     assert!(!lines().await.contains("invented"));
@@ -344,7 +344,7 @@ async fn levels_and_schemas_come_and_go() {
     let found = eventually(PATIENCE, || async { condition().await.ok_or("nothing is said yet") }).await;
     assert_eq!(found, "False");
     let ours = cluster.jane.get(MAPS).await.header(SCHEMA_UID).to_owned();
-    // Without its level, a schema is none.
+    // A schema whose level is missing is not used.
     cluster.admin.send(Method::DELETE, &format!("{levels}/people"), &[], "").await.expect(200);
     eventually(PATIENCE, || async {
         let other = cluster.jane.get(MAPS).await.expect(200).header(SCHEMA_UID) != ours;
@@ -352,7 +352,7 @@ async fn levels_and_schemas_come_and_go() {
         if other && dangling { Ok(()) } else { Err(format!("{other} {dangling}")) }
     })
     .await;
-    // What a server cannot do without comes back, and what it keeps up to date is brought back.
+    // Mandatory objects are created again, and the server's suggested ones are restored.
     let exempt = format!("{schemas}/exempt");
     cluster.admin.send(Method::DELETE, &exempt, &[], "").await.expect(200);
     eventually(PATIENCE, || async {

@@ -1,4 +1,4 @@
-//! Clusters made of other clusters' history: of closed folders and running servers, whole or not at all.
+//! Forks from the history of other clusters: of closed folders and running servers; complete or not at all.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{Log, LogRead};
@@ -25,13 +25,13 @@ fn fork(from: &Path, to: &Path, more: &[&str]) -> Output {
     holdfast(own.into_iter().chain(more.iter().map(|argument| (*argument).to_owned())))
 }
 
-/// What `holdfast log verify` says of an intact log.
+/// The report of `holdfast log verify` for an intact log.
 #[track_caller]
 fn intact(folder: &Path) -> Value {
     verify(folder, &[])
 }
 
-/// The same with the digest after every event.
+/// The report with the digest after every event.
 #[track_caller]
 fn verified(folder: &Path) -> Value {
     verify(folder, &["--every", "1"])
@@ -80,7 +80,7 @@ fn a_fork_is_what_the_log_was() {
         }
     }
     let log = RocksLog::open(&source).expect("a log");
-    // Some in tables, some in the write-ahead log alone.
+    // Some events in tables, some in the write-ahead log only.
     log.append(&records[..300]).expect("written");
     drop(log);
     let log = RocksLog::open(&source).expect("a log");
@@ -117,7 +117,7 @@ fn a_fork_is_what_the_log_was() {
                 assert_eq!(log.versions("pods", key).expect("versions"), of_key, "{name} {key}");
             }
         }
-        // It goes on by itself, and the other does not notice.
+        // The fork continues on its own, and the parent does not change.
         let next = put(at + 1, "pods", "a/new", 0);
         log.append(std::slice::from_ref(&next)).expect("written");
         drop(log);
@@ -135,7 +135,7 @@ fn a_fork_is_what_the_log_was() {
         secrets.push(check(name.clone(), Fork::of_log(&log, &folders.join(&name)).expect("a copy"), at, 0));
     }
     assert_eq!(everything(&log), records);
-    // Of a log that let history go, down to where it begins.
+    // Forks of a log with forgotten history, down to its beginning.
     log.forget(Offset(450)).expect("let go");
     for at in [450, 451, 600] {
         let name = format!("forgetful-{at}");
@@ -179,7 +179,7 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
     assert_ne!(before["id"], parent["id"]);
     assert!(before["id"].is_string() && parent["id"].is_string() && parent["origin"].is_null());
 
-    // Whoever could log in there can here; what that one's log sealed is not good here.
+    // Credentials of the parent work in the fork; values that the parent's log has sealed do not.
     let mode = |file: &str| std::os::unix::fs::PermissionsExt::mode(&past.join(file).metadata().unwrap().permissions());
     assert_eq!(mode("pki/ca.key") & 0o777, 0o600);
     let forked = Server::start(&past, &[]);
@@ -231,7 +231,7 @@ async fn forks_beside_a_server_that_writes_are_moments_of_it() {
             tokio::spawn(async move {
                 let mut written = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // Large enough that tables come and go meanwhile.
+                    // Large enough that tables are created and deleted meanwhile.
                     put_map(&admin, &format!("w{writer}-{}", written % 3), &"x".repeat(100_000)).await;
                     written += 1;
                 }
@@ -341,7 +341,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     let both = ["fork", "--from", source.to_str().unwrap(), "--server", "--data-dir", path];
     fails(holdfast(both), &["cannot be used with"]);
 
-    // Half a fork is no log.
+    // An unfinished fork is not a log.
     let half = folders.join("half");
     succeeds(fork(&source, &half, &[]));
     std::fs::write(half.join("fork-in-progress"), "").unwrap();
@@ -350,7 +350,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     fails(fork(&half, &target, &[]), &["half was interrupted"]);
     fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
-    // What a newer release wrote.
+    // Written by a newer release.
     let newer = folders.join("newer");
     succeeds(fork(&source, &newer, &[]));
     {
@@ -379,8 +379,8 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     }
 }
 
-/// Not a test: how long a fork of a large log takes. `cargo test --release -p holdfast-tests --test forks -- --ignored
-/// --nocapture million`; a folder that `write_large_log` made can be named by `HOLDFAST_MILLION`.
+/// Not a test: measures a fork of a large log. `cargo test --release -p holdfast-tests --test forks -- --ignored
+/// --nocapture million`; `HOLDFAST_MILLION` may name a folder made by `write_large_log`.
 #[test]
 #[ignore = "measures, and takes a minute to fill a log"]
 fn a_fork_of_a_million_objects() {

@@ -1,4 +1,5 @@
-//! Health paths ask the writer: a server that takes no writes says so, and one whose writer is dead is not alive.
+//! Health checks include the writer: a server that accepts no writes is not ready, and one whose writer is dead is not
+//! alive.
 
 use holdfast_engine::memory::{MemoryLog, Planned};
 use holdfast_tests::memory::Memory;
@@ -8,7 +9,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use std::sync::Arc;
 
-/// What a path answers, and with which code.
+/// The code and body of a path.
 async fn check(admin: &Client, path: &str) -> (u16, String) {
     let request = Request::get(path).body(Vec::new()).expect("a request");
     match admin.request_text(request).await {
@@ -55,7 +56,7 @@ async fn health_is_the_writers() {
     write(&admin, "room").await.expect("there is room again");
     assert_eq!(check(&admin, "/readyz").await.0, 200);
 
-    // A writer that died: not alive, and whoever writes is told.
+    // A dead writer: not alive, and writes fail with the reason.
     log.plan(Planned::Panic);
     assert!(write(&admin, "last").await.is_err());
     let engine_died = check(&admin, "/livez/writer").await;

@@ -1,4 +1,4 @@
-//! What happened is told by the real binary: beside a running server and over the folder that one left.
+//! History commands of the real binary: with a running server, and on the folder of a stopped one.
 
 use holdfast_core::visible;
 use holdfast_tests::server::holdfast;
@@ -18,14 +18,14 @@ async fn history_blame_and_diff() {
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
     let before = made_changes(&admin).await;
-    // Beside the server, and when it is gone.
+    // With the server, and after it has stopped.
     check(folder.path(), before);
     server.stop();
     check(folder.path(), before);
     bad_inputs(folder.path(), before);
 }
 
-/// Changes by several people; gives the version before all of them.
+/// Changes by several users; returns the version before all of them.
 async fn made_changes(admin: &Wire) -> u64 {
     let marker = json!({"metadata": {"name": "marker"}});
     let before = version(&admin.post(MAPS, &marker).await.expect(201).json());
@@ -49,7 +49,7 @@ async fn made_changes(admin: &Wire) -> u64 {
     before
 }
 
-/// A custom kind with a list that has keys, and a change to one of its elements.
+/// A custom kind with a keyed list, and a change of one of its elements.
 async fn define(admin: &Wire) {
     let stops = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["at"],
         "items": {"type": "object", "required": ["at"],
@@ -75,7 +75,7 @@ async fn patch(admin: &Wire, user: &str, path: &str, format: &str, body: &Value)
 }
 
 fn check(data: &Path, before: u64) {
-    // Each version with who made it and what it changed.
+    // Each version with its manager and changes.
     let history = as_json(data, &["history", "deploy", "web"]);
     assert_eq!(history["object"], "deployments.apps/default/web");
     let versions = history["versions"].as_array().expect("versions");
@@ -106,7 +106,7 @@ fn check(data: &Path, before: u64) {
     assert_eq!(events("cm/twice"), ["created", "deleted", "recreated"]);
     assert_eq!(events("cm/gone"), ["created", "deleted"]);
 
-    // Every field from where it was set.
+    // Every field with the version that set it.
     let field = |blame: &Value, path: &str| -> Value {
         let fields = blame["fields"].as_array().expect("fields");
         fields.iter().find(|field| field["path"] == path).unwrap_or_else(|| panic!("no {path} in {blame}")).clone()
@@ -123,7 +123,7 @@ fn check(data: &Path, before: u64) {
         assert_ne!(field(&blame, "spec.stops[at=pier].minutes")["user"], "jane", "{kind}: it only moved");
     }
 
-    // The whole cluster between two moments.
+    // The whole cluster between two versions.
     let from = before.to_string();
     let diff = as_json(data, &["diff", &from, "-n", "default"]);
     let told: Vec<String> = diff["objects"].as_array().expect("objects").iter().map(event_and_object).collect();
@@ -187,7 +187,7 @@ fn as_json(data: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: no JSON ({error}): {text}"))
 }
 
-/// What a command writes that succeeds.
+/// The output of a command that must succeed.
 #[track_caller]
 fn told_by(data: &Path, arguments: &[&str]) -> String {
     let output = run(data, arguments);
@@ -195,7 +195,7 @@ fn told_by(data: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Why a command fails, which writes nothing else.
+/// The error message of a command that must fail, without other output.
 #[track_caller]
 fn refused(data: &Path, arguments: &[&str]) -> String {
     let output = run(data, arguments);
@@ -209,9 +209,10 @@ fn run(data: &Path, arguments: &[&str]) -> std::process::Output {
     holdfast([arguments, &["--data-dir", data]].concat())
 }
 
-/// What a terminal would obey, or turn around: an escape, a bell, a control character beyond ASCII, a mark of direction.
+/// Characters that a terminal obeys or that reverse text: an escape, a bell, a control character beyond ASCII, a
+/// direction mark.
 const POISON: &str = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\r\ny";
-/// What of it a header may hold.
+/// The characters of it that a header may contain.
 const POISONED_NAME: &str = "x\u{9b}31m\u{202e}y";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,7 +229,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
     let of_folder = ["--data-dir", data];
     let of_server = ["--kubeconfig", &kubeconfig];
     let written = format!("cm/{POISON}");
-    // Each command, where it looks, and whether what it tells is a report, which has forms.
+    // Each command, its source, and whether it prints a report, which has several formats.
     let commands: [(&[&str], &[&str], bool); 21] = [
         (&["log", "tail"], &of_folder, false),
         (&["log", "tail"], &of_server, false),
@@ -262,7 +263,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
         for form in forms {
             let mut words = [command, place, form].concat();
             if command[0] == "bisect" {
-                // It goes on failing where the text is poisoned: at the last version, and not at the first.
+                // The command fails where the text is poisoned: at the last version, and not at the first.
                 words.extend(["--", "sh", "-c"]);
             }
             let condition = format!("test $HOLDFAST_VERSION -lt {to}");
@@ -290,7 +291,7 @@ async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
             }
         }
     }
-    // Whoever adds a command says here what it tells of a log.
+    // A new command must be added here or above.
     const OTHERS: [&str; 13] = [
         "apiserver",
         "at",
@@ -322,7 +323,7 @@ fn without_paint(text: &str, is_painted: bool) -> String {
     codes.fold(text.to_owned(), |text, code| text.replace(code, ""))
 }
 
-/// Objects with it in every place that takes it; gives the first version of them and the last.
+/// Objects with the text in every place that accepts it; returns their first and last versions.
 async fn poison(admin: &Wire) -> (u64, u64) {
     let headers = [
         ("content-type", "application/merge-patch+json"),

@@ -1,5 +1,5 @@
-//! Keys and certificates as people have them, made by openssl(1): PKCS #1, SEC 1 and PKCS #8, and certificates of
-//! version 1 from clients.
+//! Keys and certificates in all common formats, made by openssl(1): PKCS #1, SEC 1 and PKCS #8, and client certificates
+//! of version 1.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ fn made() -> Folder {
     folder
 }
 
-/// A client that is no Rust, in the folder of keys.
+/// A client that is not written in Rust, in the folder of keys.
 fn curl(folder: &Folder, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command.current_dir(folder.path()).args(["-sS", "--http1.1", "--max-time", "30"]).args(arguments);
@@ -69,7 +69,7 @@ fn servers_serve_with_keys_of_every_form() {
     assert!(refused("serving-rsa-old.crt").contains("there is no private key in PEM"));
 }
 
-/// Who signed whom, and whether a server believes it that was told of the signers in `clients.crt`.
+/// Certificates by their signers, and whether a server with the authorities of `clients.crt` accepts them.
 #[test]
 fn clients_show_certificates_of_every_version() {
     let keys = made();
@@ -142,7 +142,7 @@ fn our_own_commands_use_keys_of_every_form() {
     server.stop();
 }
 
-/// An authority that people bring signs what `holdfast up` makes.
+/// A given authority signs the certificates that `holdfast up` creates.
 #[test]
 fn authorities_have_keys_of_every_form() {
     let keys = made();
@@ -167,7 +167,7 @@ fn authorities_have_keys_of_every_form() {
     }
 }
 
-/// Tokens are signed with a key of any form, and verified with its public half, a certificate of it, or itself.
+/// Tokens are signed with a key in any format, and verified with its public key, its certificate, or itself.
 #[test]
 fn tokens_are_signed_and_verified_with_keys_of_every_form() {
     let keys = made();
@@ -184,7 +184,7 @@ fn tokens_are_signed_and_verified_with_keys_of_every_form() {
         let data = Folder::new();
         let path = |name: &str| keys.join(name).display().to_string();
         let sign = format!("--service-account-signing-key-file={}", path(signing));
-        // Another server that has only what verifies, on the same objects.
+        // Another server on the same objects, with the verifying key only.
         let server = Server::start(data.path(), &[&sign]);
         let config = server.kubeconfig().to_owned();
         let kubectl = |arguments: &[&str]| {
@@ -224,8 +224,8 @@ fn tokens_are_signed_and_verified_with_keys_of_every_form() {
     fails(refused("key-file", "v3-plain.ext"), &["service account keys"]);
 }
 
-/// Controllers sign what is asked of the cluster's authority, and the tokens of Secrets, with keys of any form; other
-/// servers see the front proxy's.
+/// Controllers sign certificates and tokens of Secrets with keys in any format; other servers get the front proxy's
+/// certificate.
 #[test]
 fn controllers_sign_with_keys_of_every_form() {
     let keys = made();

@@ -1,4 +1,4 @@
-//! The test kits for other languages, each by its own tests. The one for Rust is a package of the workspace.
+//! The test kits for other languages, each by its own tests. The kit for Rust is a package of the workspace.
 
 use holdfast_tests::{Folder, clients, server};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn python() {
         .arg(format!("--basetemp={}", folder.join("pytest").display()))
         .current_dir(kit("python"))
         .env("PYTHONPATH", std::fs::canonicalize(kit("python/src")).expect("the package"))
-        // As its entry point has it found where it is installed.
+        // An installed package is found by its entry point.
         .env("PYTEST_PLUGINS", "pytest_holdfast.plugin")
         .env("PYTHONDONTWRITEBYTECODE", "1");
     passes(command, &folder);

@@ -1,4 +1,4 @@
-//! The log as a product: verified, exported, imported elsewhere, counted; and what is refused on the way.
+//! The tools of the log: verify, export, import and stats, and what they refuse.
 
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
@@ -25,7 +25,7 @@ fn verified(folder: &Path) -> Value {
     verdict
 }
 
-/// Objects made, changed and deleted; a custom kind that comes, and one that comes and goes.
+/// Creates, changes and deletes objects, defines one custom kind, and defines and deletes another.
 async fn fill(admin: &Wire) {
     let definition = |name: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -66,7 +66,7 @@ async fn an_export_makes_the_same_cluster_elsewhere() {
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
     fill(&admin).await;
-    // Beside the running server.
+    // While the server is running.
     let beside = verified(folder.path());
     assert!(beside["checkpoints"].as_array().is_some_and(|all| !all.is_empty()), "{beside}");
     let stats: Value = serde_json::from_str(&succeeds(log(folder.path(), &["stats", "--json"]))).expect("JSON");
@@ -163,7 +163,7 @@ fn bad_exports_are_refused_by_line() {
         log(target, &[&["import", file.to_str().unwrap()][..], more].concat())
     };
 
-    // What is wrong in the first line touches nothing.
+    // If the first line is invalid, nothing is written.
     let ranged = succeeds(log(&folder, &["export", "--from", "5", "--to", "7"]));
     assert_eq!(ranged.lines().count(), 5);
     let untouched = files.join("untouched");
@@ -203,7 +203,7 @@ fn bad_exports_are_refused_by_line() {
         let target = files.join(&format!("target-{nth}"));
         let parts: Vec<&str> = parts.iter().map(String::as_str).chain(["--resume", "is not finished"]).collect();
         fails(import(text, &target, &[]), &parts);
-        // Nobody takes it for a log.
+        // An unfinished import is not taken for a log.
         let Refused { stderr, .. } = Server::try_start(&target, &[]).err().expect("a refusal");
         assert!(stderr.contains("is not finished") && stderr.contains("holdfast log import --resume"), "{stderr}");
         for command in ["verify", "export", "stats", "tail", "repair"] {
@@ -212,7 +212,7 @@ fn bad_exports_are_refused_by_line() {
         fails(import(&good, &target, &[]), &["is not finished", "--resume"]);
     }
 
-    // Two lines that changed places, and a footer of another export.
+    // Two swapped lines, and the footer of another export.
     let mut swapped = lines.clone();
     swapped.swap(7, 8);
     fails(import(&swapped.concat(), &files.join("swapped"), &[]), &["line 8: event 8 comes after event 6"]);
@@ -220,13 +220,13 @@ fn bad_exports_are_refused_by_line() {
     let other_digest = [&lines[..=events], &[digits.as_str()]].concat().concat();
     fails(import(&other_digest, &files.join("digest"), &[]), &["the footer is of other lines"]);
 
-    // What was cut short does not go on with another cluster's.
+    // An unfinished import cannot be continued with another cluster's export.
     let other = files.join("other");
     Server::start(&other, &[]).stop();
     let target = files.join("target-0");
     let foreign = succeeds(log(&other, &["export"]));
     fails(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "go on with the other"]);
-    // What was cut short goes on with the whole.
+    // An unfinished import can be continued with the whole export.
     succeeds(import(&good, &target, &["--resume"]));
     assert_eq!(verified(&target)["digest"], verified(&folder)["digest"]);
     Server::start(&target, &[]).stop();

@@ -1,4 +1,4 @@
-//! Forks in the server's memory: what they share with it, what they must not, and when they end.
+//! Forks in the server's memory: what they share with it, what they must not share, and when they end.
 
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
@@ -11,7 +11,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, its administrator, and Jane, whom a token names.
+/// A server, its administrator, and the user jane with a token.
 struct Cluster {
     _folder: Folder,
     server: Server,
@@ -30,7 +30,7 @@ impl Cluster {
         Cluster { _folder: folder, server, admin, jane }
     }
 
-    /// Makes a fork of the cluster at `below`, and gives back where it is.
+    /// Makes a fork of the cluster at `below`, and returns its path.
     async fn fork(&self, below: &str, wanted: &Value) -> String {
         let made = self.admin.post(&format!("{below}{FORKS}"), wanted).await.expect(201).json();
         made["path"].as_str().expect("a path").to_owned()
@@ -43,7 +43,7 @@ impl Cluster {
         names.filter(|name| name != "kube-root-ca.crt").collect()
     }
 
-    /// Makes Jane an administrator of the cluster at `below`.
+    /// Makes jane an administrator of the cluster at `below`.
     async fn enthrone(&self, below: &str) {
         let binding = json!({"metadata": {"name": "jane"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -73,7 +73,7 @@ async fn a_fork_is_served_below_its_path() {
     for path in ["", "/", "/apis", "/version", "/readyz", "/livez", "/metrics", "/openapi/v2", "/holdfast/v1/log"] {
         admin.get(&format!("{fork}{path}")).await.expect(200);
     }
-    // The same documents describe the same API, and a fork's own kinds are told by the fork alone.
+    // Equal APIs have equal documents, and a fork's own kinds are only in the fork's documents.
     let tag = |answer: holdfast_tests::wire::Answer| answer.header("etag").to_owned();
     assert_eq!(tag(admin.get("/openapi/v2").await), tag(admin.get(&format!("{fork}/openapi/v2")).await));
     let log = admin.get(&format!("{fork}/holdfast/v1/log")).await.expect(200).json();
@@ -97,7 +97,7 @@ async fn who_may_not_read_everything_has_no_fork_and_finds_none() {
     jane.post(FORKS, &json!({})).await.refused(403, "Forbidden");
     jane.get(FORKS).await.refused(403, "Forbidden");
     jane.send(Method::DELETE, &format!("{FORKS}/{}", name_of(&fork)), &[], "").await.refused(403, "Forbidden");
-    // In a fork she is who she is, and nobody is nobody.
+    // In a fork jane is authenticated as in the server, and anonymous clients are anonymous.
     jane.get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
     Wire::anonymous(&cluster.server).get(&format!("{fork}{MAPS}")).await.refused(403, "Forbidden");
     Wire::anonymous(&cluster.server)
@@ -124,7 +124,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
         jane.get(&format!("{below}/api/v1/secrets")).await.refused(403, "Forbidden");
         jane.get(&format!("{below}{FORKS}")).await.refused(403, "Forbidden");
     }
-    // She sees and ends what was made of her fork, and makes nothing on the disk.
+    // She can list and end forks of her fork, and cannot make any on disk.
     let listed = jane.get(&format!("{fork}{FORKS}")).await.expect(200).json();
     assert_eq!(listed, json!({"forks": []}));
     for other in [name_of(&sibling), name_of(&fork)] {
@@ -136,7 +136,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
     assert!(!folder.exists());
     let below = jane.post(&format!("{fork}{FORKS}"), &json!({})).await.expect(201).json();
     jane.get(&format!("{}/api/v1/secrets", below["path"].as_str().unwrap())).await.expect(200);
-    // A token that she has signed there is good there.
+    // A token signed in a fork is valid there.
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/robot/token";
     let signed = jane.post(&format!("{fork}{accounts}"), &json!({"spec": {}})).await.expect(201).json();
     let account = Wire::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));
@@ -157,7 +157,7 @@ async fn forks_are_bounded_and_end() {
     cluster.fork(&below, &json!({})).await;
     admin.post(FORKS, &json!({})).await.refused(429, "TooManyRequests");
     cluster.jane.post(FORKS, &json!({})).await.expect(201);
-    // With a fork go those that were made of it.
+    // Ending a fork ends the forks made of it.
     admin.send(Method::DELETE, &format!("{FORKS}/{}", name_of(&first)), &[], "").await.expect(200);
     for gone in [&first, &below] {
         admin.get(&format!("{gone}/api")).await.expect(404);

@@ -1,5 +1,5 @@
-//! Ways to nodes: logs, commands in containers, port forwarding and proxies, by kubectl of two ages and over both
-//! protocols, and what must not be reached.
+//! Connections to nodes: logs, commands in containers, port forwarding and proxies, by two versions of kubectl and over
+//! both protocols; and targets that must not be reached.
 
 use base64::Engine as _;
 use futures_util::{SinkExt, StreamExt};
@@ -30,8 +30,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// A server with a node whose kubelet is in this process, and a pod there for each name. `None` where this machine
-    /// has no address but its own loopback.
+    /// A server with a node whose kubelet is in this process, and a pod there for each name. `None` if this machine has
+    /// no address but loopback.
     async fn start(pods: &[&str]) -> Option<Cluster> {
         Cluster::start_with(pods, &[]).await
     }
@@ -77,7 +77,7 @@ impl Cluster {
         }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
         self.admin.post(PODS, &pod).await.expect(201);
-        // As a kubelet would say.
+        // Written by a kubelet normally.
         let path = format!("{PODS}/{name}/status");
         let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         let patch = [("content-type", "application/merge-patch+json")];
@@ -91,7 +91,7 @@ impl Cluster {
         command
     }
 
-    /// Runs kubectl with this input: its code, output and errors.
+    /// Runs kubectl with this input; returns its exit code, output and errors.
     fn run(&self, version: &str, environment: (&str, &str), arguments: &[&str], input: &str) -> (i32, String, String) {
         let mut command = self.kubectl(version, arguments);
         let mut child = command.env(environment.0, environment.1).spawn().expect("kubectl runs");
@@ -104,7 +104,7 @@ impl Cluster {
         (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
     }
 
-    /// A WebSocket to a path, with this protocol.
+    /// A WebSocket to a path with this protocol.
     async fn websocket(
         &self,
         path: &str,
@@ -135,7 +135,7 @@ fn websocket_headers(protocol: &str) -> Vec<(&str, &str)> {
     headers
 }
 
-/// kubectl of these versions, each with its environment, as far as they are here.
+/// The installed versions of kubectl, each with its environment.
 const KUBECTLS: [(&str, (&str, &str)); 3] = [
     ("1.20", ("X", "")),
     ("1.37", ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true")),
@@ -185,7 +185,7 @@ async fn logs_are_read_and_followed() {
     let (_, _, message) = told(admin.get(&format!("{PODS}/moved/log")).await.expect(500));
     assert!(message.ends_with("redirects forbidden"), "{message}");
 
-    // Line by line, and nothing is left when the client goes.
+    // Line by line; the connection to the node ends when the client leaves.
     let path = format!("{PODS}/web/log?follow=true");
     let mut follow = admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
     let mut text = String::new();
@@ -272,7 +272,7 @@ async fn commands_run_over_websockets_of_every_version() {
         let status: Value = serde_json::from_slice(&status).unwrap_or_default();
         assert_eq!(status["status"].as_str().unwrap_or_default(), expected, "{protocol}");
     }
-    // A terminal, its size, and the end of the input alone.
+    // A terminal, its size, and the end of the input only.
     let path = format!("{PODS}/web/exec?command=size&stdout=true&stdin=true&tty=true");
     let mut socket = cluster.websocket(&path, "v5.channel.k8s.io").await;
     socket.send(Message::Binary(b"\x04{\"Width\":80,\"Height\":24}"[..].into())).await.expect("sent");
@@ -320,7 +320,7 @@ async fn ports_are_forwarded_by_kubectl_of_every_age() {
         assert!(errors.contains("nobody listens"), "{version} {value}: {errors}");
         child.wait().expect("it ends");
     }
-    // Channels, as Python's client has them.
+    // WebSocket channels, as Python's client uses them.
     let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
     socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
     let mut all = Vec::new();
@@ -349,18 +349,18 @@ async fn what_must_not_be_reached_is_not() {
         let answer = admin.send(Method::POST, &path, &spdy, "").await.expect(400);
         assert_eq!(answer.json()["message"], "address not allowed", "{host}");
     }
-    // The mark of simulated nodes opens nothing by itself.
+    // The annotation of simulated nodes alone grants nothing.
     let marked = json!({"metadata": {"annotations": {"simulate.holdfast.dev/node": "true"}}});
     let patch = [("content-type", "application/merge-patch+json")];
     admin.send(Method::PATCH, "/api/v1/nodes/bad-0", &patch, marked.to_string()).await.expect(200);
     admin.get(&format!("{PODS}/bad-0/log")).await.expect(400);
-    // This server itself is no kubelet.
+    // The server's own address is refused as a kubelet's.
     let own: u16 = cluster.server.url().rsplit(':').next().expect("a port").parse().expect("a number");
     let address = cluster.kubelet.address.ip().to_string();
     cluster.node("itself", &address, own).await;
     cluster.pod("itself", "itself").await;
     admin.get(&format!("{PODS}/itself/log")).await.expect(400);
-    // A certificate of somebody else.
+    // A certificate of another authority.
     let other = Kubelet::start(cluster.kubelet.address.ip(), &Authority::new("others"), &address).await;
     cluster.node("other", &address, other.address.port()).await;
     cluster.pod("other", "other").await;
@@ -382,7 +382,7 @@ async fn what_must_not_be_reached_is_not() {
     assert_eq!(answer.json()["message"], "Upgrade request required");
     let answer = admin.send(Method::POST, &format!("{path}&dryRun=All"), &spdy, "").await.expect(400);
     assert_eq!(answer.json()["message"], "dryRun is not supported");
-    // A kubelet that talks rubbish is left, and the client is told.
+    // A kubelet that sends malformed frames is disconnected, and the client is told.
     let mut socket = cluster.websocket(&format!("{PODS}/rubbish/exec?stdout=true"), "v5.channel.k8s.io").await;
     let mut status = Value::Null;
     while let Some(Ok(message)) = socket.next().await {
@@ -393,7 +393,7 @@ async fn what_must_not_be_reached_is_not() {
         }
     }
     assert_eq!(status["status"], "Failure");
-    // Nobody listens.
+    // Nothing listens.
     cluster.node("closed", &address, 1).await;
     cluster.pod("closed", "closed").await;
     let answer = admin.send(Method::POST, &format!("{PODS}/closed/exec?command=ls"), &spdy, "").await.expect(500);
@@ -463,7 +463,7 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let path = format!("{PODS}/web:{}/proxy/echo", web.address.port());
     let answer = admin.send(Method::PUT, &path, &[("content-type", "text/x-any")], "a body").await.expect(200);
     assert_eq!(answer.text(), "PUT /echo? a body");
-    // Links of a page lead to where the page came from.
+    // Links in a page are rewritten to the proxy's path.
     let prefix = format!("{PODS}/web:{}/proxy", web.address.port());
     assert_eq!(get(&format!("{prefix}/page")).await, format!("<p>/x</p><a href=\"{prefix}/x\">x</a>"));
     let spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": web.address.port()}]});
@@ -481,11 +481,11 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let status = admin.get(path).await.refused(503, "ServiceUnavailable");
     let message = status["message"].as_str().unwrap();
     assert!(message.starts_with("error trying to reach service: dial tcp"), "{message}");
-    // What has no port is asked on 80, where nobody listens.
+    // A pod without a port is asked on port 80, where nothing listens.
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
-/// Proxies of the operator lead to nodes: by CONNECT over TCP and over a Unix socket, and a konnectivity server.
+/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn proxies_lead_to_nodes() {
     for (way, protocol) in [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("", "Direct")] {
@@ -528,7 +528,7 @@ async fn proxies_lead_to_nodes() {
         let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
         socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
         while socket.next().await.expect("open").expect("no fault").into_data() != b"\0HI"[..] {}
-        // Who goes leaves nothing behind at the node.
+        // A client that leaves has no connection to the node left.
         let path = format!("{PODS}/quiet/log?follow=true");
         let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
         follow.body_mut().frame().await.expect("a line").expect("no fault");
@@ -540,13 +540,13 @@ async fn proxies_lead_to_nodes() {
     }
 }
 
-/// Whoever vanishes, at either end, leaves no connection behind.
+/// If either end vanishes, no connection is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_that_last_leave_nothing_behind() {
     leaves_nothing_behind(200, 40).await;
 }
 
-/// The same with as many as a large cluster has.
+/// The same with as many as in a large cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes"]
 async fn very_many_that_last_leave_nothing_behind() {
@@ -591,10 +591,10 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         })
         .await;
     };
-    // The clients go.
+    // The clients leave.
     drop(begin().await);
     all_closed().await;
-    // The node goes.
+    // The node stops.
     let (follows, commands) = begin().await;
     cluster.kubelet.stop();
     for mut follow in follows {

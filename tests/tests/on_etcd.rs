@@ -1,4 +1,4 @@
-//! Servers whose objects are on a real etcd.
+//! Servers whose objects are in a real etcd.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_storage_etcd::client::{Etcd, Operation, Txn};
@@ -53,7 +53,7 @@ async fn servers_on_one_etcd_see_each_others_writes_at_once() {
         let read = ask(reader, Method::GET, &path, None).await.expect("what another server has acknowledged");
         assert_eq!(read, written);
         assert!(names(reader).await.contains(&name));
-        // Who writes with a version that is replaced is told, whoever replaced it.
+        // A write with a stale version gets a conflict, whichever server replaced it.
         let patched = ask(reader, Method::PATCH, &path, Some(json!({"data": {"x": "2"}}))).await.expect("a patch");
         let mut stale = written.clone();
         stale["data"]["x"] = "3".into();
@@ -63,7 +63,7 @@ async fn servers_on_one_etcd_see_each_others_writes_at_once() {
         ask(writer, Method::DELETE, &path, None).await.expect("a delete");
         assert_eq!(ask(reader, Method::GET, &path, None).await, Err(404));
     }
-    // Services on both at the same time: no address is handed out twice.
+    // Services on both at the same time: no address is allocated twice.
     let mut addresses = Vec::new();
     for round in 0..10 {
         let service = |nth: usize| {
@@ -100,7 +100,7 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     let server = start(&etcd, folder.path());
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
     server.stop();
-    // History is the folder's, and says who wrote.
+    // History is in the folder, with the writers.
     let data = folder.path().to_str().expect("a path");
     let told = succeeds(holdfast(["history", "configmaps", "kept", "-n", "default", "--data-dir", data]));
     let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
@@ -110,10 +110,10 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
 }
 
-/// As `tests/data/etcd.jsonl.gz` has it: what kube-apiserver stored, and what it answered.
+/// With the data in `tests/data/etcd.jsonl.gz`: what kube-apiserver has stored, and what it answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_kube_apiserver_is_served() {
-    /// Cases that are served as recorded. It may not fall.
+    /// The number of cases served as recorded; it must not fall.
     const SERVED: usize = 130;
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let client = Client::new(vec![Address::parse(&etcd.urls()).expect("an address")], None).expect("a client");
@@ -141,7 +141,7 @@ async fn a_store_of_kube_apiserver_is_served() {
         };
         let mut expected = case["object"].clone();
         if answer["metadata"]["resourceVersion"] != revisions[key].as_str() {
-            // What every cluster has was put right.
+            // Bootstrap objects were updated by the server.
             changed += 1;
             continue;
         }
@@ -192,7 +192,7 @@ async fn what_was_acknowledged_is_there_when_etcd_was_killed_again_and_again() {
     for name in &acknowledged {
         assert!(found.contains(name), "{name} was acknowledged");
     }
-    // What the server shows is what etcd has.
+    // The server shows exactly what etcd has.
     let stored = etcd.ctl(&["get", "/registry/configmaps/default/", "--prefix", "--keys-only"]);
     let stored = stored.lines().filter(|line| line.contains("/r")).count();
     assert_eq!(found.len(), stored);
@@ -215,7 +215,7 @@ async fn a_full_etcd_takes_no_writes_says_so_and_goes_on_when_there_is_room() {
     assert_eq!(full, Some(507));
     assert!(!names(&client).await.is_empty(), "reads go on");
     ask(&client, Method::DELETE, &format!("{MAPS}/c0"), None).await.expect("what is deleted makes room");
-    // What is deleted makes no room before it is compacted; then the alarm is taken back.
+    // Deletions free room only after a compaction; then the alarm can be disarmed.
     etcd.ctl(&["del", "/registry/configmaps/default/c", "--prefix"]);
     let now = etcd.ctl(&["get", "/x", "-w", "json"]);
     let now = now.split("\"revision\":").nth(1).expect("a revision").split([',', '}']).next().expect("one").to_owned();

@@ -1,7 +1,7 @@
-//! Suites of operators in Go: those in `tests/clients/operators`, as kubebuilder's and Operator SDK's guides have them,
-//! and controller-runtime's own; and a program that looks into containers by client-go.
+//! Test suites of Go operators: those in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
+//! guides, and controller-runtime's own; and a program that uses containers through client-go.
 //!
-//! `make test-long` runs them: Go fetches some hundred modules, and compiles them for minutes.
+//! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
 use holdfast_tests::{Folder, Server, clients, envtest};
 use serde_json::Value;
@@ -9,11 +9,11 @@ use std::env::{join_paths, split_paths, var_os};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// These tests download Kubernetes 1.28 and turn a feature gate off that later releases no longer have; with the gate on,
-/// the same tests run.
+/// These tests download Kubernetes 1.28 and turn off a feature gate that later releases no longer have; with the gate
+/// on, the same tests run.
 const SKIPPED: &str = "^(TestLazyRestMapperProvider|TestApiMachinery)$/^aggregatedDiscovery=false$";
 
-/// The one suite that would serve metrics at port 8080, which somebody else may have: it would wait for ever.
+/// The only suite that would serve metrics at port 8080; if another process has the port, it would wait for ever.
 const NO_METRICS: &str = r#"package recorder_test
 
 import "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -35,10 +35,10 @@ fn suites_of_operators() {
 fn suites_of_controller_runtime() {
     let folder = Folder::new();
     let mut download = go(&operators());
-    // The version that the operators here are pinned to.
+    // The version to which the operators here are pinned.
     download.args(["mod", "download", "-json", "sigs.k8s.io/controller-runtime"]);
     let module: Value = serde_json::from_str(&succeeds(download)).expect("what go says of the module");
-    // Modules are kept without the right to be written or run, and suites do both in theirs.
+    // Downloaded modules are read-only, and suites write into theirs and run it.
     let module = module["Dir"].as_str().expect("the module's folder");
     let own = folder.join("controller-runtime");
     let mut copy = Command::new("cp");
@@ -71,7 +71,7 @@ fn operators() -> PathBuf {
     holdfast_tests::folder().join("clients/operators")
 }
 
-/// Where there is no Go, `make test-long` has put one beside the other clients.
+/// If Go is not installed, `make test-long` has put it beside the other clients.
 fn go(folder: &Path) -> Command {
     let path = var_os("PATH").unwrap_or_default();
     let folders = split_paths(&path).chain([clients().join("go/bin")]);
@@ -80,7 +80,7 @@ fn go(folder: &Path) -> Command {
     command
 }
 
-/// What it printed.
+/// The output of a command that must succeed.
 fn succeeds(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Options: the sets that common set-ups pass start the server, and each of those about serving does what it says.
+//! Options: the option sets of common installers start the server, and each option about serving has its effect.
 
 use bytes::Bytes;
 use holdfast_tests::authority::{Authority, Pair};
@@ -21,10 +21,10 @@ use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Options about etcd and about connections to nodes, which are not built.
+/// Options about etcd and about connections to nodes, which these tests leave out.
 const LEFT_OUT: [&str; 3] = ["--etcd-", "--kubelet-", "--egress-selector-config-file=/"];
 
-/// A running `holdfast apiserver`, which ends with the test.
+/// A running `holdfast apiserver`, killed with the test.
 struct ApiServer {
     child: Child,
     admin: Wire,
@@ -40,7 +40,7 @@ impl Drop for ApiServer {
 }
 
 impl ApiServer {
-    /// Starts it with the options of a file, as a set-up passes them, in a folder with the files that they name.
+    /// Starts it with an installer's options from a file, in a folder with the files that they name.
     async fn start(set: &str) -> ApiServer {
         let folder = Folder::new();
         let (pki, port) = (folder.join("pki"), free_port());
@@ -136,7 +136,7 @@ async fn flag_sets_of_common_set_ups_start_the_server() {
     }
 }
 
-/// The table is that of the code; with UPDATE_OPTIONS=1 it is written anew.
+/// The table must agree with the code; `UPDATE_OPTIONS=1` writes it.
 #[test]
 fn the_table_says_what_the_commands_say() {
     let file = holdfast_tests::folder().join("../docs/OPTIONS.md");
@@ -201,7 +201,7 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
     ] {
         assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
     }
-    // What cannot be parsed is no reason to tell less of the rest.
+    // An option that cannot be parsed does not hide other faults.
     let options = [
         "--no-such-option",
         "--secure-port=x",
@@ -244,7 +244,7 @@ async fn browsers_are_told_who_may_read() {
     server.stop();
 }
 
-/// A real browser asks beforehand whether it may send a token, and keeps the answer from a page that may not read it.
+/// A real browser sends a preflight request before it sends a token, and hides the answer from pages of other origins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_allowed_origins_read_in_a_browser() {
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -284,7 +284,7 @@ fn serve_page(site: &TcpListener, page: &str) {
     }
 }
 
-/// What a page has become after its scripts, to whom the certificate of the server is good enough.
+/// A page's content after its scripts have run, in a browser that accepts the server's certificate.
 fn seen_in_browser(folder: &Folder, url: &str) -> String {
     let profile = format!("--user-data-dir={}", folder.join("profile").display());
     let output = Command::new("chromium")
@@ -346,11 +346,11 @@ async fn requests_end_when_their_time_is_over() {
     let refused = admin.get(&format!("{MAPS}?timeout=1")).await.refused(400, "BadRequest");
     let expected = "invalid timeout specified in the request URL - time: missing unit in duration \"1\"";
     assert_eq!(refused["message"], expected);
-    // It waits for a version that is yet to come, longer than it is given.
+    // It waits for a version that does not exist yet, until its timeout.
     let late = admin.get(&format!("{MAPS}?resourceVersion=999999&timeout=100ms")).await;
     let status = late.refused(504, "Timeout");
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
-    // A watch that says nothing of its time lasts a second or two here.
+    // A watch without a timeout lasts a second or two here.
     let watch = admin.get(&format!("{MAPS}?watch=1")).await.expect(200);
     assert!(watch.text().contains("kube-root-ca.crt") || watch.text().is_empty(), "{}", watch.text());
     let metrics = admin.get("/metrics").await.expect(200).text();
@@ -439,7 +439,7 @@ async fn the_cluster_is_told_of_the_server() {
     assert_eq!(leases["items"][0]["spec"]["leaseDurationSeconds"], 60);
     server.stop();
 
-    // Another address stands beside the one before it, and then alone.
+    // A new address is added to the previous one, and later stays alone.
     let moved = ["--advertise-address=192.0.2.8", "--endpoint-reconciler-type=master-count", "--apiserver-count=2"];
     let server = Server::start(folder.path(), &moved);
     let admin = Wire::admin(&server);
@@ -503,7 +503,7 @@ async fn the_server_tells_of_itself() {
     server.stop();
 }
 
-/// A collector of spans: it keeps the messages that it gets.
+/// A span collector that keeps the messages received.
 async fn collector() -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
@@ -540,7 +540,7 @@ async fn requests_are_followed_to_a_collector() {
     let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
     let admin = Wire::admin(&server);
     let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
-    // Nobody answers there: the call is followed all the same.
+    // Nothing listens there: the call is traced all the same.
     let webhook = json!({"metadata": {"name": "absent"}, "webhooks": [{
         "name": "absent.example.com", "clientConfig": {"url": "https://127.0.0.1:1/absent"}, "failurePolicy": "Ignore",
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
@@ -603,7 +603,7 @@ async fn a_file_that_cannot_be_read_is_told_with_its_option() {
     }
 }
 
-/// Names that the rules, alerts and dashboards of kubernetes-mixin ask an API server for.
+/// The metrics that kubernetes-mixin's rules, alerts and dashboards use of an API server.
 const MIXIN: [&str; 16] = [
     "aggregator_unavailable_apiservice",
     "aggregator_unavailable_apiservice_total",
@@ -623,7 +623,7 @@ const MIXIN: [&str; 16] = [
     "workqueue_queue_duration_seconds_bucket",
 ];
 
-/// The value of the first row that begins so.
+/// The value of the first line with this prefix.
 fn value(metrics: &str, start: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(start));
     let line = line.unwrap_or_else(|| panic!("{start} is not in {metrics}"));
@@ -686,7 +686,7 @@ async fn metrics_are_shown_as_the_operator_wants() {
 
 const GROUP: &str = "/apis/coordination.k8s.io";
 
-/// Somebody who would like to hold a lease and has just said that it is there.
+/// A candidate for a lease that has just renewed.
 fn candidate(name: &str, emulated: &str) -> Value {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     json!({"apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate", "metadata": {"name": name},
@@ -718,14 +718,14 @@ async fn the_server_elects_holders_of_leases() {
         (&elected["spec"]["holderIdentity"], &elected["spec"]["strategy"]),
         (&json!("newer"), &json!("OldestEmulationVersion"))
     );
-    // Whoever holds it renews it, so that a better candidate has to wait for it to make room.
+    // Its holder renews it, so a better candidate must wait until the holder is asked to release it.
     let mut held = elected;
     held["spec"]["leaseDurationSeconds"] = 600.into();
     let json = [("content-type", "application/json")];
     admin.send(Method::PUT, &lease, &json, held.to_string()).await.expect(200);
     admin.post(&candidates, &candidate("older", "1.34.0")).await.expect(201);
     eventually(patience, || async {
-        // Both answer whenever they are asked.
+        // Both candidates answer whenever they are pinged.
         for name in ["newer", "older"] {
             let path = format!("{candidates}/{name}");
             let mut answer = admin.get(&path).await.json();
@@ -741,7 +741,7 @@ async fn the_server_elects_holders_of_leases() {
     .await;
     server.stop();
 
-    // Where the gate is off, nobody is elected, and no lease says how.
+    // With the gate off no candidate is elected, and leases have no strategy.
     let (_folder, server) = start(&[]);
     let admin = Wire::admin(&server);
     let lease =

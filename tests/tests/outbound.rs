@@ -1,4 +1,4 @@
-//! The client for the calls that a server makes itself, as webhooks need it: its answers, and the words of its faults.
+//! The client of the server's own calls, for webhooks: its answers and error messages.
 
 use bytes::Bytes;
 use holdfast_core::apiservices::resolve::Routing;
@@ -25,7 +25,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A client without a cluster: it knows no Services.
+/// A client without a cluster, so it resolves no Services.
 fn client(identity: Option<Identity>) -> Outbound {
     let options = Options::new(Settings::default(), Arc::new(SystemClock));
     let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
@@ -64,7 +64,7 @@ async fn documents_are_posted_and_answered() {
     assert!(refused.unwrap_err().to_string().contains("length limit exceeded"));
 }
 
-/// Whoever speaks shows a certificate of their own, and connections are not shared with those of others.
+/// Each identity shows its own certificate, and connections are not shared between identities.
 #[tokio::test]
 async fn users_show_their_own_certificates() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
@@ -98,7 +98,7 @@ async fn faults_are_told_in_the_words_of_gos_client() {
     let strangers = TlsTrust { authorities: Authority::new("strangers").pem().into(), ..trusting.clone() };
     let machine = TlsTrust::default();
     let insecure = TlsTrust { insecure: true, ..TlsTrust::default() };
-    // One that never speaks, one that is gone, and one that speaks something else.
+    // A server that never answers, one that is gone, and one that speaks another protocol.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_port = silent.local_addr().unwrap().port();
     let gone_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Past versions through the API, by every way to name one: exact versions, times, and the view of everything.
+//! Reads of past versions through the API, by every way to name one: exact versions, times, and the view of everything.
 
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server};
@@ -17,7 +17,7 @@ async fn every_past_version_can_be_read() {
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
     let told = tell(&admin).await;
-    // What is kept for lists in progress must make no difference.
+    // Snapshots kept for lists in progress must make no difference.
     exact_versions(&admin, &told).await;
     the_view(&admin, &told).await;
     nothing_is_written(&admin, &told).await;
@@ -31,9 +31,9 @@ async fn every_past_version_can_be_read() {
     server.stop();
 }
 
-/// Versions at which something could be seen that cannot be seen now.
+/// Versions that show something which is no longer there.
 struct Told {
-    /// ConfigMaps `a` (with this text) to `d` are there.
+    /// The ConfigMaps `a` (with this text) to `d` exist.
     maps: u64,
     text: Value,
     /// Ferries are defined, and `star` is one.
@@ -84,7 +84,7 @@ async fn tell(admin: &Wire) -> Told {
     Told { maps, text, ferry, role, last: version(&list) }
 }
 
-/// A get and a list, in pages too, at exact versions.
+/// A get and a list, also in pages, at exact versions.
 async fn exact_versions(admin: &Wire, told: &Told) {
     let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", told.maps);
     for query in [exact.clone(), format!("at={}", told.maps)] {
@@ -113,7 +113,7 @@ async fn exact_versions(admin: &Wire, told: &Told) {
         }
         assert_eq!(found, ["a", "b", "c", "d"], "{query}");
     }
-    // A time, too, in every form of an answer.
+    // By time as well, in every format.
     let began = told.text["metadata"]["creationTimestamp"].as_str().expect("a time");
     let now = admin.get(&format!("{MAPS}?at=-0s&labelSelector=name")).await.expect(200).json();
     assert_eq!(names(&now), ["a", "c", "d", "e"]);
@@ -128,7 +128,7 @@ async fn exact_versions(admin: &Wire, told: &Told) {
     assert!(protobuf.body.windows(3).any(|bytes| bytes == b"one") && protobuf.body.starts_with(b"k8s\0"));
 }
 
-/// The whole API as it was, with the kinds that there were.
+/// The whole API at a version, with the kinds of that time.
 async fn the_view(admin: &Wire, told: &Told) {
     let at = |path: &str| format!("/at/{}{path}", told.ferry);
     let star = admin.get(&at(&format!("{FERRIES}/star"))).await.expect(200).json();
@@ -148,14 +148,14 @@ async fn the_view(admin: &Wire, told: &Told) {
     }
     admin.get(&format!("/at/{}{FERRIES}", told.maps)).await.expect(404);
     admin.get(&at("/version")).await.expect(200);
-    // In the view its own version is the newest one.
+    // In the view its own version is the newest.
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}", told.maps))).await.expect(200).json();
     assert_eq!(version(&list), told.ferry);
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}&resourceVersionMatch=Exact", told.maps))).await;
     assert_eq!(version(&list.expect(200).json()), told.maps);
     let later = admin.get(&at(&format!("{MAPS}?resourceVersion={}", told.last))).await.expect(504).json();
     assert_eq!(later["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-    // Who may look is decided by the roles of today, and who could have, by those of then.
+    // The user needs today's right to the view, and the right of that time to the object.
     let jane = [("impersonate-user", "jane")];
     admin
         .send(Method::GET, &format!("/at/{}/api/v1/namespaces/default/pods/x", told.role), &jane, "")
@@ -168,7 +168,7 @@ async fn the_view(admin: &Wire, told: &Told) {
     }
 }
 
-/// Writes are refused, and rehearsals are judged by what was there.
+/// Writes are refused, and dry runs are judged on the past state.
 async fn nothing_is_written(admin: &Wire, told: &Told) {
     let last = version(&admin.get(MAPS).await.json());
     let at = |path: &str| format!("/at/{}{path}", told.maps);
@@ -233,7 +233,7 @@ async fn bad_moments(admin: &Wire, last: u64) {
     anonymous.get(&format!("/at/5{MAPS}")).await.expect(403);
 }
 
-/// A client that was away comes back to where it was; in a view nothing comes behind its version.
+/// A watch resumes at a past version; in a view it ends at the view's version.
 async fn watches(admin: &Wire, told: &Told) {
     let wanted = [("MODIFIED", "a"), ("DELETED", "b"), ("ADDED", "e")];
     let seen = |events: &[(String, String)]| {
@@ -244,7 +244,7 @@ async fn watches(admin: &Wire, told: &Told) {
     };
     let expected: Vec<(String, String)> = wanted.map(|(change, name)| (change.to_owned(), name.to_owned())).into();
     let query = format!("watch=true&labelSelector=name&resourceVersion={}", told.maps);
-    // Twenty changes, a deletion and a creation; nobody has kept them but the log.
+    // Twenty changes, a deletion and a creation, which only the log has kept.
     let events = follow(admin, &format!("{MAPS}?{query}&timeoutSeconds=1")).await;
     assert_eq!(seen(&events), expected);
     let view = format!("/at/{}{MAPS}?{query}&timeoutSeconds=1", told.ferry);
@@ -264,7 +264,7 @@ async fn watches(admin: &Wire, told: &Told) {
     assert_eq!(follow(admin, &gone).await, [("ADDED".to_owned(), "star".to_owned())]);
 }
 
-/// What a watch tells until it ends.
+/// The events of a watch until it ends.
 async fn follow(admin: &Wire, path: &str) -> Vec<(String, String)> {
     let response = admin.open(Method::GET, path, &[], Default::default()).await.expect("an answer");
     assert_eq!(response.status().as_u16(), 200, "{path}");

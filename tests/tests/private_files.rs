@@ -1,4 +1,4 @@
-//! Other users of the machine: what they may read of a cluster's files, and what they may prepare for it. Nothing.
+//! Other users of the machine can neither read a cluster's files nor prepare any for it.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `holdfast` as a shell starts it whose umask takes nothing away.
+/// `holdfast` as started by a shell with umask 0.
 fn careless() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(binary()).env_remove("KUBECONFIG");
@@ -36,7 +36,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
 }
 
-/// Visits a folder, and all that is in it.
+/// Visits a folder and everything in it.
 fn walk(path: &Path, visit: &mut dyn FnMut(&Path)) {
     visit(path);
     if path.is_dir() {
@@ -46,7 +46,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Nobody but the owner may do anything with any of it, but for certificates, which are for everybody to see.
+/// Only the owner has rights, except on certificates, which all users may read.
 #[track_caller]
 fn is_private(path: &Path) {
     walk(path, &mut |path| {
@@ -71,7 +71,7 @@ fn a_data_folder_is_its_owners_alone() {
         assert_eq!((mode(data), mode(&data.join("pki/ca.key"))), (0o700, 0o600));
     }
 
-    // An older release made it readable, or somebody who did not think of its secrets.
+    // An older release, or an administrator, has made the files readable.
     walk(&new, &mut |path| set_mode(path, if path.is_dir() { 0o755 } else { 0o644 }));
     careless_server(&new, &[]).stop();
     assert_eq!(mode(&new), 0o755, "other things may be in it");
@@ -86,7 +86,7 @@ fn a_data_folder_is_its_owners_alone() {
     }
     assert_eq!(mode(&new.join("admin.kubeconfig")), 0o600);
 
-    // Whoever may write into it could put another log there.
+    // A user with write access could replace the log.
     set_mode(&new, 0o775);
     let server = careless_server(&new, &[]);
     assert!(server.stderr().contains("chmod g-w"), "{}", server.stderr());
@@ -120,7 +120,7 @@ async fn copies_of_a_log_are_as_private_as_the_log() {
     succeeds(careless_output(&["log", "import", "--data-dir", text(&import), text(&export)]));
     is_private(&import);
 
-    // A place that somebody has prepared is no place for an export.
+    // An export does not write through a link that another user has prepared.
     let (again, theirs) = (copies.join("again"), copies.join("theirs"));
     symlink(&theirs, copies.join("again.part")).expect("a link");
     let arguments = ["log", "export", "--data-dir", text(&data), "-o", text(&again)];
@@ -172,7 +172,7 @@ fn logs_are_for_the_operator() {
     assert_eq!(mode(&file), 0o600);
 }
 
-/// Gives a file, a folder or a link to another user; false where these tests may not.
+/// Gives a file, a folder or a link to another user; returns false if these tests may not.
 fn give_away(path: &Path) -> bool {
     std::os::unix::fs::lchown(path, Some(65534), Some(65534)).is_ok()
 }

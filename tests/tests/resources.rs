@@ -1,4 +1,5 @@
-//! What the resource API promises beyond plain objects: other forms of a stream, tokens, links, exports, expiry.
+//! Features of the resource API beyond plain objects: WebSocket watches, continue tokens, self links, exports, and
+//! expiry.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -39,13 +40,13 @@ async fn a_watch_over_a_websocket() {
     admin.send(Method::DELETE, &format!("{MAPS}/a"), &[], "").await.expect(200);
     assert_eq!(seen(&mut socket).await, ("DELETED".into(), "a".into()));
 
-    // The paths that came before the parameter, and events in Protobuf: one a message, without its length.
+    // The legacy watch paths, and events in Protobuf: one per message, without its length.
     let path = "/api/v1/watch/namespaces/default/configmaps/b";
     let mut binary = open(&admin, path, &[("accept", PROTOBUF)]).await.unwrap();
     let Message::Binary(event) = next(&mut binary).await else { panic!("no binary message") };
     assert_eq!(watch_event(&event), ("ADDED".to_owned(), "b".to_owned()));
 
-    // A browser's token comes as a protocol, beside one that the answer can name.
+    // A browser's token comes as a subprotocol, beside one that the answer can select.
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "browser"}})).await.expect(201);
     let token = admin.post(&format!("{accounts}/browser/token"), &json!({"spec": {}})).await.expect(201).json();
@@ -91,7 +92,7 @@ async fn events_expire() {
     assert_eq!(types, ["ADDED", "DELETED"]);
     admin.get(&format!("{EVENTS}/first")).await.refused(404, "NotFound");
     admin.get(&format!("{MAPS}/stays")).await.expect(200);
-    // What is written again is news again, and the other group's name for it is the same object.
+    // An updated event's expiry starts anew, and the other group's path leads to the same object.
     admin.post(EVENTS, &event("second")).await.expect(201);
     let path = "/apis/events.k8s.io/v1/namespaces/default/events/second";
     admin.get(path).await.expect(200);
@@ -129,7 +130,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     for index in [0, bytes.len() / 2, bytes.len() - 1] {
         bytes[index] ^= 1;
         let forged = URL_SAFE_NO_PAD.encode(&bytes);
-        // No token at all, or none that this server gave out.
+        // Not a token, or one that this server has not issued.
         let code = admin.get(&format!("{MAPS}?limit=2&continue={forged}")).await.code;
         assert!([400, 410].contains(&code), "{code}");
         bytes[index] ^= 1;
@@ -137,7 +138,7 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     admin.get(&format!("{MAPS}?limit=2&continue=short")).await.refused(400, "BadRequest");
     server.stop();
 
-    // Once its version is let go, the rest can be had of the newest state, with the token of the refusal.
+    // When its version has been forgotten, the list can go on at the newest state, with the token in the refusal.
     let log = RocksLog::open(&folder.join("data")).unwrap();
     log.forget(log.last().unwrap()).unwrap();
     drop(log);
@@ -212,7 +213,7 @@ async fn self_links_under_their_gate() {
     assert_eq!(namespace["metadata"]["selfLink"], "/api/v1/namespaces/default");
     let role = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/view").await.expect(200).json();
     assert_eq!(role["metadata"]["selfLink"], "/apis/rbac.authorization.k8s.io/v1/clusterroles/view");
-    // What is sent back is not kept.
+    // A self link in a request is dropped.
     admin.send(Method::PUT, &link, &[("content-type", "application/json")], made.to_string()).await.expect(200);
     server.stop();
 
@@ -237,7 +238,7 @@ async fn exports() {
     let exact = admin.get(&format!("{services}/web?export=true&exact=true")).await.expect(200).json();
     assert_eq!(exact["metadata"], json!({"name": "web", "namespace": "default"}));
     assert!(exact["spec"]["clusterIP"].is_string(), "{exact}");
-    // What was exported can be created again.
+    // An exported object can be created again.
     let mut copy = exported;
     copy["metadata"]["name"] = "copy".into();
     admin.post(services, &copy).await.expect(201);
@@ -245,7 +246,7 @@ async fn exports() {
     server.stop();
 }
 
-/// Objects, lists and events say the same in Protobuf as in JSON, the first time and when they are kept.
+/// Objects, lists and events are the same in Protobuf as in JSON, both the first time and from the cache.
 #[tokio::test]
 async fn protobuf_says_the_same() {
     let (_folder, server) = start(&[]);
@@ -259,7 +260,7 @@ async fn protobuf_says_the_same() {
     ] {
         let mut json = admin.get(path).await.expect(200).json();
         without_empty(&mut json);
-        // That of the list is of the moment, and the server still makes what every cluster has.
+        // The list's metadata depends on the time, because the server is still creating its own objects.
         json["metadata"] = Value::Null;
         for _ in 0..2 {
             let answer = admin.get_as(path, PROTOBUF).await.expect(200);
@@ -273,7 +274,7 @@ async fn protobuf_says_the_same() {
     server.stop();
 }
 
-/// Without what one form leaves off and the other shows as empty.
+/// Removes values that one format omits and the other shows as empty.
 fn without_empty(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -287,7 +288,7 @@ fn without_empty(value: &mut Value) {
 
 type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// Opens a WebSocket, or says with which code that was refused.
+/// Opens a WebSocket, or returns the code of the refusal.
 async fn open(wire: &Wire, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
     let mut request = format!("wss://localhost{path}").into_client_request().unwrap();
     for (name, value) in headers {

@@ -1,4 +1,4 @@
-//! History that is let go beside traffic: what stays is whole, and who asks for what went is told.
+//! Retention during traffic: what is kept is complete, and requests for forgotten versions are refused.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::{Log, LogRead};
@@ -24,7 +24,7 @@ fn verified(folder: &Path) -> Value {
     verdict
 }
 
-/// One of the server's numbers.
+/// A metric of the server.
 async fn metric(admin: &Wire, name: &str) -> u64 {
     let text = admin.get("/metrics").await.expect(200).text();
     let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
@@ -81,7 +81,7 @@ async fn versions_that_are_too_old_go_beside_traffic() {
     let verdict = verified(folder.path());
     assert!(verdict["oldest"].as_u64() >= Some(oldest), "{verdict}");
 
-    // What was let go is not missed: neither by a server, nor by an import, nor by a fork.
+    // A log with forgotten history works in a server, an import and a fork.
     let files = Folder::new();
     let (export, copy, fork) = (files.join("export"), files.join("copy"), files.join("fork"));
     let [path, export, copy_name, fork_name] =
@@ -109,7 +109,7 @@ async fn a_log_that_takes_too_much_gives_room_back() {
     let server = Server::start(folder.path(), &["--history-max-bytes", "6Mi"]);
     let admin = Wire::admin(&server);
     let begin = fill(&admin, 4).await;
-    // Many times of what it may take.
+    // Many times its size limit.
     for round in 0..60 {
         for nth in 0..4 {
             patch(&admin, &format!("m{nth}"), &format!("{round}{}", "x".repeat(100_000))).await;
@@ -175,7 +175,7 @@ fn a_closed_folder_is_compacted() {
     assert_eq!(verdict["last"], 10_000);
     let oldest = verdict["oldest"].as_u64().expect("an offset");
     assert!((3_000..9_500).contains(&oldest), "{oldest}");
-    // All of it is older than a second, so that only what is current stays.
+    // Everything is older than a second, so only current versions are kept.
     let output = holdfast(["log", "compact", "--history-retention", "1s", "--data-dir", path]);
     assert!(output.status.success(), "{output:?}");
     let log = RocksLog::open(folder.path()).expect("a log");
@@ -190,7 +190,7 @@ fn a_closed_folder_is_compacted() {
     );
 }
 
-/// What the tables take.
+/// The size of the tables.
 fn on_disk(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder.join("log")).expect("the log's files");
     files.map(|file| file.expect("a file").metadata().map_or(0, |metadata| metadata.len())).sum()

@@ -1,4 +1,5 @@
-//! `holdfast run`: a cluster for one command. What the command gets, what becomes of its end, and that nothing stays.
+//! `holdfast run`, a cluster for one command: what the command gets, how its exit is reported, and that nothing is
+//! left.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;
@@ -12,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// `holdfast run`, with a place of its own for temporary folders.
+/// `holdfast run`, with its own folder for temporary files.
 fn command(temporary: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.arg("run").args(arguments).env("TMPDIR", temporary).env_remove("KUBECONFIG");
@@ -83,13 +84,13 @@ fn signals_reach_the_command() {
     let folder = Folder::new();
     for (signal, number, code) in [("TERM", 15, 33), ("INT", 2, 44), ("HUP", 1, 55), ("QUIT", 3, 66)] {
         if is_ignored(number) {
-            // Under nohup, say: then the command does not hear of it either.
+            // Ignored under nohup, for example, so the command does not get it either.
             continue;
         }
         let script = "trap 'exit 33' TERM; trap 'exit 44' INT; trap 'exit 55' HUP; trap 'exit 66' QUIT; echo ready; \
                       while :; do sleep 0.05; done";
         let mut child = command(folder.path(), &["--", "bash", "-c", script]);
-        // A process group of its own: what the terminal of the tests does is no matter.
+        // A process group of its own, independent of the tests' terminal.
         let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -101,7 +102,7 @@ fn signals_reach_the_command() {
     }
 }
 
-/// Whether this process, and so those that it starts, ignores the signal.
+/// Whether this process, and so its children, ignores the signal.
 fn is_ignored(signal: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("what the kernel tells of this process");
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("ignored signals");
@@ -144,7 +145,7 @@ async fn a_command_begins_where_another_cluster_was() {
     let made = admin.post(maps, &map("first")).await.expect(201).json();
     let version = made["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     admin.post(maps, &map("second")).await.expect(201);
-    // The log tells what is there; no client is at hand.
+    // The log shows the objects, without a client.
     let names =
         "log() { \"$0\" log tail --data-dir $HOLDFAST_DATA_DIR; }; log | grep -o 'created configmaps/default/.[^ ]*'";
     let program = binary().to_str().unwrap();
@@ -165,7 +166,7 @@ async fn a_command_begins_where_another_cluster_was() {
 #[test]
 fn many_run_side_by_side() {
     let folder = Folder::new();
-    // Each waits until all are there.
+    // Each waits until all are running.
     let barrier = "touch $0/$1; while [ $(ls $0 | grep -c '^n') -lt 6 ]; do sleep 0.02; done; echo $HOLDFAST_URL";
     let meeting = folder.join("meeting");
     let temporary = folder.join("temporary");
@@ -191,7 +192,7 @@ fn many_run_side_by_side() {
     is_empty(&temporary);
 }
 
-/// What an operator's own tests do: they find the cluster that is there, with kube-rs.
+/// Like an operator's tests: finds the present cluster with kube-rs.
 #[tokio::test]
 #[ignore = "runs under `holdfast run`, by the test below"]
 async fn under_run() {

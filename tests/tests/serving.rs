@@ -1,4 +1,4 @@
-//! The server's door: protocols, certificates, credentials, limits, and what it says about itself.
+//! Serving: protocols, certificates, credentials, limits, and the server's own information.
 
 use flate2::read::GzDecoder;
 use holdfast_tests::authority::Authority;
@@ -101,7 +101,7 @@ async fn client_certificates() {
     assert_eq!(status["message"], message);
     bind(&root, "people", json!([{"kind": "Group", "name": "people", "apiGroup": "rbac.authorization.k8s.io"}])).await;
     jane.get(MAPS).await.expect(200);
-    // Signed by another, even by one of the same name.
+    // Signed by another authority, even one with the same name.
     for stranger in [Authority::new("users"), Authority::new("strangers")] {
         let wire = anonymous.clone().with_identity(stranger.client("root", &["system:masters"]));
         wire.get("/version").await.refused(401, "Unauthorized");
@@ -163,7 +163,7 @@ async fn static_tokens() {
 async fn anonymous_requests() {
     let (_folder, server) = start(&[]);
     let anonymous = Wire::anonymous(&server);
-    // What everybody may see.
+    // Open to all users.
     for path in ["/version", "/healthz", "/livez", "/readyz"] {
         anonymous.get(path).await.expect(200);
     }
@@ -183,7 +183,7 @@ async fn anonymous_requests() {
 async fn always_deny() {
     let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
     Wire::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
-    // As in Kubernetes, this group is asked for before every mode.
+    // As in Kubernetes, this group is allowed before any mode is asked.
     Wire::admin(&server).get(MAPS).await.expect(200);
     server.stop();
 }
@@ -248,7 +248,7 @@ async fn impersonation() {
     let message = "users \"jane\" is forbidden: User \"joe\" cannot impersonate resource \"users\" in API group \"\" at \
                    the cluster scope";
     assert_eq!(status["message"], message);
-    // Groups without a user are nobody.
+    // Impersonated groups without a user are refused.
     let nobody = admin.send(Method::GET, MAPS, &[("impersonate-group", "a")], "").await;
     let status = nobody.refused(500, "InternalError");
     assert!(status["message"].as_str().unwrap().contains("without impersonating a user"), "{status}");
@@ -270,7 +270,7 @@ async fn requests_over_the_limit_are_put_off() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
     admin.post(root, &binding).await.expect(201);
-    // Writes that come together wait for the disk together, and there is one place.
+    // Concurrent writes wait for the disk together, and there is one place.
     let refused = holdfast_tests::eventually(Duration::from_secs(20), || async {
         let together = (0..16).map(|_| {
             let map = json!({"metadata": {"generateName": "map-"}});
@@ -283,7 +283,7 @@ async fn requests_over_the_limit_are_put_off() {
     })
     .await;
     assert_eq!(refused.header("retry-after"), "1");
-    // As Kubernetes does it: no Status.
+    // As in Kubernetes, it is not a Status.
     assert_eq!(refused.text(), "Too many requests, please try again later.\n");
     assert!(refused.header("content-type").starts_with("text/plain"));
     // Reads and watches have places of their own.
@@ -299,7 +299,7 @@ async fn bodies_over_three_mebibytes_are_refused() {
     let (_folder, server) = start(&[]);
     for http2 in [true, false] {
         let admin = Wire { http2, ..Wire::admin(&server) };
-        // Only spaces: a ConfigMap itself may not be so large.
+        // Padded with spaces, because a ConfigMap itself may not be so large.
         let mut body = config_map(if http2 { "two" } else { "one" }).to_string();
         body.push_str(&" ".repeat((3 << 20) - body.len()));
         admin.send(Method::POST, MAPS, &[JSON], body.clone()).await.expect(201);
@@ -327,7 +327,7 @@ async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     server.stop();
 }
 
-/// First lines of requests that name no path, or name one in an unusual form, each with the status of its answer.
+/// Request lines without a path, or with an unusual one, each with the expected status.
 const REQUEST_LINES: [(&str, u16); 22] = [
     ("CONNECT 127.0.0.1:22 HTTP/1.1", 405),
     ("CONNECT x HTTP/1.1", 405),
@@ -390,14 +390,14 @@ const LINE_PIECES: [&str; 36] = [
     "\r\ncontent-length: 3",
     "\r\ntransfer-encoding: chunked",
 ];
-/// What an HTTP/2 connection may begin with: frames, and parts of headers encoded with HPACK.
+/// Possible starts of an HTTP/2 connection: frames, and parts of headers in HPACK.
 const FRAME_PIECES: [&[u8]; 18] = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\0\0\0\x04\0\0\0\0\0",
     b"\0\0\0\x04\x01\0\0\0\0",
     b"\0\0\x06\x01\x05\0\0\0\x01\x82\x87\x84\x41\x01a",
     b"\0\0\x06\x01\x05\0\0\0\x03\x83\x87\x84\x41\x01a",
-    // CONNECT, without a path and with one; a path without a slash; no path at all.
+    // CONNECT, without and with a path; a path without a slash; no path at all.
     b"\0\0\x0d\x01\x05\0\0\0\x05\x42\x07CONNECT\x41\x01a\x87",
     b"\0\0\x0e\x01\x05\0\0\0\x07\x42\x07CONNECT\x41\x01a\x87\x84",
     b"\0\0\x08\x01\x05\0\0\0\x09\x82\x87\x44\x01a\x41\x01a",
@@ -414,7 +414,7 @@ const FRAME_PIECES: [&[u8]; 18] = [
 ];
 const CONNECTIONS: usize = 60;
 
-/// The same numbers with every run.
+/// The same numbers in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -464,16 +464,16 @@ async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
     server.stop();
 }
 
-/// What is answered to these bytes, behind which the client has nothing more to say.
+/// The answer to these bytes, after which the client sends nothing more.
 async fn answer_to(wire: &Wire, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
     let mut connection = wire.connect().await.expect("a connection");
     *sent += bytes.len();
     let mut answer = Vec::new();
     let exchanged = async {
-        // The server may have ended the connection before it has read everything.
+        // The server may have closed the connection before it has read everything.
         let _ = connection.write_all(bytes).await;
-        // Over HTTP/1.1 the answer is the last one, over HTTP/2 something is said first in any case. Where the server
-        // waits for more, it hears that there is none.
+        // Over HTTP/1.1 the answer ends the connection; over HTTP/2 the server sends something first in any case. If
+        // the server waits for more, it sees the end of the input.
         if wire.http2 {
             let _ = connection.read_buf(&mut answer).await;
         } else {
@@ -528,10 +528,10 @@ async fn a_user_has_so_many_connections() {
     let (mut third, answer) = ask().await;
     assert_eq!(answer, "HTTP/1.1 429");
     let mut rest = String::new();
-    // The server ends the connection.
+    // The server closes the connection.
     third.read_to_string(&mut rest).await.expect("the rest");
     assert!(rest.contains("larger --connections-per-user-max") && rest.contains("retry-after: 1"), "{rest}");
-    // Others, and who has not said who it is, have theirs.
+    // Other users, and anonymous clients, have limits of their own.
     Wire::anonymous(&server).get("/livez").await.expect(200);
     Wire::admin(&server).get(MAPS).await.expect(200);
     drop(kept);
@@ -647,7 +647,7 @@ async fn discovery_and_openapi() {
     server.stop();
 }
 
-/// Every `$ref` leads somewhere.
+/// Every `$ref` can be resolved.
 fn resolves(document: &Value, part: &Value, path: &str) {
     match part {
         Value::Object(fields) => {
@@ -748,14 +748,14 @@ fn wrong_options_are_refused_by_name() {
         assert!(!refused.status.success(), "{options:?}");
         assert!(refused.stderr.contains(name), "{options:?}: {}", refused.stderr);
     }
-    // Names with underscores, as Go's flags have them.
+    // Underscores in names, as Go's flags accept.
     Server::start(folder.path(), &["--max_requests_inflight=7"]).stop();
     let version = holdfast(["version"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).contains("Kubernetes v1.35"));
 }
 
-/// Nothing names it in the program: the linker takes it for the sake of `malloc`.
+/// No code refers to the allocator: it is linked only for `malloc`.
 #[test]
 fn a_process_has_the_allocator_that_it_was_built_with() {
     let version = Command::new(binary()).arg("version").env("MIMALLOC_SHOW_STATS", "1").output().expect("run holdfast");
@@ -769,7 +769,7 @@ fn start(options: &[&str]) -> (Folder, Server) {
     (folder, server)
 }
 
-/// Lets somebody read the default namespace.
+/// Grants subjects read access to the default namespace.
 async fn bind(admin: &Wire, name: &str, subjects: Value) -> Answer {
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},

@@ -1,4 +1,4 @@
-//! What simulated nodes answer, asked as an API server asks kubelets: over their own listener, in their own protocol.
+//! The answers of simulated nodes, requested as an API server does: over their own listener, in kubelets' protocol.
 
 use holdfast_streams::remote::{Remote, Version, Wanted};
 use holdfast_streams::spdy::Spdy;
@@ -20,7 +20,7 @@ struct Cluster {
     _folder: Folder,
     _server: Server,
     api: Wire,
-    /// The listener of the nodes.
+    /// A client of the nodes' listener.
     node: Wire,
 }
 
@@ -39,7 +39,7 @@ impl Cluster {
         Cluster { _folder: folder, _server: server, api, node }
     }
 
-    /// Makes a pod of one container, and waits until it runs.
+    /// Creates a pod with one container, and waits until it is running.
     async fn run(&self, name: &str, container: Value) {
         let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": "node-0", "containers": [container]}});
         self.api.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
@@ -56,7 +56,7 @@ impl Cluster {
         (answer.code, answer.text())
     }
 
-    /// A connection that goes on as SPDY.
+    /// A connection upgraded to SPDY.
     async fn upgrade(&self, path: &str, protocol: &str) -> TokioIo<Upgraded> {
         let stream = self.node.connect().await.expect("a connection");
         let (mut sender, connection) =
@@ -123,7 +123,7 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
         let (found, said) = cluster.ask(&cluster.node, method.clone(), path).await;
         assert!(found == code && said.contains(text), "{method} {path}: {found} {said}");
     }
-    // A pod is on its own node alone.
+    // A pod is served by its own node only.
     let other = cluster.node.send(Method::GET, "/containerLogs/default/web/c", &[("host", "node-1:10250")], "").await;
     assert_eq!(other.code, 404);
 }
@@ -154,7 +154,7 @@ async fn a_client_that_goes_leaves_no_command_behind() {
     cluster.run("web", shell("sleep infinity")).await;
     let wanted = Wanted { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
-        // More than a container has processes.
+        // More than the limit of processes in a container.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
         let remote = Remote::open(socket.await, Version::V4, wanted, Limits::default()).await.expect("streams");
@@ -217,12 +217,12 @@ async fn a_log_is_followed_to_the_end_of_the_container() {
     .await;
 }
 
-/// Nodes of a process of their own answer whoever reaches them at their address: the API server, and those it vouches for.
+/// Nodes of another process serve clients at their address: the API server, and users whom it authenticates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nodes_of_another_process_answer() {
     let Some(address) = holdfast_tests::kubelet::address() else { return };
     let folder = Folder::new();
-    // Their names are known to no DNS.
+    // Their names are not in any DNS.
     let preferred = "--kubelet-preferred-address-types=InternalIP";
     let options = ["--controllers=serviceaccount-controller", "--nodes=0", preferred];
     let server = Server::start(&folder.join("data"), &options);
@@ -255,7 +255,7 @@ async fn nodes_of_another_process_answer() {
         let output = kubectl.env(way, value).output().expect("kubectl runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{output:?}");
     }
-    // Whoever comes straight to the nodes is told apart by the API server, and judged there.
+    // Clients that connect to the nodes directly are authenticated and authorized by the API server.
     let accounts = "/api/v1/namespaces/default/serviceaccounts/default/token";
     let token = eventually(PATIENCE, async || match api.post(accounts, &json!({"spec": {}})).await {
         answer if answer.code == 201 => Ok(answer.json()["status"]["token"].as_str().expect("a token").to_owned()),
@@ -287,7 +287,7 @@ async fn nodes_of_another_process_answer() {
     assert!(pods.contains("\"name\":\"web\""), "{pods}");
 }
 
-/// A process that ends with the test.
+/// A process that is killed with the test.
 struct Process(std::process::Child);
 
 impl Drop for Process {

@@ -1,4 +1,4 @@
-//! What older releases wrote is still read.
+//! Data of older releases can be read.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;
@@ -31,7 +31,7 @@ async fn a_server_starts_on_a_folder_of_format_1() {
     let kept = admin.get("/api/v1/namespaces/old/configmaps/kept").await.expect(200).json();
     assert_eq!(kept, serde_json::from_slice::<serde_json::Value>(&fixture::records()[3].object).unwrap());
     admin.get("/api/v1/namespaces/old/configmaps/gone").await.refused(404, "NotFound");
-    // The log goes on where it ended.
+    // The log continues after its last event.
     let path = "/api/v1/namespaces/old/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1";
     let events = admin.get(path).await.expect(200).text();
     let types: Vec<String> = events

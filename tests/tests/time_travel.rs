@@ -1,4 +1,4 @@
-//! Time travel on the command line, by the real binary: over a running server, and over the folder that one left.
+//! Time travel commands of the real binary: with a running server, and on the folder of a stopped one.
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
@@ -51,7 +51,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
     let history = as_json(&["history", "cm", "a", "--kubeconfig", &kubeconfig]);
     assert_eq!(history["versions"].as_array().map(Vec::len), Some(150));
 
-    // Bad inputs, in words.
+    // Error messages for bad input.
     let jane = folder.join("jane.kubeconfig");
     let mut config: Value =
         serde_yaml_ng::from_str(&std::fs::read_to_string(&kubeconfig).expect("a kubeconfig")).expect("YAML");
@@ -121,7 +121,7 @@ async fn objects_are_put_back() {
     assert_eq!(written["after"], version(&now));
     assert_eq!(json(&restore)["event"], "unchanged");
     assert_eq!(version(&admin.get(&format!("{MAPS}/a")).await.expect(200).json()), version(&now));
-    // As an ordinary event, by whoever restored.
+    // An ordinary event, with the restoring manager.
     let history = json(&["history", "cm", "a"]);
     let last = history["versions"].as_array().expect("versions").last().expect("one").clone();
     assert_eq!((&last["manager"], &last["verb"]), (&"holdfast-restore".into(), &"update".into()));
@@ -132,7 +132,7 @@ async fn objects_are_put_back() {
     assert_eq!(now["data"]["text"], "two");
     assert_ne!(now["metadata"]["uid"], uid);
 
-    // The status through its subresource; owners that are gone are left out.
+    // The status through its subresource; missing owners are left out.
     let web = json!({"metadata": {"name": "web", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap",
         "name": "a", "uid": uid}]}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "w:1"}]}}}});
@@ -146,7 +146,7 @@ async fn objects_are_put_back() {
     let now = admin.get(&format!("{DEPLOYMENTS}/web")).await.expect(200).json();
     assert_eq!((&now["status"], &now["metadata"]["ownerReferences"]), (&status["status"], &Value::Null));
 
-    // What must not change, in the server's words; by force it is created anew.
+    // An immutable object gives the server's message; with force it is created again.
     let mut fixed = map("fixed", "one");
     fixed["immutable"] = true.into();
     let first = version(&admin.post(MAPS, &fixed).await.expect(201).json()).to_string();
@@ -157,7 +157,7 @@ async fn objects_are_put_back() {
     assert_eq!(json(&["restore", "cm", "fixed", "--to", &first, "--force"])["event"], "recreated");
     assert_eq!(admin.get(&format!("{MAPS}/fixed")).await.expect(200).json()["data"]["text"], "one");
 
-    // One that is going away.
+    // An object that is being deleted.
     let mut held = map("held", "one");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let held = version(&admin.post(MAPS, &held).await.expect(201).json()).to_string();
@@ -173,7 +173,7 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // Over the folder: not beside its server, and the same when it is closed.
+    // On the folder: refused while its server runs, and the same result when it is closed.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();
@@ -201,7 +201,7 @@ async fn events_are_undone() {
     };
     let get = async |name: &str| admin.get(&format!("{MAPS}/{name}")).await;
 
-    // A change goes, and what others changed since stays.
+    // Undoing a change keeps later changes by others.
     let created = version(&admin.post(MAPS, &map("a", "one")).await.expect(201).json());
     let changed = patch(&admin, "a", &json!({"data": {"text": "two", "more": "x"}})).await;
     patch(&admin, "a", &json!({"data": {"later": "y"}})).await;
@@ -211,7 +211,7 @@ async fn events_are_undone() {
     assert_eq!(get("a").await.json()["data"], json!({"text": "one", "later": "y"}));
     assert_eq!(told(undo(changed, &[]))["event"], "unchanged");
 
-    // A field that somebody set since is a conflict, with who and when.
+    // A field that was set again later is a conflict, with its manager and time.
     let changed = patch(&admin, "a", &json!({"data": {"text": "three"}})).await;
     let by_jane = [
         ("content-type", "application/merge-patch+json"),
@@ -235,21 +235,21 @@ async fn events_are_undone() {
     assert_eq!(told(undo(changed, &["--force"]))["event"], "changed");
     assert_eq!(get("a").await.json()["data"]["text"], "one");
 
-    // A creation, which somebody has changed since, and one that nobody has.
+    // A creation with a later change, and one without.
     let conflict = undo(created, &[]);
     fails(conflict, &["nothing is written"]);
     let plain = version(&admin.post(MAPS, &map("plain", "one")).await.expect(201).json());
     assert_eq!(told(undo(plain, &[]))["event"], "deleted");
     get("plain").await.refused(404, "NotFound");
     assert_eq!(told(undo(plain, &[]))["event"], "unchanged");
-    // A deletion, and the undoing of an undoing.
+    // A deletion, and undoing an undo.
     let deleted = last_version(&kubeconfig, "plain");
     assert_eq!(told(undo(deleted, &[]))["event"], "created");
     assert_eq!(get("plain").await.expect(200).json()["data"]["text"], "one");
     assert_eq!(told(undo(deleted, &[]))["event"], "unchanged");
     patch(&admin, "plain", &json!({"data": {"text": "two"}})).await;
     fails(undo(deleted, &[]), &["nothing is written"]);
-    // What is gone is brought back first.
+    // A deleted object is created again first.
     let changed = patch(&admin, "plain", &json!({"data": {"text": "three"}})).await;
     admin.send(Method::DELETE, &format!("{MAPS}/plain"), &[], "").await.expect(200);
     let deleted = last_version(&kubeconfig, "plain");
@@ -258,7 +258,7 @@ async fn events_are_undone() {
     fails(undo(9_999_999, &[]), &["is in the future"]);
     server.stop();
 
-    // Over the closed folder.
+    // On the closed folder.
     let data = text_of(folder.path());
     let outcome = told(holdfast(["undo", &deleted.to_string(), "--data-dir", &data, "-o", "json"]));
     assert_eq!(outcome["event"], "created");
@@ -285,7 +285,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         told(on(&["history", "cm", "a", "-o", "json"], &[]))["versions"][7]["version"].as_u64().expect("a version");
     let middle_text = middle.to_string();
 
-    // A context that any client takes.
+    // A context that any client can use.
     let added = on(&["at", &middle_text], &[]);
     assert!(added.status.success(), "{added:?}");
     let context = format!("holdfast@{middle}");
@@ -299,7 +299,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
     assert_eq!(present.get("a").await.expect("a map").data.expect("data")["text"], "12");
     fails(on(&["at", &middle_text, "--context", &context], &[]), &["shows the past itself"]);
     fails(on(&["history", "cm", "a", "--context", &context], &[]), &["has no log of its own"]);
-    // One in a file of its own, one for a command only.
+    // One in a file of its own, one for a single command.
     let other = text_of(&folder.join("other"));
     assert!(on(&["at", &middle_text, "-o", &other], &[]).status.success());
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
@@ -314,7 +314,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         fails(on(&["at", moment], &[]), &[part]);
     }
 
-    // The first version from which on a command fails.
+    // Finds the first version at which a command fails.
     let until =
         format!("grep -q /at/$HOLDFAST_VERSION \"$KUBECONFIG\" || exit 125; [ $HOLDFAST_VERSION -lt {middle} ]");
     let bisect = |more: &[&str], script: &str| {
@@ -328,7 +328,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         assert_eq!((&event["version"], &event["object"]), (&middle.into(), &"configmaps/default/a".into()));
         assert_eq!(event["changes"][0]["new"], "7");
     }
-    // Without a verdict on the one before, either may be it.
+    // Without a result for the previous version, either may be the one.
     let skipped = format!("[ $HOLDFAST_VERSION -eq {} ] && exit 125; [ $HOLDFAST_VERSION -lt {middle} ]", middle - 1);
     let found = told(bisect(&[], &skipped));
     assert_eq!((&found["isCertain"], found["events"].as_array().map(Vec::len)), (&false.into(), Some(2)));
@@ -342,7 +342,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
     );
     server.stop();
 
-    // On forks of the folder that it left, in which the command can write.
+    // On forks of the folder, in which the command can write.
     let data = text_of(&folder.join("data"));
     let binary = text_of(binary());
     let script =
@@ -382,10 +382,10 @@ async fn a_log_is_replayed_into_another_server() {
     let owner = there.get(&format!("{MAPS}/owner")).await.expect(200).json()["metadata"]["uid"].clone();
     let owned = there.get(&format!("{MAPS}/owned")).await.expect(200).json();
     assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], owner, "owners are those that stand for them");
-    // Again over what is there, from the running server and from its folder; at a pace.
+    // Again over existing objects, from the running server and from its folder; at a limited speed.
     let data = text_of(&folder.join("one"));
     for log in [&one, &data] {
-        // A pod that is bound cannot become what it was before.
+        // A bound pod cannot be unbound.
         let at_once = json!({"gracePeriodSeconds": 0}).to_string();
         there.send(Method::DELETE, "/api/v1/namespaces/shop/pods/p", &JSON, at_once).await.expect(200);
         let summary = told(holdfast(["replay", log, "--against", &two, "-o", "json", "--speed", "1000"]));
@@ -394,7 +394,7 @@ async fn a_log_is_replayed_into_another_server() {
         same(&admin, &there).await;
     }
 
-    // What the other server refuses is told, and counts.
+    // Refusals of the other server are reported and counted.
     let protected = json!({"metadata": {"name": "p"}, "value": 1, "preemptionPolicy": "Never"});
     const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
     let from = version(&admin.post(CLASSES, &protected).await.expect(201).json()).to_string();
@@ -407,7 +407,7 @@ async fn a_log_is_replayed_into_another_server() {
     fails(refusal, &["refused 1 event; --tolerate accepts that"]);
     assert!(replayed(&one, &["--from", &from, "--tolerate"]).status.success());
 
-    // A URL is enough where the usual kubeconfig knows it.
+    // A URL is enough if the default kubeconfig has it.
     let by_url = |kubeconfig: &str| {
         let arguments = ["replay", &one, "--against", other.url(), "--from", &from, "--tolerate", "--speed", "max"];
         Command::new(binary()).args(arguments).env("KUBECONFIG", kubeconfig).output().expect("run holdfast")
@@ -415,7 +415,7 @@ async fn a_log_is_replayed_into_another_server() {
     succeeds(by_url(&two));
     fails(by_url(&one), &["cannot be reached"]);
 
-    // Bad inputs, before anything is sent.
+    // Bad input is refused before anything is sent.
     let newest = there.get(&format!("{MAPS}?limit=1")).await.expect(200).json()["metadata"]["resourceVersion"].clone();
     let cut = text_of(&folder.join("cut"));
     let whole = std::fs::read(&export).expect("an export");
@@ -441,7 +441,7 @@ async fn a_log_is_replayed_into_another_server() {
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// Namespaces that come and go, a custom kind, owners, statuses, finalizers, a pod that is bound.
+/// Namespaces that are created and deleted, a custom kind, owners, statuses, finalizers, a bound pod.
 async fn a_day(admin: &Wire) {
     const NAMESPACES: &str = "/api/v1/namespaces";
     let namespace = |name: &str| json!({"metadata": {"name": name}});
@@ -485,7 +485,7 @@ async fn a_day(admin: &Wire) {
     admin.post(&format!("{PODS}/p/binding"), &binding).await.expect(201);
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
     admin.post("/api/v1/namespaces/shop/services", &service).await.expect(201);
-    // One that goes with what it holds, and comes again.
+    // A namespace that is deleted with its content, and created again.
     admin.post(NAMESPACES, &namespace("twice")).await.expect(201);
     admin.post("/api/v1/namespaces/twice/configmaps", &map("held", "x")).await.expect(201);
     admin.send(Method::DELETE, &format!("{NAMESPACES}/twice"), &[], "").await.expect(200);
@@ -496,7 +496,7 @@ async fn a_day(admin: &Wire) {
     .await;
 }
 
-/// Two servers hold the same objects, but for what each server sets.
+/// Two servers have the same objects, except for what each server sets.
 async fn same(one: &Wire, two: &Wire) {
     for path in [
         "/api/v1/configmaps",
@@ -518,7 +518,7 @@ async fn same(one: &Wire, two: &Wire) {
                 {
                     metadata.remove(field);
                 }
-                // Times at which a server did something by itself.
+                // Times of a server's own actions.
                 if let Some(conditions) = item["status"]["conditions"].as_array_mut() {
                     conditions
                         .iter_mut()
@@ -544,7 +544,7 @@ fn map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// The version that patching a ConfigMap makes.
+/// The version after patching a ConfigMap.
 async fn patch(admin: &Wire, name: &str, body: &Value) -> u64 {
     let headers = [("content-type", "application/merge-patch+json")];
     version(&admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &headers, body.to_string()).await.expect(200).json())
@@ -554,7 +554,7 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).expect("a version")
 }
 
-/// Of the newest event on a ConfigMap.
+/// The version of the newest event on a ConfigMap.
 fn last_version(kubeconfig: &str, name: &str) -> u64 {
     let history = as_json(&["history", "cm", name, "--kubeconfig", kubeconfig]);
     history["versions"].as_array().and_then(|versions| versions.last()?["version"].as_u64()).expect("a version")
@@ -576,13 +576,13 @@ fn as_json(arguments: &[&str]) -> Value {
     told(holdfast([arguments, &["-o", "json"]].concat()))
 }
 
-/// The report of a command that succeeds, in JSON.
+/// The JSON report of a command that must succeed.
 #[track_caller]
 fn told(output: Output) -> Value {
     serde_json::from_str(&succeeds(output)).expect("JSON")
 }
 
-/// What a command writes that succeeds.
+/// The output of a command that must succeed.
 #[track_caller]
 fn done(arguments: &[&str]) -> String {
     succeeds(holdfast(arguments))

@@ -1,4 +1,4 @@
-//! `holdfast log verify` finds what is wrong: each fault is made in an intact log, and named.
+//! `holdfast log verify` finds faults: each is made in an intact log, and must be named.
 
 use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_engine::{Log, LogRead};
@@ -44,7 +44,7 @@ fn written(folder: &Path, records: &[Record]) {
     RocksLog::open(folder).expect("a log").append(records).expect("written");
 }
 
-/// Does something to the store that no release does.
+/// Changes the store in a way that no release does.
 fn tamper(folder: &Path, work: impl FnOnce(&DB)) {
     let options = Options::default();
     let names = DB::list_cf(&options, folder.join("log")).expect("families");
@@ -96,7 +96,7 @@ fn gaps_are_found() {
     written(folder.path(), &log());
     tamper(folder.path(), |db| db.delete_cf(db.cf_handle("events").unwrap(), 4u64.to_be_bytes()).unwrap());
     finds(folder.path(), "events 4 to 4 are missing");
-    // One behind the beginning of what was kept is missed just as much, and one before it is not.
+    // A missing event after the beginning of the kept history is reported as well, one before it is not.
     let folder = Folder::new();
     written(folder.path(), &log());
     RocksLog::open(folder.path()).expect("a log").forget(Offset(5)).expect("let go");
@@ -135,7 +135,7 @@ fn damaged_records_are_found() {
         db.put_cf(events, 6u64.to_be_bytes(), bytes).unwrap();
     });
     finds(folder.path(), "the record has format 9, which a newer release wrote");
-    // What cannot be read is no reason to let go of it.
+    // Unreadable events must not be dropped by any command.
     for command in [&["log", "repair"][..], &["log", "export"], &["up", "--port", "0"]] {
         let output = holdfast([command, &["--data-dir", folder.path().to_str().unwrap()]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

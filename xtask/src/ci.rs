@@ -1,4 +1,4 @@
-//! `xtask ci`: everything that continuous integration checks, but for the tests.
+//! `xtask ci`: everything that continuous integration checks, except the tests.
 
 mod arrows;
 mod circles;

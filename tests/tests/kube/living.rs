@@ -1,5 +1,5 @@
-//! A cluster with controllers and a node, as `kube` sees it: conditions that are waited for, logs, commands, attachments,
-//! ports, containers that are added to a pod, signed certificates, and how the components are.
+//! A cluster with controllers and a node, as `kube` sees it: conditions, logs, commands, attachments, ports, ephemeral
+//! containers, signed certificates, and component statuses.
 
 use super::{PATIENCE, eventually, from, names, pod, refused};
 use futures_util::TryStreamExt;
@@ -31,13 +31,13 @@ impl Living {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &["--controllers=*"]);
         let client = server.client().await;
-        // The admission of service accounts wants the namespace's own.
+        // ServiceAccount admission needs the namespace's default account.
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::default_namespaced(client.clone());
         eventually(PATIENCE, || accounts.get("default")).await;
         Living { pods: Api::default_namespaced(client.clone()), client, _server: server, _folder: folder }
     }
 
-    /// A pod of one container that runs this script, once it runs.
+    /// A pod with one container that runs this script, once it is running.
     async fn running(&self, name: &str, script: &str, extra: Value) -> Pod {
         let mut made = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
             "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
@@ -49,7 +49,7 @@ impl Living {
     }
 }
 
-/// Puts what `extra` says into objects, and into the first item of lists.
+/// Merges the values of `extra` into objects, and into the first item of lists.
 fn merge(target: &mut Value, extra: Value) {
     match (target, extra) {
         (Value::Object(target), Value::Object(extra)) => {
@@ -78,7 +78,7 @@ async fn line(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// The status, its reason, and the code that the command ended with.
+/// The status, its reason, and the command's exit code.
 async fn end(mut process: AttachedProcess) -> (String, Option<String>, Option<String>) {
     let status =
         timeout(PATIENCE, process.take_status().expect("not taken yet")).await.expect("in time").expect("a status");
@@ -106,7 +106,7 @@ async fn commands_and_attachments() {
     stdin.write_all(b"exit\n").await.unwrap();
     assert_eq!(end(process).await, ("Success".to_owned(), None, None));
 
-    // What is put out after the input has ended is told, too: the protocol can close one stream.
+    // Output after the end of the input is received as well: the protocol can close one stream.
     let mut process = living.pods.exec("shell", ["sh", "-c", "cat; sleep 1; echo late"], &input).await.unwrap();
     let (mut stdin, stdout) = (process.stdin().unwrap(), process.stdout().unwrap());
     stdin.write_all(b"early\n").await.unwrap();
@@ -114,7 +114,7 @@ async fn commands_and_attachments() {
     assert_eq!(read(stdout).await, "early\nlate\n");
     assert_eq!(end(process).await.0, "Success");
 
-    // A terminal, of which the size is told.
+    // A terminal with its size.
     let terminal = AttachParams::interactive_tty();
     let mut process = living.pods.exec("shell", ["sh"], &terminal).await.unwrap();
     let mut size = process.terminal_size().unwrap();
@@ -143,7 +143,7 @@ async fn ports_are_forwarded() {
     let mut forwarded = living.pods.portforward("web", &[80, 81]).await.unwrap();
     for port in [81, 80] {
         let mut stream = forwarded.take_stream(port).unwrap();
-        // The protocol cannot end one stream: all of them are there until the last has gone.
+        // The protocol cannot close single streams: all stay until the last has ended.
         stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n").await.unwrap();
         assert_eq!(line(&mut stream).await, "HTTP/1.1 200 OK\r\n", "{port}");
         while line(&mut stream).await != "\r\n" {}
@@ -188,7 +188,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let version = pods.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let made = living.running("lives", "sleep infinity", json!({})).await;
     let uid = made.uid().unwrap();
-    // A watch from before its creation tells all that became of it.
+    // A watch from before its creation shows its whole life.
     let mut events = pin!(pods.watch(&from_now, &version).await.unwrap());
     let mut phases = Vec::new();
     while phases.last().is_none_or(|phase| phase != "Running") {
@@ -201,7 +201,7 @@ async fn pods_from_their_beginning_to_their_end() {
     }
     assert_eq!(phases[0], "Pending");
 
-    // Containers that are added later: replaced, patched, read.
+    // Ephemeral containers: replaced, patched, read.
     let extra = |name: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", "sleep 2"]});
     assert_eq!(pods.get_ephemeral_containers("lives").await.unwrap().spec.unwrap().ephemeral_containers, None);
     let one = from(json!({"metadata": {"name": "lives"}, "spec": {"ephemeralContainers": [extra("one")]}}));
@@ -218,12 +218,12 @@ async fn pods_from_their_beginning_to_their_end() {
     let kept = pods.patch_ephemeral_containers("lives", &params, &gone).await;
     refused(kept, 422, "Invalid", "existing ephemeral containers");
 
-    // More for a container that runs.
+    // An in-place resize.
     let more =
         Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}));
     refused(pods.patch_resize("lives", &params, &more).await, 422, "Invalid", "Pod QOS Class may not change");
 
-    // Its metadata alone.
+    // Only its metadata.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
     let patched = pods.patch_metadata("lives", &params, &patch).await.unwrap();
     assert_eq!((patched.labels()["seen"].as_str(), patched.uid()), ("yes", Some(uid.clone())));
@@ -235,13 +235,13 @@ async fn pods_from_their_beginning_to_their_end() {
     let item = listed.items[0].types.clone().unwrap();
     assert_eq!((item.api_version.as_str(), item.kind.as_str()), ("meta.k8s.io/v1", "PartialObjectMetadata"));
 
-    // Its end, waited for by its uid.
+    // Waits for its end by its UID.
     let deleted = pods.delete("lives", &DeleteParams::default()).await.unwrap();
     assert_eq!(deleted.left().expect("it takes a moment to end").name_any(), "lives");
     let end = timeout(PATIENCE, await_condition(pods.clone(), "lives", is_deleted(&uid)));
     end.await.expect("in time").expect("watched");
 
-    // An object that is applied as a document of no type.
+    // Applies a dynamic object.
     let kind = kube::core::ApiResource::erase::<Pod>(&());
     let any: Api<kube::core::DynamicObject> = Api::default_namespaced_with(living.client.clone(), &kind);
     let mut wanted = serde_json::to_value(pod("applied")).unwrap();

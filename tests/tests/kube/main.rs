@@ -1,4 +1,5 @@
-//! The API as Rust's `kube` sees it: each case over HTTPS to the real binary, and in this process without a socket.
+//! The API as Rust's `kube` sees it: each case over HTTPS against the real binary, and in this process without a
+//! socket.
 
 mod living;
 mod operator;
@@ -29,17 +30,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use watching::{bookmarks_and_initial_events, controllers, watchers_and_reflectors, watching, watching_a_selection};
 
-/// How long a case waits for something that is to happen.
+/// The timeout of any wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A server with an empty namespace, and what keeps it alive.
+/// A server with an empty namespace.
 struct Cluster {
     client: Client,
     server: Served,
 }
 
 enum Served {
-    /// The folder goes with its server.
+    /// The folder is deleted with its server.
     Https(Server, #[expect(dead_code, reason = "it is kept, not read")] Folder),
     Memory(Memory),
 }
@@ -63,7 +64,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// A client that is known by a token alone; `None` where the transport knows users without one.
+    /// A client with a token only; `None` if the transport knows users without tokens.
     async fn with_token(&self, token: &str) -> Option<Client> {
         let Served::Https(server, _) = &self.server else { return None };
         let text = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("read the kubeconfig");
@@ -73,7 +74,7 @@ impl Cluster {
         Some(Client::try_from(config).expect("a client"))
     }
 
-    /// A client in the name of a service account.
+    /// A client that acts as a service account.
     async fn service_account(&self, name: &str) -> Client {
         if let Served::Memory(memory) = &self.server {
             return memory.client(User::service_account("default", name, ""));
@@ -123,7 +124,7 @@ cases! {
     generated_names, services_get_addresses, discovery, operator, leader_election,
 }
 
-/// The log on a disk behind the transport without a socket; then the real server on what it left.
+/// A log on disk behind the transport without sockets; then the real server on the same folder.
 #[test]
 fn in_memory_on_disk() {
     let folder = Folder::new();
@@ -136,7 +137,7 @@ fn in_memory_on_disk() {
         memory.stop();
         made
     });
-    // With the tasks goes what holds the log.
+    // The tasks hold the log, so dropping them closes it.
     drop(serving);
     let server = Server::start(folder.path(), &[]);
     runtime().block_on(async {
@@ -160,7 +161,7 @@ async fn create_read_update_delete(cluster: Cluster) {
     assert_eq!(replaced.data, changed.data);
     assert_eq!(replaced.metadata.uid, meta.uid);
     assert_ne!(replaced.metadata.resource_version, meta.resource_version);
-    // What changes nothing is no event.
+    // A write without changes makes no event.
     let same = api.replace("one", &PostParams::default(), &replaced).await.unwrap();
     assert_eq!(same.metadata.resource_version, replaced.metadata.resource_version);
 
@@ -251,7 +252,7 @@ async fn server_side_apply(cluster: Cluster) {
     assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("FieldManagerConflict", ".data.a"));
     let forced = api.patch("one", &second.clone().force(), &wanted(json!({"a": "one"}))).await.unwrap();
     assert_eq!(forced.data, Some(map(&[("a", "one"), ("b", "2")])));
-    // What a manager leaves out goes, unless another one has it.
+    // Fields that a manager leaves out are removed, unless another manager owns them.
     let less = api.patch("one", &first, &wanted(json!({}))).await.unwrap();
     assert_eq!(less.data, Some(map(&[("a", "one")])));
     let mut nameless = PatchParams::apply("x");
@@ -335,7 +336,7 @@ async fn pages_while_writing(cluster: Cluster) {
         seen.extend(names(&page.items));
         versions.push(page.metadata.resource_version.clone());
         remaining.push(page.metadata.remaining_item_count);
-        // Between pages the objects that are still to come go, and others come.
+        // Between pages, objects of later pages are deleted, and new ones are created.
         for index in [seen.len(), 24] {
             let _ = api.delete(&format!("p{index:02}"), &DeleteParams::default()).await;
         }
@@ -463,7 +464,7 @@ async fn eviction(cluster: Cluster) {
         pod.metadata.labels = Some(map(&[("app", name)]));
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
-    // How to delete stands in the body, and whether to at all.
+    // The deletion's options are in the body.
     let evict = |name: &str, options: Value| {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
             "deleteOptions": options});
@@ -479,7 +480,7 @@ async fn eviction(cluster: Cluster) {
     let status = pods.evict("free", &EvictParams::default()).await.unwrap();
     assert!(status.is_success());
     refused(pods.evict("none", &EvictParams::default()).await, 404, "NotFound", "pods \"none\" not found");
-    // A budget of which no disruption is left.
+    // A budget that allows no disruption.
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}});
     let budgets: Api<PodDisruptionBudget> = cluster.api();
@@ -524,7 +525,7 @@ async fn tokens(cluster: Cluster) {
         accounts.create_subresource("token", "robot", &PostParams::default(), &wanted).await.unwrap();
     assert_eq!(made.spec.expiration_seconds, Some(1200));
     let token = made.status.unwrap().token;
-    // The token says who it is for.
+    // The token names its account.
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let review = |body: &Value| {
         Request::post("/apis/authentication.k8s.io/v1/tokenreviews")
@@ -544,7 +545,7 @@ async fn tokens(cluster: Cluster) {
     let refusal: Result<TokenRequest, _> =
         accounts.create_subresource("token", "robot", &PostParams::default(), &short).await;
     refused(refusal, 422, "Invalid", "may not specify a duration less than 10 minutes");
-    // It ends with the account.
+    // The token ends with the account.
     accounts.delete("robot", &DeleteParams::default()).await.unwrap();
     let answer = cluster.raw(review(&body)).await.unwrap();
     assert_ne!(answer["status"]["authenticated"], true, "{answer}");
@@ -586,7 +587,7 @@ async fn access_reviews(cluster: Cluster) {
         let answer = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
         assert_eq!(answer.allowed, allowed, "{verb} {resource}: {answer:?}");
     }
-    // And it is so.
+    // The review agrees with the actual rights.
     Api::<ConfigMap>::namespaced(robot.clone(), "default").list(&ListParams::default()).await.unwrap();
     let denied = Api::<Secret>::namespaced(robot, "default").list(&ListParams::default()).await;
     let message = "secrets is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"secrets\" \
@@ -597,7 +598,7 @@ async fn access_reviews(cluster: Cluster) {
 async fn dry_run(cluster: Cluster) {
     let api: Api<ConfigMap> = cluster.api();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    // The server writes things of its own at any time, so the cluster's version proves nothing: the objects do.
+    // The server writes at any time, so the cluster's version proves nothing; the objects do.
     let before = api.list(&ListParams::default()).await.unwrap().items;
     let made = api.create(&dry, &config_map("one", &[("a", "1")])).await.unwrap();
     assert!(made.metadata.uid.is_some());
@@ -666,7 +667,7 @@ async fn refusals(cluster: Cluster) {
     );
     let causes = invalid.details.unwrap().causes;
     assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("FieldValueInvalid", "metadata.name"));
-    // Several things at once are all told.
+    // All faults are reported at once.
     let wrong = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "Bad_Name", "labels": {"bad key!": "x"}, "annotations": {"bad key!": "x"}}});
     let invalid = refused(api.create(&PostParams::default(), &from(wrong)).await, 422, "Invalid", "is invalid: [");

@@ -1,5 +1,5 @@
-//! An operator as people write them with `kube`: a kind of its own, made from a Rust type, a finalizer, owned objects,
-//! status, events of what it owns, and a Lease that says which of two instances works.
+//! A typical operator written with `kube`: a custom kind derived from a Rust type, a finalizer, owned objects, status,
+//! watches of owned objects, and a Lease that elects one of two instances.
 
 use super::{Cluster, PATIENCE, eventually};
 use futures_util::StreamExt;
@@ -81,7 +81,7 @@ async fn reconcile(garden: Arc<Garden>, operator: Arc<Operator>) -> Result<Actio
         match event {
             Event::Apply(garden) => plant(&operator.client, &gardens, &garden).await,
             Event::Cleanup(garden) => {
-                // Whoever listens has gone when the test is over.
+                // The receiver is gone at the end of the test.
                 let _ = operator.weeded.send(garden.name_any());
                 Ok(Action::await_change())
             }
@@ -90,7 +90,7 @@ async fn reconcile(garden: Arc<Garden>, operator: Arc<Operator>) -> Result<Actio
     done.await.or_else(|_| Ok(Action::requeue(Duration::from_millis(50))))
 }
 
-/// One ConfigMap for the whole garden, owned by it, and a status that tells of it.
+/// One ConfigMap for the whole garden, owned by it, and a status about it.
 async fn plant(client: &Client, gardens: &Api<Garden>, garden: &Garden) -> Result<Action, Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let plants: Vec<&str> = garden.spec.plants.iter().map(|plant| plant.name.as_str()).collect();
@@ -161,7 +161,7 @@ pub async fn operator(cluster: Cluster) {
     let garden = settled("kitchen", "beans", 1).await;
     assert_eq!(garden.finalizers(), [FINALIZER]);
 
-    // What it owns is put right when somebody else changes it.
+    // Owned objects are restored when another user changes them.
     let spoilt = Patch::Merge(json!({"data": {"plants": "weeds"}}));
     maps.patch("kitchen", &PatchParams::default(), &spoilt).await.unwrap();
     settled("kitchen", "beans", 1).await;
@@ -173,7 +173,7 @@ pub async fn operator(cluster: Cluster) {
     assert_eq!(scaled.spec.unwrap().replicas, Some(5));
     settled("kitchen", "beans kale", 3).await;
 
-    // The rules that the type states are the server's.
+    // The server enforces the validation rules of the type.
     let mut large = Garden::new("large", GardenSpec { beds: 21, ..garden.spec.clone() });
     let refused = gardens.create(&PostParams::default(), &large).await;
     super::refused(
@@ -199,7 +199,7 @@ pub async fn operator(cluster: Cluster) {
     }
     working.abort();
 
-    // With the definition go the objects, and the kind.
+    // Deleting the definition deletes the objects, and the kind.
     gardens.create(&PostParams::default(), &Garden::new("last", garden.spec.clone())).await.unwrap();
     definitions.delete("gardens.gardens.example.com", &DeleteParams::default()).await.unwrap();
     eventually(PATIENCE, async || match gardens.list(&ListParams::default()).await {
@@ -211,7 +211,7 @@ pub async fn operator(cluster: Cluster) {
     assert!(gardens.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
-/// Two instances ask for one Lease: the second gets it when the first gives it up.
+/// Two instances compete for one Lease: the second gets it when the first releases it.
 pub async fn leader_election(cluster: Cluster) {
     let leases: Api<Lease> = cluster.api();
     let now = || MicroTime(k8s_openapi::jiff::Timestamp::now());
@@ -231,7 +231,7 @@ pub async fn leader_election(cluster: Cluster) {
     let (one, two) = tokio::join!(leases.create(&params, &first), leases.create(&params, &second));
     assert!(one.is_ok() != two.is_ok(), "one of the two leads");
     let held = leases.get("gardener").await.unwrap();
-    // Both renew what they read: only one of two writes on one version counts.
+    // Both renew the version that they have read: only one of the two writes succeeds.
     let renew = |holder: &str| {
         let mut renewed = lease(holder, 1);
         renewed.metadata.resource_version = held.resource_version();

@@ -40,7 +40,7 @@ pub async fn watching(cluster: Cluster) {
     }
     assert_eq!(seen, ["added before", "modified before", "deleted before"]);
     assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
-    // From "0": what is there first.
+    // From "0": existing objects come first.
     let mut events = api.watch(&WatchParams::default().timeout(20), "0").await.unwrap().boxed();
     let first = tokio::time::timeout(PATIENCE, events.try_next()).await.expect("in time").unwrap();
     assert!(matches!(first, Some(WatchEvent::Added(_))), "{first:?}");
@@ -74,7 +74,7 @@ pub async fn bookmarks_and_initial_events(cluster: Cluster) {
     refused(cluster.raw(request).await, 422, "Invalid", "sendInitialEvents requires setting resourceVersionMatch");
 }
 
-/// An object that begins to fit a selection comes as ADDED, one that no longer fits goes as DELETED.
+/// An object that enters a selection comes as ADDED, one that leaves it as DELETED.
 pub async fn watching_a_selection(cluster: Cluster) {
     let api: Api<ConfigMap> = cluster.api();
     api.create(&PostParams::default(), &labelled("one", "in")).await.unwrap();
@@ -92,7 +92,7 @@ pub async fn watching_a_selection(cluster: Cluster) {
             other => panic!("{other:?}"),
         }
     }
-    // What leaves is shown as it last fitted.
+    // A DELETED event has the last state within the selection.
     assert_eq!(seen, ["added in", "deleted in", "added in"]);
 }
 
@@ -111,7 +111,7 @@ pub async fn watchers_and_reflectors(cluster: Cluster) {
         let follower = tokio::spawn(stream.for_each(|_| async {}));
         reader.wait_until_ready().await.expect("the reflector lives");
         assert_eq!(reader.state().len(), 5);
-        // Over several watches, as each ends after two seconds.
+        // Over several watches, because each ends after two seconds.
         for round in 0..6 {
             let text = format!("round {round}");
             let patch = Patch::Merge(json!({"data": {"text": text}}));
@@ -136,7 +136,7 @@ pub async fn watchers_and_reflectors(cluster: Cluster) {
     }
 }
 
-/// An operator in small: every Deployment gets a ConfigMap of its own by server-side apply, and a finalizer's clean-up.
+/// A small operator: every Deployment gets a ConfigMap by server-side apply, and a cleanup by a finalizer.
 pub async fn controllers(cluster: Cluster) {
     const FINALIZER: &str = "tests.holdfast.dev/cleanup";
     async fn reconcile(owner: Arc<Deployment>, client: Arc<Client>) -> Result<Action, finalizer::Error<Error>> {
@@ -188,7 +188,7 @@ pub async fn controllers(cluster: Cluster) {
     let patch = Patch::Merge(json!({"spec": {"replicas": 5}}));
     deployments.patch("owner", &PatchParams::default(), &patch).await.unwrap();
     replicas("5").await;
-    // What it owns is put back when somebody else deletes or changes it.
+    // Owned objects are restored when another user deletes or changes them.
     maps.delete("owner-settings", &DeleteParams::default()).await.unwrap();
     replicas("5").await;
     let patch = Patch::Merge(json!({"data": {"replicas": "9"}}));

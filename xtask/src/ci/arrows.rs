@@ -1,4 +1,4 @@
-//! Proves with `cargo tree` what packages do *not* depend on, directly or through others.
+//! Proves with `cargo tree` which packages a package does *not* depend on, directly or indirectly.
 
 use std::collections::BTreeSet;
 
@@ -7,31 +7,31 @@ use serde_json::Value;
 
 const SERVICE: &str = "holdfast-service";
 const OUTBOUND: &str = "holdfast-outbound";
-/// Documents, which all may hold, and which know nobody.
+/// The crate of documents: every crate may use it, and it uses none.
 const VALUE: &str = "holdfast-value";
 
-/// What nothing that only plans may reach.
+/// What the crates that only plan must not depend on.
 const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
 const NEVER: [(&str, &[&str]); 26] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    // Everybody who touches files may use it.
+    // Every crate that uses files may use it.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-rocks", &["hyper", "warp", "holdfast-storage-etcd", "holdfast-transport-*"]),
-    // It asks etcd by gRPC, and keeps what it hears in the other.
+    // It calls etcd over gRPC, and keeps the events in the other storage crate.
     ("holdfast-storage-etcd", &["warp", "holdfast-transport-*", SERVICE, OUTBOUND]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
-    // A protocol without I/O, which knows nobody who speaks it.
+    // A protocol without I/O, independent of its users.
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
-    // What connections carry that were requests, and nothing of who asks for it.
+    // The streams of upgraded connections, independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
-    // It stands between the engine and any store, and knows neither store nor server.
+    // It is between the engine and any store, and depends on neither a store nor a server.
     (
         "holdfast-encryption",
         &[
@@ -46,25 +46,25 @@ const NEVER: [(&str, &[&str]); 26] = [
         ],
     ),
     ("holdfast-tls", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-component"]),
-    // Components know the API, and nothing of the server behind it.
+    // Components use the API, and do not depend on the server.
     (
         "holdfast-component",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // Plans are pure, and know nothing of who carries them out.
+    // Plans are pure, and do not depend on what carries them out.
     ("holdfast-world", &PURE),
     ("holdfast-scheduler", &PURE),
     ("holdfast-controllers", &PURE),
     ("holdfast-nodes", &PURE),
     ("holdfast-cloud", &PURE),
-    // Clouds are asked by whoever runs controllers, and know nothing of the server behind them.
+    // Clouds are called by whichever process runs the controllers, and do not depend on the server.
     (
         "holdfast-cloud-controller",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // What simulated containers run: it reaches nothing of the machine.
+    // The shell of simulated containers has no access to the machine.
     ("holdfast-shell", &["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    // Simulated nodes know the API, and nothing of the server behind it.
+    // Simulated nodes use the API, and do not depend on the server.
     (
         "holdfast-kubelet",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
@@ -73,7 +73,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         "holdfast-runtime",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // It is told of requests, and knows no server.
+    // It gets requests as data, and does not depend on the server.
     (
         "holdfast-audit",
         &[
@@ -88,7 +88,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         ],
     ),
     ("holdfast-chronicle", &["holdfast", "holdfast-bench", "holdfast-sim"]),
-    // Whoever tests with it waits for its compilation.
+    // Users of this crate wait for its compilation, so it must stay small.
     ("holdfast-testing", &["rocksdb", "clap", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
 ];
 
@@ -109,7 +109,7 @@ const MAY_REACH_HTTP: [&str; 16] = [
     "holdfast-runtime",
     "holdfast-kubelet",
     "holdfast-cloud-controller",
-    // Holds no code: it asks for `kube`'s WebSockets, which tests use.
+    // It has no code: it enables `kube`'s WebSockets, which tests use.
     "holdfast-features",
 ];
 const HTTP: [&str; 2] = ["hyper", "warp"];
@@ -120,7 +120,7 @@ pub fn check() -> anyhow::Result<()> {
     for member in &members {
         broken.extend(complaints(member, &reached(member)?));
     }
-    // A rule about a package that is not there proves nothing.
+    // A rule about a missing package proves nothing.
     for (package, _) in NEVER {
         if !members.iter().any(|member| matches(package, member)) {
             broken.push(format!("the rule about {package} finds no package"));
@@ -132,7 +132,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The arrows from `member` that must not be.
+/// The forbidden dependencies of `member`.
 fn complaints(member: &str, reached: &BTreeSet<String>) -> Vec<String> {
     let forbidden = |name: &str| {
         let by_rule = NEVER.iter().filter(|(package, _)| matches(package, member)).flat_map(|(_, names)| *names);
@@ -152,7 +152,7 @@ pub(super) fn members() -> anyhow::Result<Vec<String>> {
     Ok(packages.iter().filter_map(|package| package["name"].as_str().map(str::to_string)).collect())
 }
 
-/// What `package` depends on when it is built, itself included. Dev-dependencies stay out: tests may use more.
+/// The normal and build dependencies of `package`, including itself. Dev-dependencies are left out: tests may use more.
 fn reached(package: &str) -> anyhow::Result<BTreeSet<String>> {
     let tree =
         output(&["tree", "--locked", "--package", package, "--edges=normal,build", "--prefix=none", "--format={p}"])?;
@@ -167,7 +167,7 @@ pub(super) fn output(arguments: &[&str]) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).context("cargo answered in bytes that are no text")
 }
 
-/// Whether `name` is `pattern`, or starts with it when it ends in `*`.
+/// Whether `name` equals `pattern`, or starts with it if `pattern` ends in `*`.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),

@@ -1,14 +1,14 @@
-//! Proves that files import each other in no circle: whoever reads a file needs to know only what stands below it.
+//! Proves that files do not import each other in circles: to read a file one needs to know only the files below it.
 //!
-//! A file that has modules of its own in a folder, and the files there, may name each other: they are one subject, and
-//! count as such together from outside. The circles that are left stand in [`LEFT`], which may only shrink.
+//! A file and the modules in its folder may import each other: they are one subject, and count as one from outside. The
+//! remaining circles are listed in [`LEFT`], which may only shrink.
 
 use super::imports::{self, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 
-/// Crates, and the files of circles that are left in them, by the first of their names: at most so many.
+/// Crates and their remaining circles, each by the first of its files, with the most files it may have.
 const LEFT: &[(&str, &str, usize)] = &[
     ("controllers", "deployment/history", 2),
     ("controllers", "job/sync", 2),
@@ -82,7 +82,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The circles among files, each with its files in order.
+/// The circles of files, each sorted.
 fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     let modules: BTreeMap<&str, usize> =
         sources.iter().enumerate().map(|(at, source)| (source.module.as_str(), at)).collect();
@@ -107,7 +107,7 @@ fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     found
 }
 
-/// The file that holds what a path names: that of the longest module which the path begins with.
+/// The file of a path: that of the longest module with which the path begins.
 fn file_of(path: &str, modules: &BTreeMap<&str, usize>) -> Option<usize> {
     let mut rest = path;
     loop {
@@ -121,13 +121,13 @@ fn file_of(path: &str, modules: &BTreeMap<&str, usize>) -> Option<usize> {
     }
 }
 
-/// A module and one within it.
+/// Whether one module is within the other.
 fn are_kin(one: &str, other: &str) -> bool {
     let within = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     within(one, other) || within(other, one) || matches!(one, "lib" | "main") || matches!(other, "lib" | "main")
 }
 
-/// Files that reach each other, by Tarjan's algorithm, without recursion.
+/// Strongly connected components, by Tarjan's algorithm without recursion.
 fn components(arrows: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let unseen = usize::MAX;
     let (mut index, mut low) = (vec![unseen; arrows.len()], vec![0; arrows.len()]);

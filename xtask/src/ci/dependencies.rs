@@ -1,11 +1,11 @@
-//! Where dependencies come from, and under which licences: what `deny.toml` says, without a tool that must be installed.
+//! Checks the sources and licences of dependencies, as `deny.toml` lists them, without a tool to install.
 //!
-//! Where `cargo deny` is installed it is asked as well; it also knows licences by their texts. Advisories need its
-//! database, which is fetched from the network: `cargo deny check advisories` is run by hand before a release.
+//! If `cargo deny` is installed, it runs as well; it also recognizes licences by their texts. Advisories need a
+//! database from the network: `cargo deny check advisories` is run by hand before a release.
 
 use anyhow::{Context, bail};
 
-/// What an expression of licences may come down to. `deny.toml` lists the same.
+/// The allowed licences, the same as in `deny.toml`.
 const LICENCES: [&str; 11] = [
     "0BSD",
     "Apache-2.0",
@@ -54,16 +54,16 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sources in a lock file that are not crates.io. What is in this repository has none.
+/// The sources in a lock file other than crates.io. Packages of this repository have none.
 fn strange_sources(lock: &str) -> impl Iterator<Item = &str> {
     lock.lines()
         .filter_map(|line| line.strip_prefix("source = "))
         .filter(|source| source.trim_matches('"') != CRATES_IO)
 }
 
-/// Whether an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` leaves a choice that is allowed.
+/// Whether an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` can be satisfied by allowed licences.
 fn is_allowed(expression: &str) -> bool {
-    // Older packages write a slash.
+    // Older packages write a slash instead of `OR`.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
     any_of(&mut words) && words.peek().is_none()

@@ -1,5 +1,5 @@
-//! What the files of a crate name of each other: `use` trees and paths, whether they begin with `crate`, `super`,
-//! `self` or the name of a module of one's own. Tests are left out.
+//! Finds the imports between the files of a crate: `use` trees and paths that begin with `crate`, `super`, `self` or
+//! the name of a child module. Tests are left out.
 
 use super::sources::sources;
 use proc_macro2::{TokenStream, TokenTree};
@@ -9,12 +9,12 @@ use std::path::Path;
 use anyhow::Context;
 use syn::visit::{self, Visit};
 
-/// One file of production code.
+/// A file of production code.
 pub struct Source {
-    /// Its module: `kinds/core/pod` is `kinds/core/pod.rs`, and `kinds/core` is `kinds/core/mod.rs`; `lib` and `main`
-    /// are the crate's own.
+    /// Its module: `kinds/core/pod` for `kinds/core/pod.rs`, `kinds/core` for `kinds/core/mod.rs`; `lib` and `main` for
+    /// the crate's root.
     pub module: String,
-    /// The paths that it names in its crate, from the root, with `/` between the names.
+    /// The paths in the same crate that it uses, from the root, with `/` between names.
     pub uses: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub fn read(folder: &Path) -> anyhow::Result<Vec<Source>> {
         .collect()
 }
 
-/// The paths that a file names in its own crate.
+/// The paths in its own crate that a file uses.
 pub fn uses(module: &str, text: &str) -> anyhow::Result<Vec<String>> {
     let file = syn::parse_file(text)?;
     let path: Vec<String> = match module {
@@ -52,15 +52,15 @@ fn module(file: &Path) -> String {
 }
 
 struct Reader {
-    /// Where the code stands that is read: the file's module, and modules within the file.
+    /// The current module: the file's, or one declared within it.
     module: Vec<String>,
-    /// Modules that are declared here: a path may begin with one.
+    /// The child modules declared here, with which a path may begin.
     children: BTreeSet<String>,
     found: Vec<String>,
 }
 
 impl Reader {
-    /// Notes a path if it leads into this crate.
+    /// Records a path if it leads into this crate.
     fn note(&mut self, names: &[String]) {
         let Some(path) = self.resolve(names) else { return };
         self.found.push(path.join("/"));
@@ -115,7 +115,7 @@ impl Reader {
         self.note(&names);
     }
 
-    /// Macros hold tokens and no syntax tree: paths are found by their names and colons.
+    /// Macros contain tokens instead of a syntax tree, so paths are recognized by names and colons.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -141,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// A path outside of `use`: one name alone is a variable, a field or what was imported.
+    /// A path outside of `use`; a single name is a variable, a field or an import.
     fn note_path(&mut self, names: &[String]) {
         if names.len() > 1 {
             self.note(names);
@@ -149,7 +149,7 @@ impl Reader {
     }
 }
 
-/// Whether an item is compiled for tests alone.
+/// Whether an item is compiled for tests only.
 pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {

@@ -1,7 +1,7 @@
-//! Proves that no module outside `core/src/kinds` knows a kind by its name.
+//! Proves that no module outside `core/src/kinds` refers to a kind by its name.
 //!
-//! The names are read from the expressions of the kinds themselves. A string literal that is just the name of a kind,
-//! or its plural, is found wherever else it stands, but for tests and for what is listed here.
+//! The names are read from the definitions of the kinds. A string literal that equals a kind's name or plural is
+//! reported wherever else it occurs, except in tests and for the listed exceptions.
 
 use super::sources::{production, sources};
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Where the kinds stand.
+/// The folder of the kinds.
 const KINDS: &str = "core/src/kinds";
-/// What is looked through. The scheduler and the controllers, and the views that they
-/// share, are about certain kinds by their nature: they are not.
+/// The folders to check. The scheduler, the controllers and their shared views are not checked, because they are about
+/// certain kinds by nature.
 const LOOKED_AT: [&str; 10] = [
     "core/src",
     "engine/src",
@@ -26,8 +26,8 @@ const LOOKED_AT: [&str; 10] = [
     "component/src",
 ];
 
-/// A word that may stand in files whose path contains `within`, and why. The list may only shrink: an entry that
-/// finds nothing is a fault.
+/// Words allowed in files whose path contains `within`, and the reason. The list may only shrink: an unused entry is an
+/// error.
 struct Allowed {
     within: &'static str,
     words: &'static [&'static str],
@@ -253,7 +253,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every kind and plural that an expression in the folder of kinds begins with.
+/// Every kind and plural with which a definition in the folder of kinds begins.
 fn names(root: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut files = Vec::new();
     sources(&root.join(KINDS), &mut files)?;
@@ -269,14 +269,14 @@ fn names(root: &Path) -> anyhow::Result<BTreeSet<String>> {
             }
         }
     }
-    // A change of how kinds are written must not make this check see nothing.
+    // If the syntax of definitions changes, this check must not pass by finding nothing.
     if names.len() < 100 {
         bail!("only {} names of kinds were found in {KINDS}", names.len());
     }
     Ok(names)
 }
 
-/// The names that stand as whole string literals, with their lines.
+/// The names that are whole string literals, with their lines.
 fn named(text: &str, names: &BTreeSet<String>) -> Vec<(usize, String)> {
     let literals =
         production(text).into_iter().flat_map(|(line, code)| literals(code).into_iter().map(move |word| (line, word)));

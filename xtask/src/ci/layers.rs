@@ -1,7 +1,7 @@
-//! Proves that the modules of `holdfast-core` use each other downwards only.
+//! Proves that the modules of `holdfast-core` import only modules in lower layers.
 //!
-//! They stand in [`LAYERS`] from low to high, and a use of a higher one is an arrow that must not be. So no circle of
-//! imports grows between them: whoever reads a module needs to know only what stands below it.
+//! [`LAYERS`] lists them from low to high, and importing a higher one is an error. So there are no circles of imports
+//! between them: to read a module one needs to know only the modules below it.
 
 use super::imports;
 
@@ -9,7 +9,7 @@ use anyhow::bail;
 
 const CORE: &str = "core/src";
 
-/// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
+/// From low to high. A file belongs to the longest entry with which its path begins.
 const LAYERS: [&str; 45] = [
     "event",
     "stamp",
@@ -22,21 +22,21 @@ const LAYERS: [&str; 45] = [
     "schema",
     "merge",
     "quota",
-    // The bytes of a document, by the schema alone: the state keeps both forms of an object.
+    // Encodes documents by the schema alone, because the state keeps both forms of an object.
     "wire/protobuf",
     "wire/yaml",
     "authz",
     "kinds",
-    // Documents of kinds, as a store that is shared with Kubernetes has them.
+    // Converts documents of kinds for a store shared with Kubernetes.
     "etcd",
-    // Documents of kinds, that every cluster begins with.
+    // The documents with which every cluster begins.
     "authz/bootstrap_objects",
-    // Names kinds that are users.
+    // Names kinds that represent users.
     "authz/impersonation",
-    // Answers kinds that are only asked.
+    // Answers kinds that exist only as requests.
     "authz/reviews",
     "request",
-    // Who is registered to look at writes is a projection of the log, as the state is.
+    // The registered webhooks and policies are a projection of the log, as the state is.
     "admission/rules",
     "admission/expressions",
     "admission/registered",
@@ -46,7 +46,7 @@ const LAYERS: [&str; 45] = [
     "list",
     "namespace",
     "expiry",
-    // Plans writes, which the rest of `authz` knows nothing of.
+    // Plans writes; the rest of `authz` does not use writes.
     "authz/upkeep",
     "apiservices",
     "presence",
@@ -54,7 +54,7 @@ const LAYERS: [&str; 45] = [
     "flowcontrol",
     "flowcontrol/upkeep",
     "history",
-    // What admission asks for and leads to are effects and writes like all others.
+    // Admission's requests and results use the effects and decisions of any write.
     "admission/call",
     "pipeline/decision",
     "admission/outcome",
@@ -66,7 +66,7 @@ const LAYERS: [&str; 45] = [
     "lib",
 ];
 
-/// Uses of a higher module that stay, and why.
+/// Imports of a higher module that are allowed, and the reason.
 const EXCEPTIONS: [(&str, &str, &str); 2] = [
     ("cel", "schema", "rules of a schema are expressions, and expressions have the formats of schemas as functions"),
     (
@@ -86,7 +86,7 @@ pub fn check() -> anyhow::Result<()> {
             continue;
         };
         for used in &source.uses {
-            // A module may hand on what a part of its own has.
+            // A module may re-export items of its child modules.
             if used.starts_with(&format!("{module}/")) {
                 continue;
             }
@@ -107,7 +107,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The place in [`LAYERS`] of a module, or of what is in it.
+/// The layer of a module, or of the module that contains it.
 fn layer(path: &str) -> Option<usize> {
     let within =
         |layer: &&&str| path.strip_prefix(**layer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

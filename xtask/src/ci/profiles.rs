@@ -1,10 +1,11 @@
-//! The profiles of `make test` and `make watch` name Holdfast's own crates one by one, so that all else is compiled once.
+//! Checks the profiles of `make test` and `make watch`: they list Holdfast's own crates one by one, so that all other
+//! crates are compiled once.
 
 use anyhow::{Context, bail};
 
 const PROFILES: [&str; 2] = ["scripts/test-profile.toml", "scripts/watch-profile.toml"];
 
-/// These are compiled alike everywhere: they hold no code, C++, or what only waits for servers.
+/// Crates that are compiled in the same way everywhere: they have no code, contain C++, or only wait for servers.
 const ALIKE: [&str; 5] =
     ["holdfast-features", "holdfast-rocksdb-library", "holdfast-testing", "holdfast-tests", "xtask"];
 

@@ -1,10 +1,10 @@
-//! What the checks of sources look at: production code, line by line.
+//! The sources that checks read: production code, line by line.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// The lines of a file that are neither comments nor a module of tests, which stands last.
+/// The lines of a file that are neither comments nor in the test module at its end.
 pub fn production(text: &str) -> Vec<(usize, &str)> {
     let lines: Vec<&str> = text.lines().collect();
     let is_tests = |at: &usize| {
@@ -16,7 +16,7 @@ pub fn production(text: &str) -> Vec<(usize, &str)> {
     code.map(|(at, line)| (at + 1, *line)).collect()
 }
 
-/// The Rust sources below a folder, without tests. A folder that is not there holds none.
+/// The Rust sources below a folder, without tests. A missing folder has none.
 pub fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     if !folder.exists() {
         return Ok(());

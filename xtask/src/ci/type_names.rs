@@ -1,6 +1,6 @@
-//! Proves that one name means one thing: no type of the same name stands in more than three crates.
+//! Proves that a name means one thing: no type name is declared in more than three crates.
 //!
-//! The names that do so are listed in [`LEFT`] with the number of their crates. The list may only shrink.
+//! The remaining exceptions are in [`LEFT`] with their number of crates. The list may only shrink.
 
 use super::sources::sources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,7 +191,7 @@ fn faults(crates: &BTreeMap<String, BTreeSet<String>>, left: &[(&str, usize)]) -
     faults
 }
 
-/// The structs, enums, traits and type aliases that a file declares, but for those of its tests.
+/// The structs, enums, traits and type aliases that a file declares outside of tests.
 fn types(text: &str) -> anyhow::Result<BTreeSet<String>> {
     let mut reader = Reader::default();
     reader.visit_file(&syn::parse_file(text)?);

@@ -1,4 +1,4 @@
-//! The self-check: both crates must name the same fields, with the same types, for the current version.
+//! A consistency check: both crates must have the same fields with the same types for the current version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ pub fn check(table: &Table, definitions: &BTreeMap<String, Definition>) -> anyho
     if !complaints.is_empty() {
         bail!("k8s-pb and k8s-openapi disagree:\n{}", complaints.join("\n"));
     }
-    // So few properties would mean that the sources were misread, not that all is well.
+    // If so few properties are found, the sources were misread.
     if compared < 2_000 {
         bail!("only {compared} properties could be compared");
     }
     Ok(())
 }
 
-/// JSON only: code that serves them writes them itself.
+/// Types in JSON only: the code that serves them writes their JSON itself.
 const NOT_IN_PROTOBUF: [&str; 1] = ["io.k8s.apimachinery.pkg.version.Info"];
 
 fn compare(name: &str, message: &Message, definition: &Definition, complaints: &mut Vec<String>) -> usize {

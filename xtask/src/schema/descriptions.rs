@@ -1,4 +1,4 @@
-//! Writes what types and fields are for, in words. `core/src/wire/openapi/descriptions.rs` reads it.
+//! Writes the descriptions of types and fields. `core/src/wire/openapi/descriptions.rs` reads them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! `xtask schema`: writes the schema table, and the descriptions, from the sources of two pinned crates.
+//! `xtask schema`: writes the schema table and the descriptions from the sources of two pinned crates.
 //!
 //! `protobuf` reads k8s-pb (field numbers, markers), `openapi` reads k8s-openapi (exact JSON names, `required`),
-//! `names` restores what prost's snake_case lost, `table` joins them with the facts about zero values, `text` writes
-//! the result, and `agree` proves that the two crates tell the same story of Kubernetes 1.35.
+//! `names` restores names that prost has changed to snake case, `table` joins them with the facts about zero values,
+//! `text` writes the result, and `agree` proves that both crates describe Kubernetes 1.35 consistently.
 
 mod agree;
 mod descriptions;
@@ -19,9 +19,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// The version of the built-in API: both crates describe it.
+/// The version of the built-in API, which both crates describe.
 const CURRENT: &str = "v1_35";
-/// Where names that 1.35 does not show are looked up. Later wins, the current one is asked first.
+/// Versions in which names missing in 1.35 are looked up. The current one comes first, then later ones win.
 const VERSIONS: [&str; 5] = ["v1_33", "v1_34", "v1_35", "v1_36", "v1_37"];
 
 pub fn run(check: bool) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     put(&root.join("core/schema/descriptions.txt"), &descriptions::write(current), check)
 }
 
-/// Writes a file, or compares what is there.
+/// Writes a file, or compares it with the existing one.
 fn put(path: &Path, text: &str, check: bool) -> anyhow::Result<()> {
     let shown = path.display();
     if !check {

@@ -1,4 +1,4 @@
-//! Restores the names that prost mangled: `pod_cid_rs` is `podCIDRs`, `JsonSchemaProps` is `JSONSchemaProps`.
+//! Restores the names that prost changes: `pod_cid_rs` is `podCIDRs`, `JsonSchemaProps` is `JSONSchemaProps`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::{
     protobuf,
 };
 
-/// Names that no rule finds: message, prost's name, JSON name.
+/// Names that no rule restores: message, prost's name, JSON name.
 const EXCEPTIONS: [(&str, &str, &str); 3] = [
     ("io.k8s.api.core.v1.DaemonEndpoint", "port", "Port"),
     (
@@ -18,16 +18,16 @@ const EXCEPTIONS: [(&str, &str, &str); 3] = [
     ("io.k8s.apimachinery.pkg.apis.testapigroup.v1.CarpStatus", "carp_ip", "carpIP"),
 ];
 
-/// The definitions of all versions, arranged for look-ups that ignore case.
+/// The definitions of all versions, for lookups that ignore case.
 pub struct Definitions<'a> {
     current: &'a BTreeMap<String, Definition>,
-    /// By name; the current version's definition where it has one.
+    /// By name; the current version's definition if it exists.
     all: BTreeMap<&'a str, &'a Definition>,
-    /// By type name without a package, the current version's last.
+    /// By type name without package; the current version's last.
     by_type: BTreeMap<&'a str, Vec<&'a Definition>>,
     by_folded_name: BTreeMap<String, &'a str>,
     types_by_folded_name: BTreeMap<String, BTreeSet<&'a str>>,
-    /// Property names anywhere.
+    /// All property names.
     dictionary: BTreeMap<String, BTreeSet<&'a str>>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Definitions<'a> {
         if let Some(name) = self.by_folded_name.get(&fold(&plain)) {
             return name.to_string();
         }
-        // Go comments start with the type's name.
+        // Comments of Go types begin with the type's name.
         if let Some(word) = first_word(&message.comment).filter(|word| fold(word) == fold(&message.rust)) {
             return format!("io.k8s.{module}.{word}");
         }
@@ -126,7 +126,7 @@ pub fn bare(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// What two spellings of one name have in common.
+/// A common form of all spellings of a name.
 fn fold(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
@@ -136,7 +136,7 @@ fn first_word(comment: &[String]) -> Option<String> {
     line.trim().split(|c: char| !c.is_ascii_alphanumeric()).next().map(str::to_string)
 }
 
-/// Every underscore needs a capital that it stands for.
+/// Each underscore must stand for a capital letter.
 fn fits(name: &str, rust: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric())
         && name.chars().filter(char::is_ascii_uppercase).count() >= rust.matches('_').count()
@@ -153,7 +153,7 @@ fn camel_case(rust: &str) -> String {
     name
 }
 
-/// As prost-build does it: a run of capitals is one word.
+/// Converts to snake case as prost-build does: consecutive capitals are one word.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

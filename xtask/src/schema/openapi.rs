@@ -1,6 +1,6 @@
 //! Reads the JSON schemas in k8s-openapi's sources, one Kubernetes version at a time.
 //!
-//! They stand in `json_schema!({…})` macros: tokenised and walked here, never compiled.
+//! The schemas are in `json_schema!({…})` macros, which are tokenized and walked here, and never compiled.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -9,13 +9,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::sources::rust_files;
 
-/// One OpenAPI definition.
+/// An OpenAPI definition.
 #[derive(Debug, Default)]
 pub struct Definition {
     pub description: String,
     /// By JSON name.
     pub properties: BTreeMap<String, Property>,
-    /// By JSON name, where a property has one.
+    /// By JSON name, for properties that have one.
     pub descriptions: BTreeMap<String, String>,
     pub required: Vec<String>,
 }
@@ -24,13 +24,13 @@ pub struct Definition {
 pub enum Property {
     /// A scalar as `type` or `type/format`.
     Plain(String),
-    /// Name of the definition.
+    /// The name of the definition.
     Reference(String),
     List(Box<Property>),
     Map(Box<Property>),
 }
 
-/// All definitions by name: `io.k8s.api.core.v1.Pod`.
+/// All definitions by name, such as `io.k8s.api.core.v1.Pod`.
 pub fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, Definition>> {
     let mut names = BTreeMap::new();
     let mut schemas = Vec::new();
@@ -52,13 +52,13 @@ pub fn read(folder: &Path) -> anyhow::Result<BTreeMap<String, Definition>> {
     Ok(definitions)
 }
 
-/// A JSON-like literal as the macro writes it.
+/// A JSON-like literal of the macro.
 #[derive(Debug)]
 enum Literal {
     Object(Vec<(String, Literal)>),
     List(Vec<Literal>),
     Text(String),
-    /// `subschema_for::<path>()`, with dots for colons, and the description that is given to it.
+    /// `subschema_for::<path>()`, with dots for colons, and the description passed to it.
     Schema(String, Option<String>),
     Other,
 }
@@ -123,7 +123,7 @@ fn property(schema: &Literal, names: &BTreeMap<String, String>) -> anyhow::Resul
 
 /// The literal in the first `json_schema!(…)` of `text`.
 fn literal(text: &str) -> anyhow::Result<Literal> {
-    // The lexer wants balanced brackets, so the macro's call is cut out first; it ends at the first line that closes it.
+    // The lexer needs balanced brackets, so the macro call is cut out first; it ends at the first line that closes it.
     let start = text.find('(').context("no bracket")?;
     let end = text.find("\n        })\n").context("no end")? + "\n        })".len();
     let tokens: TokenStream = text[start..end].parse().map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -168,7 +168,7 @@ fn subschema(tokens: &[TokenTree]) -> anyhow::Result<Literal> {
     Ok(Literal::Schema(path, description))
 }
 
-/// Adds the string literals among the tokens, also those within brackets, in the order in which they are written.
+/// Collects the string literals among the tokens, including those in brackets, in the order of the source.
 fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String>) {
     for token in tokens {
         match token {

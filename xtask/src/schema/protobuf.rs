@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, ExprLit, Fields, GenericArgument, ImplItem, Item, Lit
 
 use super::sources::rust_files;
 
-/// One prost struct.
+/// A prost struct.
 #[derive(Debug)]
 pub struct Message {
     /// `api.core.v1`.
@@ -36,7 +36,7 @@ pub enum Type {
     Int64,
     Double,
     Bytes,
-    /// Key of the message in the map that [`read`] returns.
+    /// The key of the message in the map that [`read`] returns.
     Message(String),
 }
 
@@ -203,7 +203,7 @@ fn string(expression: &Expr) -> Option<String> {
     }
 }
 
-/// The message that a field's Rust type names, behind any `Option`, `Vec`, `Box` and map.
+/// The message of a field's Rust type, inside any `Option`, `Vec`, `Box` and map.
 fn resolve(module: &str, ty: &syn::Type) -> anyhow::Result<String> {
     let syn::Type::Path(path) = ty else { bail!("the type is no path") };
     let last = path.path.segments.last().context("an empty path")?;

@@ -1,4 +1,4 @@
-//! Finds the sources of the two crates, as Cargo.lock pins them, without compiling either.
+//! Finds the sources of the two crates that Cargo.lock pins, without compiling them.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ pub struct Sources {
     pub k8s_openapi: PathBuf,
 }
 
-/// Asks cargo, which downloads what is missing.
+/// Asks cargo, which downloads missing sources.
 pub fn find(root: &Path) -> anyhow::Result<Sources> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -40,7 +40,7 @@ fn folder(metadata: &Value, name: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("cargo metadata does not list {name}"))
 }
 
-/// Every Rust file below `folder`, with its module path (`api.core.v1`), in a fixed order.
+/// Every Rust file below `folder` with its module path (`api.core.v1`), in a fixed order.
 pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     fn walk(folder: &Path, module: &str, found: &mut Vec<(String, PathBuf)>) -> anyhow::Result<()> {
         let entries = std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;

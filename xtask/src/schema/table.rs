@@ -1,4 +1,4 @@
-//! Joins the two crates and the facts into the table's messages.
+//! Joins the two crates and the facts to the table's messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use super::{
     zero::{Facts, Zero},
 };
 
-/// Messages by their OpenAPI name.
+/// Messages by OpenAPI name.
 pub type Table = BTreeMap<String, Message>;
 
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// Shows `apiVersion` and `kind` in JSON; Protobuf carries them in the envelope.
+    /// Whether JSON shows `apiVersion` and `kind`; Protobuf carries them in the envelope.
     pub typed: bool,
     pub atomic: bool,
     pub resource: Option<protobuf::Resource>,
@@ -46,11 +46,11 @@ pub struct Field {
 pub enum Type {
     Scalar(&'static str),
     Message(String),
-    /// Not a plain message in JSON: the keyword of the table, and the definition's name.
+    /// Not a plain message in JSON: the table's keyword, and the definition's name.
     Special(&'static str, String),
 }
 
-/// Messages that JSON shows in a way of their own.
+/// Messages with a special form in JSON.
 const SPECIAL: [(&str, &str); 12] = [
     ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "IntOrString"),
     ("io.k8s.apimachinery.pkg.api.resource.Quantity", "Quantity"),
@@ -69,7 +69,7 @@ const SPECIAL: [(&str, &str); 12] = [
     ("*", "StringList"),
 ];
 
-/// Types with `apiVersion` and `kind` that neither a definition nor their metadata gives away.
+/// Types with `apiVersion` and `kind` that neither a definition nor their metadata reveals.
 const TYPED: [&str; 22] = [
     "AdmissionReview",
     "APIGroupDiscovery",
@@ -95,18 +95,18 @@ const TYPED: [&str; 22] = [
     "ServiceProxyOptions",
 ];
 
-/// Messages of one package that another one has as well.
+/// Messages of a package that another package has as well.
 struct Alias {
     from: &'static str,
     to: &'static str,
-    /// None: all of them.
+    /// Empty: all messages.
     names: &'static [&'static str],
-    /// The version of the resources among them; none where they are no resources.
+    /// The version of the resources among them; `None` if there are none.
     version: Option<&'static str>,
 }
 
 const ALIASES: [Alias; 2] = [
-    // It has no descriptor any more, and was the same as batch/v1beta1.
+    // It no longer has a descriptor, and was the same as batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
     // Of Kubernetes 1.36, whose clients ask for it.
     Alias {
@@ -180,15 +180,15 @@ struct Builder<'a> {
     messages: &'a BTreeMap<String, protobuf::Message>,
     definitions: &'a Definitions<'a>,
     facts: &'a Facts,
-    /// OpenAPI names by k8s-pb's.
+    /// OpenAPI names by k8s-pb's names.
     names: BTreeMap<&'a str, String>,
     used: BTreeSet<&'a (String, String)>,
-    /// Type and field, without the package, of the fields that JSON flattens.
+    /// Type without package, and field, of the fields that JSON flattens.
     inline: BTreeSet<(String, String)>,
 }
 
 impl<'a> Builder<'a> {
-    /// A single message whose restored name is absent from the type's own definition is flattened in JSON.
+    /// A field with a single message is flattened in JSON if its restored name is missing in the type's own definition.
     /// Types without a definition follow the same type in another version.
     fn find_inlined(&mut self) {
         for (key, message) in self.messages {
@@ -200,7 +200,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        // The one envelope has no definition at all.
+        // The envelope itself has no definition.
         self.inline.insert(("Unknown".to_string(), "type_meta".to_string()));
     }
 
@@ -268,7 +268,7 @@ impl<'a> Builder<'a> {
         let markers = markers(&field.comment);
         let first = |key: &str| markers.get(key).map(|values| values[0].trim_matches('"'));
         let strategies: Vec<&str> = first("patchStrategy").unwrap_or_default().split(',').map(str::trim).collect();
-        // k8s-openapi calls every metadata required, and a name depending on where it stands: the markers know.
+        // k8s-openapi marks every `metadata` as required, and `name` depending on its type, so the markers decide.
         let required = match json {
             "metadata" => false,
             "name" => !markers.contains_key("optional") && required.is_some_and(|r| r.iter().any(|r| r == json)),
@@ -311,7 +311,7 @@ impl<'a> Builder<'a> {
             protobuf::Type::Message(key) => key.as_str(),
         };
         let name = self.names.get(key).with_context(|| format!("no message {key}"))?.clone();
-        // The wrappers of plain string lists are marked so on the type itself.
+        // Wrappers of plain string lists have this marker on the type.
         let wrapper = markers(&self.messages[key].comment).contains_key("protobuf.nullable");
         let special = SPECIAL.iter().find(|(pattern, _)| match pattern.split_once('*') {
             Some(("", "")) => wrapper,
@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rules for structs that no fact is about; an amount that may be left out is one.
+        // The rules for structs without a fact. This quantity is optional.
         if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
             return Some(Zero::Always);
         }
@@ -346,7 +346,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A default as JSON. Markers may name one of Go's constants instead.
+/// A default as JSON. Markers may name a Go constant instead.
 fn default(marker: &str) -> anyhow::Result<String> {
     let json = match marker {
         "ref(AzureDataDiskCachingReadWrite)" => r#""ReadWrite""#,

@@ -1,4 +1,4 @@
-//! Facts about zero values (`xtask/data/zero-values.txt`): which crate tells them, none does.
+//! Facts about zero values (`xtask/data/zero-values.txt`), which neither crate contains.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub enum Zero {
     Always,
 }
 
-/// By message, as k8s-pb names it, and JSON name.
+/// By message, with k8s-pb's name, and JSON name.
 pub type Facts = BTreeMap<(String, String), Zero>;
 
 pub fn read(text: &str) -> anyhow::Result<Facts> {
@@ -36,7 +36,7 @@ pub fn read(text: &str) -> anyhow::Result<Facts> {
                 _ => bail!("an unknown heading: {name}"),
             });
         } else if !line.starts_with('#') {
-            // A third word, where there is one, repeats the field's type.
+            // An optional third word repeats the field's type.
             let mut words = line.split_whitespace();
             let (message, field) = words.next().zip(words.next()).with_context(|| format!("not a fact: {line}"))?;
             let zero = current.context("a fact before the first heading")?;
