@@ -194,7 +194,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     assert_eq!(moved, expected, "only the version moves");
 }
 
-/// Verbs, formats and options by their words in a request line; the first of each is the default.
+/// Verbs and formats by their words in a request line. Other words mean a patch, and JSON.
 const VERBS: [(&str, Verb); 5] = [
     ("create", Verb::Create),
     ("update", Verb::Update),

@@ -90,8 +90,8 @@ impl InsideFeed {
     /// All objects of a resource.
     fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
         let shown = self.shown.get_mut(resource)?;
-        // At least 1, because 0 means not shown yet. The bootstrap has committed by then; and if it had not, one event
-        // too many would be skipped harmlessly.
+        // At least 1, because 0 means that the resource is not shown yet. The bootstrap has committed events by now, so
+        // no event is skipped.
         shown.since = state.offset.0.max(1);
         let (kind, shown) = (state.kind(shown.kind), *shown);
         let object = |(key, entry): (&Arc<str>, &Arc<holdfast_core::state::Entry>)| {

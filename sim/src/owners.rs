@@ -60,7 +60,7 @@ impl Field {
     }
 
     /// The managers of the field. If the object has no managed fields, apply attributes the field to
-    /// [`BEFORE_FIRST_APPLY`].
+    /// `BEFORE_FIRST_APPLY`.
     pub fn owners(self, document: &Value) -> Vec<Owner<'_>> {
         if !is_managed(document) {
             let there = !self.of(document).is_null();

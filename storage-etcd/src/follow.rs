@@ -351,7 +351,8 @@ impl Follower {
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
-            // Some of these numbers belong to the deletions themselves.
+            // Some of these revisions were those of the deletions in etcd. A number that the local log has used is
+            // skipped.
             let at = free.find_map(|at| match local.read(Offset(at)) {
                 Ok(None) => Some(Ok(at)),
                 Ok(Some(_)) => None,

@@ -163,8 +163,8 @@ impl Session {
     }
 
     fn over_spdy(streams: Streams, version: Version, spdy: Spdy) -> io::Result<Session> {
-        // When Go's clients get a half-close, they stop reading. So the read side keeps the whole stream, and its write
-        // side stays open.
+        // On a half-close of a stream that they write, Go's clients stop writing. So the whole stream is kept for
+        // reading, and its other side stays open.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
@@ -304,8 +304,8 @@ impl Remote {
         let stdout = open("stdout", wanted.stdout).await?;
         let stderr = open("stderr", wanted.stderr && !wanted.tty).await?;
         let resize = open("resize", wanted.tty && version >= Version::V3).await?;
-        // A half-close of a stream that the server writes does not make it stop, but one of our servers would take the
-        // stream for closed. So the whole stream is kept.
+        // A half-close of a stream that the server writes need not make it stop, but it would see our side as closed.
+        // So the whole stream is kept for reading.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         Ok(Remote {

@@ -155,7 +155,7 @@ async fn the_view(admin: &Wire, told: &Told) {
     assert_eq!(version(&list.expect(200).json()), told.maps);
     let later = admin.get(&at(&format!("{MAPS}?resourceVersion={}", told.last))).await.expect(504).json();
     assert_eq!(later["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-    // The user needs today's right to the view, and the right of that time to the object.
+    // Requests to the view are authorized by today's roles; reviews in it answer by the roles of that time.
     let jane = [("impersonate-user", "jane")];
     admin
         .send(Method::GET, &format!("/at/{}/api/v1/namespaces/default/pods/x", told.role), &jane, "")

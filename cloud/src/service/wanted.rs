@@ -41,7 +41,7 @@ pub fn of(service: Seen<'_, Service>, spec: &Value) -> Result<Wanted, String> {
     })
 }
 
-/// The name of a Service's balancer: `a` and the UID without dashes, cut to [`NAME_MAX`].
+/// The name of a Service's balancer: `a` and the UID without dashes, cut to `NAME_MAX`.
 pub fn name(uid: &str) -> String {
     let hex = uid.chars().filter(|letter| *letter != '-');
     std::iter::once('a').chain(hex).take(NAME_MAX).collect()

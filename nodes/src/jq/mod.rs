@@ -63,7 +63,7 @@ functions! {
     Type "type" 0, Values "values" 0,
 }
 
-/// The query meets a value that it cannot work with, such as iterating over a number.
+/// The query meets a value that it cannot work with, such as the elements of `null`.
 struct Fault;
 
 impl From<Spent> for Fault {
