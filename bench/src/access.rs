@@ -110,7 +110,7 @@ impl Settings {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = if self.insecure {
-            // `--insecure-skip-tls-verify`: any certificate is accepted.
+            // The user asked not to verify the server, so any certificate is accepted.
             let anybody = ServerVerifier::new(&TlsTrust { insecure: true, ..TlsTrust::default() });
             let anybody = anybody.map_err(anyhow::Error::msg)?;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody))
