@@ -168,8 +168,12 @@ impl Pods {
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
             courses: &self.courses,
-            // Failures before this process started were reported by the process before.
-            told_until: self.told.get(uid.as_str()).or(self.began.as_ref()).copied().unwrap_or(stamp.time),
+            // What failed before this process began was told by the one before; it began within this second.
+            told_until: match (self.told.get(uid.as_str()), self.began) {
+                (Some(until), _) => *until,
+                (None, Some(began)) => began.plus_millis(-1000),
+                (None, None) => stamp.time,
+            },
         };
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
         let Life { status, gone, again, notices } = kubelet::live(pod, &place, stamp.time, &mut address);

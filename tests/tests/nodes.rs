@@ -110,7 +110,18 @@ impl Cluster {
         path: &str,
         protocol: &str,
     ) -> WebSocketStream<hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>> {
-        let headers = websocket_headers(protocol);
+        self.websocket_with(path, protocol, &[]).await
+    }
+
+    /// The same with more headers.
+    async fn websocket_with(
+        &self,
+        path: &str,
+        protocol: &str,
+        more: &[(&str, &str)],
+    ) -> WebSocketStream<hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>> {
+        let mut headers = websocket_headers(protocol);
+        headers.extend(more);
         let response = self.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
         assert_eq!(response.status(), 101, "{path}");
         assert_eq!(
@@ -570,7 +581,9 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         }
         for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(commands_count) {
             let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
-            let mut command = cluster.websocket(&path, protocol).await;
+            // By somebody else: one user may have half of all connections to nodes.
+            let other = [("impersonate-user", "other"), ("impersonate-group", "system:masters")];
+            let mut command = cluster.websocket_with(&path, protocol, &other).await;
             command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
             loop {
                 let message = command.next().await.expect("open").expect("no fault");
