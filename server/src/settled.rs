@@ -442,11 +442,7 @@ mod tests {
             &["--service-account-lookup"][..],
             &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
             &["--storage-backend=etcd3", "--insecure-port=0", "--address=127.0.0.1"],
-            &[
-                "--cloud-provider=aws",
-                "--cloud-config=/etc/cloud.conf",
-                "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0",
-            ],
+            &["--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");
