@@ -214,7 +214,7 @@ fn grouped(arg: Arg, long: &str) -> Arg {
         true => long.starts_with(*begin),
         false => long == *begin,
     };
-    match GROUPS.iter().find(|(_, options)| options.iter().any(|option| begins(&option))) {
+    match GROUPS.iter().find(|(_, options)| options.iter().any(begins)) {
         Some((heading, _)) => arg.help_heading(*heading),
         None => arg,
     }
