@@ -1,7 +1,7 @@
 //! The simulated cloud in time: its answers take as long as it says, and its description is read anew when it changes.
 
 use async_trait::async_trait;
-use holdfast_cloud::simulated::{Answered, Description, NAME, Simulated};
+use holdfast_cloud::simulated::{Answered, Backends, Description, NAME, Simulated};
 use holdfast_runtime::Cloud;
 use holdfast_world::Time;
 use holdfast_world::cloud::{Answer, Call, Fault, Offers};
@@ -49,6 +49,11 @@ impl InTime {
         let offers = description.offers;
         let state = State { cloud: Simulated::new(description), text, looked: Instant::now() };
         Ok(InTime { source, offers, state: Mutex::new(state) })
+    }
+
+    /// The backends of all balancers, as they are now.
+    pub fn backends(&self) -> Vec<Backends> {
+        self.state().cloud.backends(Time(Timestamp::now()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
