@@ -1,5 +1,7 @@
 //! Measures the calls to a cloud: method, result and duration.
 
+use crate::Provider;
+use crate::backends::Shown;
 use async_trait::async_trait;
 use holdfast_runtime::Cloud;
 use holdfast_runtime::metrics::Register;
@@ -28,13 +30,13 @@ fn buckets() -> Histogram {
 
 /// A cloud whose calls are measured.
 pub struct Counted {
-    cloud: Arc<dyn Cloud>,
+    cloud: Arc<Provider>,
     took: Family<Request, Histogram, fn() -> Histogram>,
     failed: Family<Failed, Counter>,
 }
 
 impl Counted {
-    pub fn new(cloud: Arc<dyn Cloud>) -> Counted {
+    pub fn new(cloud: Arc<Provider>) -> Counted {
         let took = Family::new_with_constructor(buckets as fn() -> Histogram);
         Counted { cloud, took, failed: Family::default() }
     }
@@ -45,6 +47,10 @@ impl Counted {
         registry.register("cloudprovider_api_request_duration_seconds", help, self.took.clone());
         let help = "Requests to the cloud that came to nothing";
         registry.register("cloudprovider_api_request_errors", help, self.failed.clone());
+        if let Provider::Simulated(cloud) = &*self.cloud {
+            let help = "Nodes behind the balancers of the simulated cloud, by their health";
+            registry.register("simulated_cloud_backends", help, Shown(cloud.clone()));
+        }
     }
 }
 

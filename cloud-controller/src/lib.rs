@@ -1,8 +1,46 @@
 //! Clouds that run in real time: what the pure plans of `holdfast-cloud` need to run.
 //!
-//! [`external`] calls a provider over gRPC, [`simulated`] runs a simulated cloud within the process, and [`counted`]
-//! measures the calls to either.
+//! [`external`] asks a provider over gRPC, [`simulated`] a simulated cloud in the process, [`counted`] counts what either is
+//! asked, and [`backends`] shows how the simulated cloud finds the nodes behind its balancers.
 
+pub mod backends;
 pub mod counted;
 pub mod external;
 pub mod simulated;
+
+use async_trait::async_trait;
+use external::External;
+use holdfast_runtime::Cloud;
+use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use simulated::InTime;
+use std::sync::Arc;
+
+/// A cloud of either kind.
+pub enum Provider {
+    Simulated(Arc<InTime>),
+    External(External),
+}
+
+impl Provider {
+    fn cloud(&self) -> &dyn Cloud {
+        match self {
+            Provider::Simulated(cloud) => &**cloud,
+            Provider::External(cloud) => cloud,
+        }
+    }
+}
+
+#[async_trait]
+impl Cloud for Provider {
+    fn name(&self) -> &str {
+        self.cloud().name()
+    }
+
+    fn offers(&self) -> Offers {
+        self.cloud().offers()
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+        self.cloud().ask(call).await
+    }
+}

@@ -2,7 +2,7 @@
 //! when it changes.
 
 use async_trait::async_trait;
-use holdfast_cloud::simulated::{Answered, Description, NAME, Simulated};
+use holdfast_cloud::simulated::{Answered, Backends, Description, NAME, Simulated};
 use holdfast_runtime::Cloud;
 use holdfast_world::Time;
 use holdfast_world::cloud::{Answer, Call, Fault, Offers};
@@ -50,6 +50,11 @@ impl InTime {
         let offers = description.offers;
         let state = State { cloud: Simulated::new(description), text, looked: Instant::now() };
         Ok(InTime { source, offers, state: Mutex::new(state) })
+    }
+
+    /// The backends of all balancers, as they are now.
+    pub fn backends(&self) -> Vec<Backends> {
+        self.state().cloud.backends(Time(Timestamp::now()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

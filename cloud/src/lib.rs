@@ -19,10 +19,10 @@ use holdfast_world::{Controller, Key, Resource, World};
 pub use settings::Settings;
 use std::sync::LazyLock;
 
-/// The name of a controller that cannot run, and why.
+/// A controller that cannot run, and why.
 pub type Absent = (&'static str, &'static str);
 
-/// The controllers that are to run with what a cloud offers, and those that cannot.
+/// The controllers that are to run with what a cloud offers, and those that cannot, each with why.
 pub fn all(settings: &Settings, offers: Offers, choice: &Choice) -> (Vec<Box<dyn Controller>>, Vec<Absent>) {
     let mut controllers: Vec<Box<dyn Controller>> = Vec::new();
     let mut absent = Vec::new();

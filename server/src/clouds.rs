@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use async_trait::async_trait;
 use holdfast_cloud::{Settings, names};
+use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::external::{Configuration, External};
 use holdfast_cloud_controller::simulated::{InTime, Source};
 use holdfast_controllers::names::Choice;
@@ -24,12 +25,12 @@ const CONFIG_MAP_KEY: &str = "cloud.yaml";
 /// A cloud as the options name it, not opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    provider: Provider,
+    provider: Kind,
     config: Option<Config>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Provider {
+enum Kind {
     Simulated,
     External,
 }
@@ -45,8 +46,8 @@ impl Named {
     pub fn parse(provider: &str, config: &str) -> Result<Named> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),
-            SIMULATED => Provider::Simulated,
-            EXTERNAL => Provider::External,
+            SIMULATED => Kind::Simulated,
+            EXTERNAL => Kind::External,
             other if OTHERS.contains(&other) => bail!(
                 "--cloud-provider={other}: no vendor's cloud is built in; a provider of it is asked over gRPC with \
                  --cloud-provider={EXTERNAL}, see docs/CLOUDS.md"
@@ -66,14 +67,14 @@ impl Named {
             }
             (file, _) => Some(Config::File(file.into())),
         };
-        if provider == Provider::External && config.is_none() {
+        if provider == Kind::External && config.is_none() {
             bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
         }
         Ok(Named { provider, config })
     }
 
-    /// Opens the cloud: connects to an external provider, or reads the description of a simulated cloud.
-    pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<dyn Cloud>> {
+    /// The cloud itself: a provider is said hello to, a description is read.
+    pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
         let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
             Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,
             Config::ConfigMap { namespace, name } => {
@@ -82,13 +83,17 @@ impl Named {
             }
         });
         match self.provider {
-            Provider::Simulated => Ok(Arc::new(InTime::new(source).await.map_err(named)?)),
-            Provider::External => {
+            Kind::Simulated => {
+                let cloud = Arc::new(InTime::new(source).await.map_err(named)?);
+                Ok(Arc::new(Provider::Simulated(cloud)))
+            }
+            Kind::External => {
                 let source = source.context("--cloud-config is missing")?;
                 let text = source.read().await.map_err(|why| named(format!("{}: {why}", source.name())))?;
                 let configuration = Configuration::parse(&text)
                     .map_err(|faults| named(format!("{}: {}", source.name(), faults.join(", "))))?;
-                Ok(Arc::new(External::connect(&configuration).await.map_err(|why| anyhow!(why))?))
+                let cloud = External::connect(&configuration).await.map_err(|why| anyhow!(why))?;
+                Ok(Arc::new(Provider::External(cloud)))
             }
         }
     }

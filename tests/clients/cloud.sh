@@ -16,12 +16,19 @@ kind: Node
 metadata: {name: $1}
 spec:
   taints: [{key: $taint/uninitialized, value: "true", effect: NoSchedule}]
+status:
+  conditions: [{type: Ready, status: "True", reason: Test}]
 YAML
-    state "$1" True
 }
+# state NAME READY: what its kubelet says of it. An old kubectl patches no status, so it is replaced, until nobody else
+# has written in between.
 state() {
-    "$kubectl" patch node "$1" --subresource=status --type=strategic -p \
-        '{"status":{"conditions":[{"type":"Ready","status":"'"$2"'","reason":"Test"}]}}'
+    local ready='/"status": "/{N;s/"[A-Za-z]*",\(\n *"type": "Ready"\)/"'"$2"'",\1/}'
+    for _ in $(seq 20); do
+        "$kubectl" get node "$1" -o json | sed "$ready" >"$scratch/node.json"
+        ! "$kubectl" replace --raw "/api/v1/nodes/$1/status" -f "$scratch/node.json" || return 0
+    done
+    surprise "the status of node $1 cannot be replaced"
 }
 
 step "a Service gets its address within a moment"
@@ -61,7 +68,8 @@ machine one >/dev/null
 eventually simulated://i-one "$kubectl" get node one -o jsonpath='{.spec.providerID}'
 run "$kubectl" get node one -o wide -L topology.kubernetes.io/zone,node.kubernetes.io/instance-type
 has 10.0.0.1 zone-a m.large
-eventually "Node synced successfully" "$kubectl" describe node one
+eventually "Node synced successfully" "$kubectl" get events
+run "$kubectl" describe node one
 lacks uninitialized
 
 step "one that is shut down gets its taint, and one that is gone goes"

@@ -126,6 +126,11 @@ fn kubectl_sees_a_cloud() {
     kubectl_script("kubectl-1.37");
 }
 
+#[test]
+fn an_old_kubectl_sees_a_cloud() {
+    kubectl_script("kubectl-1.20");
+}
+
 #[tokio::test]
 async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     let folder = Folder::new();
@@ -147,7 +152,8 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     let (running, port) = manager(&server, &folder, &options);
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
-        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}});
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     node["spec"]["taints"] =
         json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}]);
     wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
@@ -177,6 +183,18 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         metrics.contains("cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} 1"),
         "{metrics}"
     );
+    // The balancer looks at its backend, and finds that it is shut down.
+    let backends = async |health: &str| {
+        let line = format!("simulated_cloud_backends{{service=\"default/web\",health=\"{health}\"}} 1");
+        eventually(PATIENCE, || async {
+            let metrics = own.get("/metrics").await.expect(200).text();
+            if metrics.lines().any(|told| told == line) { Ok(()) } else { Err(metrics) }
+        })
+        .await;
+    };
+    backends("healthy").await;
+    write(&folder, "cloud.yaml", &CLOUD.replace("name: one,", "name: one, shutDown: true,"));
+    backends("shutDown").await;
     let configuration = own.get("/configz").await.expect(200).json();
     let shared = &configuration["cloudcontrollermanager.config.k8s.io"]["KubeCloudShared"];
     assert_eq!((&shared["ClusterCIDR"], &shared["ClusterName"]), (&json!("10.244.0.0/16"), &json!("kubernetes")));
@@ -184,6 +202,133 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
     let blamed = holdfast(["blame", "service", "web", "--kubeconfig", kubeconfig]);
     let blamed = String::from_utf8_lossy(&blamed.stdout).into_owned() + &String::from_utf8_lossy(&blamed.stderr);
     assert!(blamed.contains("service-controller"), "{blamed}");
+}
+
+#[tokio::test]
+async fn a_description_in_a_config_map_is_followed() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &[]);
+    let wire = Wire::admin(&server);
+    let options = ["--cloud-provider=simulated", "--cloud-config=configmap:kube-system/cloud", "--leader-elect=false"];
+    // Without it, the manager says which one is missing.
+    let (mut running, _) = manager(&server, &folder, &options);
+    let status = running.child.wait().expect("it ends");
+    let said = running.log();
+    assert!(!status.success() && said.contains("/api/v1/namespaces/kube-system/configmaps/cloud"), "{said}");
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let described = |text: &str| {
+        let metadata = json!({"name": "cloud"});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"cloud.yaml": text}}).to_string()
+    };
+    let describe = async |text: &str| {
+        wire.send(Method::PUT, &format!("{maps}/cloud"), &[], described(text)).await.expect(200);
+    };
+    wire.send(Method::POST, maps, &[], described("addresses: [192.0.2.0/24]")).await.expect(201);
+    let (running, _) = manager(&server, &folder, &options);
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    let before = address(&wire, "web").await;
+    assert!(before.starts_with("192.0.2."), "{before}: {}", running.log());
+    // Others are given from now on, and what was made stays.
+    describe("addresses: [198.51.100.0/24]").await;
+    let mut asked = service("late");
+    asked["spec"]["loadBalancerIP"] = "198.51.100.7".into();
+    wire.send(Method::POST, SERVICES, &[], asked.to_string()).await.expect(201);
+    assert_eq!(address(&wire, "late").await, "198.51.100.7", "{}", running.log());
+    assert_eq!(address(&wire, "web").await, before);
+    // One that is faulty is told, and changes nothing.
+    describe("colour: red").await;
+    let mut number = 0;
+    let said = eventually(PATIENCE, || {
+        number += 1;
+        let (wire, running, name) = (&wire, &running, format!("more-{number}"));
+        async move {
+            wire.send(Method::POST, SERVICES, &[], service(&name).to_string()).await.expect(201);
+            let given = address(wire, &name).await;
+            assert!(given.starts_with("198.51.100."), "{given}: {}", running.log());
+            let log = running.log();
+            if log.contains("the cloud stays as it is described") { Ok(log) } else { Err(log) }
+        }
+    })
+    .await;
+    assert!(said.contains("unknown field") && said.contains("colour"), "{said}");
+}
+
+/// Two managers with a lease each and a second one that both take. What moves is run by one of them, and by the other
+/// when that has ended.
+#[tokio::test]
+async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
+    let folder = Folder::new();
+    let cloud = write(&folder, "cloud.yaml", CLOUD);
+    let migration = write(
+        &folder,
+        "migration.yaml",
+        "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: moving\n\
+         controllerLeaders: [{name: service, component: '*'}]\n",
+    );
+    let server = Server::start(&folder.join("data"), &[]);
+    let wire = Wire::admin(&server);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let start = |own_lease: &str| {
+        let (folder, own_lease) = (Folder::new(), format!("--leader-elect-resource-name={own_lease}"));
+        let options = [
+            "--cloud-provider=simulated",
+            "--cloud-config",
+            &cloud,
+            "--enable-leader-migration",
+            "--leader-migration-config",
+            &migration,
+            &own_lease,
+            "--leader-elect-lease-duration=3s",
+            "--leader-elect-renew-deadline=2s",
+            "--leader-elect-retry-period=200ms",
+            "--authorization-always-allow-paths=/metrics",
+        ];
+        let (running, port) = manager(&server, &folder, &options);
+        (folder, running, port)
+    };
+    // How many balancers a manager has had made.
+    let made = async |folder: &Folder, port: u16| {
+        let own = Wire {
+            address: format!("127.0.0.1:{port}"),
+            authority: std::fs::read_to_string(folder.join("certificates/cloud-controller-manager.crt")).expect("made"),
+            ..Wire::anonymous(&server)
+        };
+        let metrics = own.get("/metrics").await.expect(200).text();
+        let counter = "cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(counter)).map_or(0, |count| count.parse().expect("a count"))
+    };
+    let holder = async || {
+        let lease = wire.get(&format!("{leases}/moving")).await.expect(200).json();
+        lease["spec"]["holderIdentity"].as_str().expect("a holder").to_owned()
+    };
+    let (first_folder, mut first, first_port) = start("kube-controller-manager");
+    wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
+    address(&wire, "web").await;
+    let held_by = holder().await;
+    // The other one leads what is its own, and leaves alone what moves.
+    let (second_folder, second, second_port) = start("cloud-controller-manager");
+    let leads_its_own = async || match wire.get(&format!("{leases}/cloud-controller-manager")).await.code {
+        200 if second.log().contains("cloud-node-lifecycle-controller") => Ok(()),
+        _ => Err(second.log()),
+    };
+    eventually(PATIENCE, leads_its_own).await;
+    wire.send(Method::POST, SERVICES, &[], service("more").to_string()).await.expect(201);
+    address(&wire, "more").await;
+    assert_eq!(holder().await, held_by);
+    assert_eq!((made(&first_folder, first_port).await, made(&second_folder, second_port).await), (2, 0));
+    assert!(!second.log().contains("service-lb-controller"), "{}", second.log());
+    // It takes over with all that there is when the first one has ended.
+    first.kill();
+    wire.send(Method::POST, SERVICES, &[], service("late").to_string()).await.expect(201);
+    address(&wire, "late").await;
+    let all_made = async || match made(&second_folder, second_port).await {
+        3 => Ok(()),
+        count => Err(format!("{count} of 3 balancers: {}", second.log())),
+    };
+    eventually(PATIENCE, all_made).await;
+    assert_ne!(holder().await, held_by);
+    let leads = r#"controllers start names="[\"service-lb-controller\"]"#;
+    assert!(first.log().contains(leads) && second.log().contains(leads), "{}", second.log());
 }
 
 #[tokio::test]

@@ -35,6 +35,9 @@ pub struct Description {
     pub failures: i64,
     /// By name.
     pub instances: BTreeMap<String, Instance>,
+    /// By the name of the instance and `NAMESPACE/NAME` of a Service: with which status its health-check node port answers
+    /// there. Others answer 200.
+    pub health_checks: BTreeMap<String, BTreeMap<String, u16>>,
     pub script: Vec<Scene>,
 }
 
@@ -86,6 +89,7 @@ impl Default for Description {
             consistency_millis: 0,
             failures: 0,
             instances: BTreeMap::new(),
+            health_checks: BTreeMap::new(),
             script: Vec::new(),
         }
     }
@@ -160,9 +164,12 @@ impl Description {
         description.consistency_millis = millis(reader, "consistency").unwrap_or(0);
         description.failures = reader.int_within("failuresPerThousand", 0, 1000).unwrap_or(0);
         for item in reader.list("instances").into_iter().flatten().take(INSTANCES_MAX) {
-            if let Some((name, instance)) = instance(&item)
-                && description.instances.insert(name.clone(), instance).is_some()
-            {
+            let checks = health_checks(&item);
+            let Some((name, instance)) = instance(&item) else { continue };
+            if !checks.is_empty() {
+                description.health_checks.insert(name.clone(), checks);
+            }
+            if description.instances.insert(name.clone(), instance).is_some() {
                 item.fault("name", format!("Duplicate value: {name:?}"));
             }
         }
@@ -216,6 +223,29 @@ fn instance(reader: &Reader<'_>) -> Option<(String, Instance)> {
     Some((name, instance))
 }
 
+fn health_checks(reader: &Reader<'_>) -> BTreeMap<String, u16> {
+    let mut checks = BTreeMap::new();
+    let Some(value) = reader.get("healthChecks") else { return checks };
+    let Some(map) = value.as_object() else {
+        reader.invalid("healthChecks", value, "must be a status for each NAMESPACE/NAME of a Service");
+        return checks;
+    };
+    for (service, status) in map {
+        let field = format!("healthChecks[{service}]");
+        let is_named =
+            service.split_once('/').is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+        if !is_named {
+            reader.fault(&field, "must be NAMESPACE/NAME of a Service");
+        }
+        match status.as_i64().and_then(|status| u16::try_from(status).ok()).filter(|status| (100..600).contains(status))
+        {
+            Some(status) => _ = checks.insert(service.to_string(), status),
+            None => reader.invalid(&field, status, "must be a status from 100 to 599"),
+        }
+    }
+    checks
+}
+
 fn scene(reader: &Reader<'_>, instances: &BTreeMap<String, Instance>) -> Option<Scene> {
     let (at_millis, instance) = (millis(reader, "at"), reader.text("instance"));
     let what = reader.text("do");
@@ -244,7 +274,7 @@ mod tests {
             throttle: {burst: 3}
             colour: red
             instances:
-            - {name: a, typo: x}
+            - {name: a, typo: x, healthChecks: {web: 200, n/web: yes}}
             - {name: a, addresses: [{type: IP, address: 1.2.3.4}]}
             script:
             - {at: 5s, instance: b, do: explode}
@@ -257,6 +287,8 @@ mod tests {
             "throttle.perSecond",
             "unknown field \"colour\"",
             "unknown field \"instances[0].typo\"",
+            "instances[0].healthChecks[web]: must be NAMESPACE/NAME",
+            "instances[0].healthChecks[n/web]: Invalid value",
             "instances[1].name: Duplicate value: \"a\"",
             "instances[1].addresses[0].type",
             "script[0].instance",

@@ -4,8 +4,10 @@
 
 mod balancers;
 mod description;
+mod health;
 
 pub use description::{Description, NAME, Scene, What};
+pub use health::{Backends, Health};
 
 use balancers::Balancers;
 use holdfast_world::Time;
@@ -116,8 +118,8 @@ impl Simulated {
             self.claim(cluster)?;
         }
         match call {
-            Call::Instance { node, .. } => self.instance(node).map(|found| Answer::Instance(found.clone())),
-            Call::Zone { node, .. } => self.instance(node).map(|found| Answer::Zone(found.zone.clone())),
+            Call::Instance { node, .. } => self.instance(node).map(|(_, found)| Answer::Instance(found.clone())),
+            Call::Zone { node, .. } => self.instance(node).map(|(_, found)| Answer::Zone(found.zone.clone())),
             Call::EnsureBalancer { cluster, wanted, hosts } => {
                 self.balancers.ensure(&self.description, cluster, wanted, hosts).map(Answer::Balancer)
             }
@@ -185,7 +187,8 @@ impl Simulated {
         Err(Fault::new(Why::Conflict, message))
     }
 
-    fn instance(&self, node: &NodeRef) -> Result<&Instance, Fault> {
+    /// The instance behind a node, with its name.
+    fn instance(&self, node: &NodeRef) -> Result<(&str, &Instance), Fault> {
         let by_id = |(_, found): &(&String, &Instance)| found.provider_id == node.provider_id;
         let found = match node.provider_id.is_empty() {
             true => self.description.instances.get_key_value(&node.name),
@@ -198,7 +201,7 @@ impl Simulated {
             _ if self.failing.contains(&node.name) => {
                 Err(Fault::unavailable(format!("instance {} does not answer", node.name)))
             }
-            Some((_, instance)) => Ok(instance),
+            Some((name, instance)) => Ok((name, instance)),
             None => Err(Fault::new(Why::NotFound, "instance not found")),
         }
     }

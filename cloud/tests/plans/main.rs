@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod costs;
+mod health;
 mod nodes;
 mod routes;
 mod services;

@@ -1,0 +1,89 @@
+//! Which backends of balancers are healthy: their instances run and answer, and the Service's health-check node port, where
+//! it has one, answers 200.
+
+use super::Simulated;
+use holdfast_world::Time;
+use holdfast_world::cloud::{NodeRef, ServiceRef, Wanted, Why};
+use std::collections::BTreeMap;
+
+const OK: u16 = 200;
+
+/// How a backend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    Healthy,
+    ShutDown,
+    /// There is no such instance any more.
+    Gone,
+    /// Its instance does not answer.
+    Failing,
+    /// Its health-check node port says that nobody there is behind the Service.
+    CheckFailed,
+}
+
+impl Health {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Health::Healthy => "healthy",
+            Health::ShutDown => "shutDown",
+            Health::Gone => "gone",
+            Health::Failing => "failing",
+            Health::CheckFailed => "checkFailed",
+        }
+    }
+}
+
+/// The backends of one balancer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backends {
+    pub balancer: String,
+    pub service: ServiceRef,
+    /// How many are so; healthy ones are counted though there be none.
+    pub counts: BTreeMap<Health, u64>,
+}
+
+impl Simulated {
+    /// The backends of all balancers, as they are now.
+    pub fn backends(&mut self, now: Time) -> Vec<Backends> {
+        self.play(now);
+        // Balancers have the same nodes: each is looked at once.
+        let mut seen: BTreeMap<&str, (Health, Option<&str>)> = BTreeMap::new();
+        let mut all = Vec::new();
+        for kept in self.balancers() {
+            let mut counts = BTreeMap::from([(Health::Healthy, 0)]);
+            let service = kept.wanted.service.clone();
+            for host in kept.hosts.iter() {
+                let (health, instance) = *seen.entry(&host.node.name).or_insert_with(|| self.look_at(&host.node));
+                let health = match (health, instance) {
+                    (Health::Healthy, Some(instance)) if self.check(instance, &kept.wanted) != OK => {
+                        Health::CheckFailed
+                    }
+                    _ => health,
+                };
+                *counts.entry(health).or_default() += 1;
+            }
+            all.push(Backends { balancer: kept.balancer.name.clone(), service, counts });
+        }
+        all
+    }
+
+    /// How an instance is, and its name.
+    fn look_at(&self, node: &NodeRef) -> (Health, Option<&str>) {
+        match self.instance(node) {
+            Ok((name, instance)) if instance.is_shut_down => (Health::ShutDown, Some(name)),
+            Ok((name, _)) => (Health::Healthy, Some(name)),
+            Err(fault) if fault.is(Why::NotFound) => (Health::Gone, None),
+            Err(_) => (Health::Failing, None),
+        }
+    }
+
+    /// What the health-check node port of a Service answers on an instance.
+    fn check(&self, instance: &str, wanted: &Wanted) -> u16 {
+        if !wanted.local || wanted.health_check_port == 0 {
+            return OK;
+        }
+        let service = format!("{}/{}", wanted.service.namespace, wanted.service.name);
+        let checks = self.description.health_checks.get(instance);
+        checks.and_then(|checks| checks.get(&service)).copied().unwrap_or(OK)
+    }
+}
