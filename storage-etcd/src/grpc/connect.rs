@@ -58,17 +58,22 @@ impl<L: AsyncRead + AsyncWrite + Send + Unpin> Line for L {}
 
 /// A connection that is opened at the first call, and again when it was lost.
 pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
-    let tls = tls.map(TlsConnector::from);
-    let connector = tower::service_fn(move |uri: http::Uri| {
-        let tls = tls.clone();
+    let (tls, target) = (tls.map(TlsConnector::from), address.0.clone());
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let (tls, target) = (tls.clone(), target.clone());
         async move {
-            match tokio::time::timeout(DIAL_MAX, connect(&uri, tls)).await {
+            match tokio::time::timeout(DIAL_MAX, connect(&target, tls)).await {
                 Ok(line) => line.map(TokioIo::new),
                 Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
             }
         }
     });
-    Endpoint::from(address.0.clone())
+    // The connector speaks TLS. For an endpoint of `https`, tonic wants to do that itself; requests still say `https`.
+    let mut parts = address.0.clone().into_parts();
+    parts.scheme = Some(http::uri::Scheme::HTTP);
+    let plain = http::Uri::from_parts(parts).unwrap_or_else(|_| address.0.clone());
+    Endpoint::from(plain)
+        .origin(address.0.clone())
         .http2_keep_alive_interval(KEEP_ALIVE_PERIOD)
         .keep_alive_timeout(KEEP_ALIVE_MAX)
         .keep_alive_while_idle(true)
