@@ -7,15 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 
 #[derive(Clone)]
-pub struct Shown(pub Arc<InTime>);
+pub struct BackendCounts(pub Arc<InTime>);
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for BackendCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shown")
+        f.write_str("BackendCounts")
     }
 }
 
-impl EncodeMetric for Shown {
+impl EncodeMetric for BackendCounts {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         for backends in self.0.backends() {
             let service = format!("{}/{}", backends.service.namespace, backends.service.name);

@@ -1,7 +1,7 @@
 //! Measures the calls to a cloud: method, result and duration.
 
 use crate::Provider;
-use crate::backends::Shown;
+use crate::backends::BackendCounts;
 use async_trait::async_trait;
 use holdfast_runtime::Cloud;
 use holdfast_runtime::metrics::Register;
@@ -49,7 +49,7 @@ impl Counted {
         registry.register("cloudprovider_api_request_errors", help, self.failed.clone());
         if let Provider::Simulated(cloud) = &*self.cloud {
             let help = "Nodes behind the balancers of the simulated cloud, by their health";
-            registry.register("simulated_cloud_backends", help, Shown(cloud.clone()));
+            registry.register("simulated_cloud_backends", help, BackendCounts(cloud.clone()));
         }
     }
 }

@@ -25,12 +25,12 @@ const CONFIG_MAP_KEY: &str = "cloud.yaml";
 /// A cloud as the options name it, not opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    provider: Kind,
+    provider: ProviderKind,
     config: Option<Config>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProviderKind {
     Simulated,
     External,
 }
@@ -46,8 +46,8 @@ impl Named {
     pub fn parse(provider: &str, config: &str) -> Result<Named> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),
-            SIMULATED => Kind::Simulated,
-            EXTERNAL => Kind::External,
+            SIMULATED => ProviderKind::Simulated,
+            EXTERNAL => ProviderKind::External,
             other if OTHERS.contains(&other) => bail!(
                 "--cloud-provider={other}: no vendor's cloud is built in; a provider of it is asked over gRPC with \
                  --cloud-provider={EXTERNAL}, see docs/CLOUDS.md"
@@ -67,7 +67,7 @@ impl Named {
             }
             (file, _) => Some(Config::File(file.into())),
         };
-        if provider == Kind::External && config.is_none() {
+        if provider == ProviderKind::External && config.is_none() {
             bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
         }
         Ok(Named { provider, config })
@@ -83,11 +83,11 @@ impl Named {
             }
         });
         match self.provider {
-            Kind::Simulated => {
+            ProviderKind::Simulated => {
                 let cloud = Arc::new(InTime::new(source).await.map_err(named)?);
                 Ok(Arc::new(Provider::Simulated(cloud)))
             }
-            Kind::External => {
+            ProviderKind::External => {
                 let source = source.context("--cloud-config is missing")?;
                 let text = source.read().await.map_err(|why| named(format!("{}: {why}", source.name())))?;
                 let configuration = Configuration::parse(&text)

@@ -10,7 +10,7 @@ const OK: u16 = 200;
 
 /// How a backend is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Health {
+pub enum BackendHealth {
     Healthy,
     ShutDown,
     /// There is no such instance any more.
@@ -21,14 +21,14 @@ pub enum Health {
     CheckFailed,
 }
 
-impl Health {
+impl BackendHealth {
     pub fn as_str(self) -> &'static str {
         match self {
-            Health::Healthy => "healthy",
-            Health::ShutDown => "shutDown",
-            Health::Gone => "gone",
-            Health::Failing => "failing",
-            Health::CheckFailed => "checkFailed",
+            BackendHealth::Healthy => "healthy",
+            BackendHealth::ShutDown => "shutDown",
+            BackendHealth::Gone => "gone",
+            BackendHealth::Failing => "failing",
+            BackendHealth::CheckFailed => "checkFailed",
         }
     }
 }
@@ -39,7 +39,7 @@ pub struct Backends {
     pub balancer: String,
     pub service: ServiceRef,
     /// How many are so; healthy ones are counted though there be none.
-    pub counts: BTreeMap<Health, u64>,
+    pub counts: BTreeMap<BackendHealth, u64>,
 }
 
 impl Simulated {
@@ -47,16 +47,16 @@ impl Simulated {
     pub fn backends(&mut self, now: Time) -> Vec<Backends> {
         self.play(now);
         // Balancers have the same nodes: each is looked at once.
-        let mut seen: BTreeMap<&str, (Health, Option<&str>)> = BTreeMap::new();
+        let mut seen: BTreeMap<&str, (BackendHealth, Option<&str>)> = BTreeMap::new();
         let mut all = Vec::new();
         for kept in self.balancers() {
-            let mut counts = BTreeMap::from([(Health::Healthy, 0)]);
+            let mut counts = BTreeMap::from([(BackendHealth::Healthy, 0)]);
             let service = kept.wanted.service.clone();
             for host in kept.hosts.iter() {
                 let (health, instance) = *seen.entry(&host.node.name).or_insert_with(|| self.look_at(&host.node));
                 let health = match (health, instance) {
-                    (Health::Healthy, Some(instance)) if self.check(instance, &kept.wanted) != OK => {
-                        Health::CheckFailed
+                    (BackendHealth::Healthy, Some(instance)) if self.check(instance, &kept.wanted) != OK => {
+                        BackendHealth::CheckFailed
                     }
                     _ => health,
                 };
@@ -68,12 +68,12 @@ impl Simulated {
     }
 
     /// How an instance is, and its name.
-    fn look_at(&self, node: &NodeRef) -> (Health, Option<&str>) {
+    fn look_at(&self, node: &NodeRef) -> (BackendHealth, Option<&str>) {
         match self.instance(node) {
-            Ok((name, instance)) if instance.is_shut_down => (Health::ShutDown, Some(name)),
-            Ok((name, _)) => (Health::Healthy, Some(name)),
-            Err(fault) if fault.is(Why::NotFound) => (Health::Gone, None),
-            Err(_) => (Health::Failing, None),
+            Ok((name, instance)) if instance.is_shut_down => (BackendHealth::ShutDown, Some(name)),
+            Ok((name, _)) => (BackendHealth::Healthy, Some(name)),
+            Err(fault) if fault.is(Why::NotFound) => (BackendHealth::Gone, None),
+            Err(_) => (BackendHealth::Failing, None),
         }
     }
 

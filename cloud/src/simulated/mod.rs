@@ -7,7 +7,7 @@ mod description;
 mod health;
 
 pub use description::{Description, NAME, Scene, What};
-pub use health::{Backends, Health};
+pub use health::{BackendHealth, Backends};
 
 use balancers::Balancers;
 use holdfast_world::Time;
