@@ -104,7 +104,7 @@ impl GateArgs {
     }
 }
 
-/// One use of the option: existing names with values.
+/// The gates of one `--feature-gates` argument, each with its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request(Vec<(&'static str, bool)>);
 

@@ -1,24 +1,25 @@
-//! Who fills the disk: how much of what was written of late each namespace wrote.
+//! Counts the bytes that each namespace wrote recently, to find the namespaces that fill the disk.
 //!
-//! When a disk becomes full, somebody's writes must end first. Those do that fill it: as long as there is some room left,
-//! whoever writes little goes on, and the less is left, the smaller is the part of the writes that is too much.
+//! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces go on.
+//! The less room is left, the smaller is the share of recent bytes at which a namespace is refused.
 
 use std::collections::HashMap;
 
-/// "Of late" is what was written since so many bytes, or twice as many.
+/// The length of one window, in bytes written by all namespaces. The present window and the one before it count.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// What each write takes beside its bytes, which bounds how many namespaces are known.
+/// Added to the bytes of each write, so that a window has a bounded number of writes and namespaces.
 const WRITE_BYTES: u64 = 4096;
-/// With all of the room left, half of what was written is too much for one namespace.
+/// While all of the room is left, a namespace is refused above one half of the recent bytes: one part in this many.
 const MOST_PART: u64 = 2;
-/// The cluster's own namespaces, and what is in none, are not refused before everything is.
-const OWN: &str = "kube-";
+/// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
+/// when all writes are. The names are whole, because a tenant may create a namespace with any other name.
+const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// What was written of late, in bytes.
+/// The bytes written recently, by namespace.
 #[derive(Debug, Default)]
 pub struct Fill {
     now: Written,
-    /// The same of the window before.
+    /// The window before the present one.
     before: Written,
 }
 
@@ -41,10 +42,10 @@ impl Fill {
         }
     }
 
-    /// Whether a namespace wrote too much of it, and then how many bytes it wrote of how many, where so many thousandths
-    /// are left of the room in which only those are refused who fill it.
+    /// If the namespace wrote too large a share: the bytes that it wrote and those of all namespaces. `left` is the part
+    /// that is left of the room in which only such namespaces are refused, in thousandths.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
-        if namespace.is_empty() || namespace.starts_with(OWN) {
+        if namespace.is_empty() || OWN.contains(&namespace) {
             return None;
         }
         let of = |written: &Written| written.of.get(namespace).copied().unwrap_or(0);
@@ -80,6 +81,13 @@ mod tests {
             fill.note("d", 4 << 20);
         }
         assert_eq!(refused(&fill, 10), ["d"]);
+    }
+
+    #[test]
+    fn a_tenants_namespace_is_counted_whatever_its_name_begins_with() {
+        let mut fill = Fill::default();
+        fill.note("kube-tenant", 30 << 20);
+        assert!(fill.too_much("kube-tenant", 999).is_some());
     }
 
     #[test]

@@ -584,7 +584,7 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             let mut document = fields(&entry.document()).clone();
             let metadata = metadata_mut(&mut document);
             metadata.remove("resourceVersion");
-            // A version that the client named in its request stays.
+            // The answer of a dry run has the `resourceVersion` that the client sent, as in Kubernetes.
             if let Some(named) = pipeline::named_version(request) {
                 metadata.insert("resourceVersion", named.into());
             }

@@ -2,8 +2,8 @@
 //! Deployment's replica count and pod size need only a few bytes.
 //!
 //! A namespace for which little was written lately waits for nothing. Where more was written than [`Rates`] allow, the
-//! next write for it waits until that has been made up for; writes for others go on meanwhile. They also know whether
-//! something is done for others at all.
+//! next write for it waits until that has been made up for; writes for others go on meanwhile. They also tell
+//! whether any other namespace is active.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,18 +14,18 @@ pub const BYTES_AT_ONCE: u64 = 64 << 20;
 /// How many bytes a second are then written for it: several thousand pods of ordinary size.
 pub const BYTES_A_SECOND: u64 = 32 << 20;
 
-/// How long something counts as being done for a namespace after an action for it: the steps in which what somebody
-/// wants comes to be follow each other more quickly than that.
+/// How long a namespace counts as active after an action for it. The actions of one rollout follow each other faster.
 const LATELY: Duration = Duration::from_secs(1);
-/// The cluster's own namespaces, for which something is done at any time, as nodes renew their leases.
-const OWN: &str = "kube-";
+/// The namespaces of the cluster's own components. Actions for them never stop (nodes renew leases), so they do not make
+/// other namespaces wait. The names are whole, because a tenant may create a namespace with any other name.
+const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// What was written for each namespace.
 pub struct Rates {
     a_second: u64,
     began: Instant,
     accounts: Mutex<Accounts>,
-    /// The two namespaces for which something was done last, and when.
+    /// The two namespaces that were active last, each with the time of its last action.
     last: Mutex<[(String, Duration); 2]>,
 }
 
@@ -53,13 +53,13 @@ impl Rates {
         }
     }
 
-    /// Something is done for a namespace now.
+    /// Notes that an action for a namespace begins now.
     pub(crate) fn acts_for(&self, namespace: &str) {
         self.acts_for_at(self.began.elapsed(), namespace);
     }
 
-    /// Whether something was done lately for others than this namespace. For those of the cluster itself there are none,
-    /// and they are nobody's others.
+    /// Whether another namespace was active within the last [`LATELY`]. The cluster's own namespaces do not count as
+    /// other namespaces, and have none.
     pub(crate) fn acts_for_others(&self, namespace: &str) -> bool {
         self.acts_for_others_at(self.began.elapsed(), namespace)
     }
@@ -126,12 +126,23 @@ impl Rates {
 }
 
 fn is_own(namespace: &str) -> bool {
-    namespace.is_empty() || namespace.starts_with(OWN)
+    namespace.is_empty() || OWN.contains(&namespace)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenants_namespace_is_not_the_clusters_whatever_its_name_begins_with() {
+        let rates = Rates::default();
+        rates.acts_for_at(Duration::ZERO, "kube-tenant");
+        rates.acts_for_at(Duration::ZERO, "kube-system");
+        assert!(rates.acts_for_others_at(Duration::ZERO, "a"));
+        rates.acts_for_at(Duration::ZERO, "a");
+        assert!(rates.acts_for_others_at(Duration::ZERO, "kube-tenant"));
+        assert!(!rates.acts_for_others_at(Duration::ZERO, "kube-node-lease"));
+    }
 
     #[test]
     fn what_is_done_for_others_counts_for_a_second() {

@@ -1,8 +1,7 @@
-//! So many actions are under way at once; namespaces take turns for them.
+//! Limits how many actions are under way at once; namespaces take turns for the slots.
 //!
-//! Each action that is under way makes the others take longer: they share processors, and the disk. A namespace that has
-//! it all to itself may have many. As long as something is done for others, too, it has few, so that theirs come through
-//! quickly.
+//! Actions under way slow each other down, because they share processors and the disk. While only one namespace is
+//! active, it may have many slots. While others are active, too, it has few, so that their actions are quick.
 
 use crate::Rates;
 use holdfast_world::Text;
@@ -10,23 +9,24 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// How many actions of a namespace are under way while something is done for others: enough to share fsyncs.
+/// The slots of a namespace while other namespaces are active: enough for writes to share an fsync.
 const FEW: usize = 16;
 
 /// How many actions there may be at once. A namespace has no more of them than are left for all others together, so
 /// that there is one for whoever comes.
 pub(crate) struct Slots {
     state: Mutex<State>,
-    /// Knows whether something is done for others.
+    /// Tells whether other namespaces are active.
     rates: Arc<Rates>,
 }
 
 struct State {
     free: usize,
     taken: HashMap<Text, usize>,
-    /// The waiting actions, oldest first, by namespace; the namespaces are in the order of their turns. No line is
-    /// empty.
-    lines: VecDeque<(Text, VecDeque<oneshot::Sender<Slot>>)>,
+    /// The waiting actions of each namespace, oldest first. No line is empty.
+    lines: HashMap<Text, VecDeque<oneshot::Sender<Slot>>>,
+    /// The namespaces with a line, in the order of their turns.
+    turns: VecDeque<Text>,
 }
 
 /// The right to act, until it is dropped.
@@ -37,7 +37,8 @@ pub(crate) struct Slot {
 
 impl Slots {
     pub(crate) fn new(count: usize, rates: Arc<Rates>) -> Arc<Slots> {
-        let state = Mutex::new(State { free: count, taken: HashMap::new(), lines: VecDeque::new() });
+        let state =
+            Mutex::new(State { free: count, taken: HashMap::new(), lines: HashMap::new(), turns: VecDeque::new() });
         Arc::new(Slots { state, rates })
     }
 
@@ -50,9 +51,10 @@ impl Slots {
                 return self.slot(&mut state, namespace);
             }
             let (sender, waiting) = oneshot::channel();
-            match state.lines.iter_mut().find(|(known, _)| known == namespace) {
-                Some((_, line)) => line.push_back(sender),
-                None => state.lines.push_back((namespace.clone(), VecDeque::from([sender]))),
+            let line = state.lines.entry(namespace.clone()).or_default();
+            line.push_back(sender);
+            if line.len() == 1 {
+                state.turns.push_back(namespace.clone());
             }
             waiting
         };
@@ -84,11 +86,13 @@ impl Slots {
         {
             let mut state = self.state();
             let mut passed = 0;
-            while passed < state.lines.len() {
-                let Some((namespace, mut line)) = state.lines.pop_front() else { break };
+            // Without a free slot no line is looked at, however many there are.
+            while state.free > 0 && passed < state.turns.len() {
+                let Some(namespace) = state.turns.pop_front() else { break };
+                let Some(mut line) = state.lines.remove(&namespace) else { continue };
                 passed += 1;
                 if self.may_take(&state, &namespace) {
-                    // Whoever waits no longer is passed over.
+                    // Senders whose receiver is gone are skipped.
                     while line.front().is_some_and(oneshot::Sender::is_closed) {
                         line.pop_front();
                     }
@@ -98,7 +102,8 @@ impl Slots {
                     passed = 0;
                 }
                 if !line.is_empty() {
-                    state.lines.push_back((namespace, line));
+                    state.lines.insert(namespace.clone(), line);
+                    state.turns.push_back(namespace);
                 }
             }
         }
@@ -109,7 +114,7 @@ impl Slots {
 
 impl State {
     fn waits(&self, namespace: &Text) -> bool {
-        self.lines.iter().any(|(known, _)| known == namespace)
+        self.lines.contains_key(namespace)
     }
 }
 
@@ -181,6 +186,30 @@ mod tests {
         assert!(now(&slots, "a").is_none() && now(&slots, "b").is_none(), "both gave up");
         drop(held);
         assert!(now(&slots, "c").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_freed_slot_looks_at_no_more_lines_than_it_serves() {
+        let slots = Slots::new(1, Arc::default());
+        let held = now(&slots, "a").expect("free");
+        let mut waiting: Vec<_> = (0..1000)
+            .map(|number| {
+                let slots = slots.clone();
+                Box::pin(async move { slots.take(&number.to_string().as_str().into()).await })
+            })
+            .collect();
+        for waits in &mut waiting {
+            assert!(waits.as_mut().now_or_never().is_none());
+        }
+        let order = |slots: &Arc<Slots>| slots.state().turns.clone();
+        let before = order(&slots);
+        drop(held);
+        // The first namespace has the slot; the others stay in their order, which looking at them would turn.
+        assert_eq!(order(&slots), before.range(1..).cloned().collect::<VecDeque<_>>());
+        let first = waiting[0].as_mut().now_or_never();
+        assert!(first.is_some());
+        let (lines, turns) = (slots.state().lines.len(), order(&slots).len());
+        assert_eq!((lines, turns), (999, 999));
     }
 
     #[tokio::test]

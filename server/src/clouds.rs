@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use async_trait::async_trait;
+use holdfast_cloud::simulated::Description;
 use holdfast_cloud::{Settings, names};
 use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::external::{Configuration, External};
@@ -71,6 +72,14 @@ impl Named {
             bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
         }
         Ok(Named { provider, config })
+    }
+
+    /// Reads a description that is a file, so that a server does not start with one that cannot be right.
+    pub fn check(&self) -> Result<()> {
+        let (ProviderKind::Simulated, Some(Config::File(path))) = (self.provider, &self.config) else { return Ok(()) };
+        let text = std::fs::read_to_string(path).map_err(|error| named(format!("{}: {error}", path.display())))?;
+        Description::parse(&text).map_err(|faults| named(format!("{}: {}", path.display(), faults.join(", "))))?;
+        Ok(())
     }
 
     /// The cloud itself: a provider is said hello to, a description is read.
@@ -188,6 +197,20 @@ async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_a_description_ends_the_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("cloud.yaml");
+        let named = Named::parse("simulated", &file.display().to_string()).expect("a file");
+        assert!(named.check().is_err_and(|why| why.to_string().contains("cloud.yaml: No such file")));
+        std::fs::write(&file, "adresses: []").expect("written");
+        assert!(named.check().is_err_and(|why| why.to_string().contains("adresses")));
+        std::fs::write(&file, "addresses: [192.0.2.0/24]").expect("written");
+        named.check().expect("a description");
+        // A provider may be reached later, and a ConfigMap may come later.
+        Named::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
+    }
 
     #[test]
     fn clouds_are_named_or_refused_with_a_way_out() {

@@ -50,7 +50,11 @@ impl Args {
         match (provider, config.as_deref().unwrap_or_default()) {
             ("", "") => Ok(None),
             ("", _) => Err(anyhow!("--cloud-config: --cloud-provider must say of which cloud")),
-            (provider, config) => Named::parse(provider, config).map(Some),
+            (provider, config) => {
+                let named = Named::parse(provider, config)?;
+                named.check()?;
+                Ok(Some(named))
+            }
         }
     }
 }

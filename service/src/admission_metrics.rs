@@ -342,7 +342,7 @@ fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     }
 }
 
-/// The sort of resource, as pod security metrics name it.
+/// The value of the label `resource` of pod security metrics.
 fn sort_of(request: &RequestLabels) -> &'static str {
     match request.resource.as_str() {
         "pods" => "pod",

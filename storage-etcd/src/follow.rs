@@ -4,7 +4,7 @@ use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched, What};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
-use crate::shared::{Seen, Shared, fault, now_ms, other_cluster};
+use crate::shared::{Seen, Shared, fault, now_ms, wrong_cluster};
 use bytes::Bytes;
 use holdfast_core::etcd::renumbered;
 use holdfast_core::event::{self, Offset, Record};
@@ -151,7 +151,7 @@ impl Follower {
     fn take(&mut self, watched: Watched) -> Result<(), Fault> {
         let shared = self.shared.clone();
         if watched.header.cluster != shared.cluster {
-            return Err(Fault::Unreachable { why: other_cluster(watched.header.cluster, shared.cluster) });
+            return Err(Fault::Unreachable { why: wrong_cluster(watched.header.cluster, shared.cluster) });
         }
         let Some(last) = watched.events.last().map(|event| event.now.mod_revision) else {
             return self.quiet(watched.header.revision);

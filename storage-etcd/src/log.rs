@@ -6,7 +6,7 @@ use crate::follow::Follower;
 use crate::local::Local;
 use crate::places::Places;
 use crate::planted::{Bug, planted};
-use crate::shared::{Shared, Storing, fault, other_cluster};
+use crate::shared::{Shared, Storing, fault, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
@@ -71,7 +71,7 @@ impl EtcdLog {
         let asked = Range::of(Keys::one(places.secret())).only(What::Count);
         let found = etcd.range(&asked).map_err(fault)?.header.cluster;
         if source.cluster != 0 && source.cluster != found {
-            return Err(Fault::Unreadable { what: other_cluster(found, source.cluster) });
+            return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
         }
         source.cluster = found;
         local.keep_source(&source)?;
@@ -258,7 +258,7 @@ impl Going {
     fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {
-                Receipt::Refused(Fault::Unreachable { why: other_cluster(decided.header.cluster, cluster) })
+                Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];

@@ -148,7 +148,7 @@ impl Shared {
         if header.cluster == self.cluster {
             return Ok(());
         }
-        Err(Fault::Unreachable { why: other_cluster(header.cluster, self.cluster) })
+        Err(Fault::Unreachable { why: wrong_cluster(header.cluster, self.cluster) })
     }
 
     /// The value in etcd for a record's object.
@@ -229,7 +229,7 @@ impl Shared {
     }
 }
 
-pub fn other_cluster(found: u64, known: u64) -> String {
+pub fn wrong_cluster(found: u64, known: u64) -> String {
     format!(
         "the etcd cluster has the id {found:x}, and the events in the data folder are of the cluster {known:x}: connect \
          to that one, or use another data folder"

@@ -1,4 +1,4 @@
-//! What a controller is: it is told of changes, and asked for plans.
+//! The trait of controllers: a controller is notified of changes, and returns a plan for each key.
 
 use crate::cloud::{Answer, Call, Fault};
 use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};

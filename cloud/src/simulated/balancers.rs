@@ -125,8 +125,14 @@ impl Balancers {
             let width = if is_v6 { 128 } else { 32 };
             let size = 1u128.checked_shl(range.doublings(width).unwrap_or(0)).unwrap_or(u128::MAX);
             let start = u128::from(hash(uid));
+            // The first and the last address of an IPv4 network are no host's.
+            let is_network = !is_v6 && size > 2;
             for look in 0..size.min(LOOKS_MAX) {
-                let address = range.nth(width, (start + look) % size).to_string();
+                let index = (start + look) % size;
+                if is_network && (index == 0 || index == size - 1) {
+                    continue;
+                }
+                let address = range.nth(width, index).to_string();
                 let address = address.split('/').next().unwrap_or_default();
                 if !self.taken.contains(address) {
                     return Ok(address.to_owned());

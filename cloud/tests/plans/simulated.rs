@@ -54,6 +54,19 @@ fn a_balancer_keeps_its_address_until_the_pool_is_empty() {
 }
 
 #[test]
+fn no_balancer_gets_the_first_or_the_last_address_of_a_network() {
+    let mut cloud = cloud("addresses: [192.0.2.8/30]");
+    let mut ips: Vec<String> = (0..3)
+        .filter_map(|number| match cloud.answer(&ensure(&format!("b{number}"), "u"), at(0)) {
+            Ok(Answer::Balancer(balancer)) => Some(balancer.ingress[0].ip.clone()),
+            _ => None,
+        })
+        .collect();
+    ips.sort();
+    assert_eq!(ips, ["192.0.2.10", "192.0.2.9"]);
+}
+
+#[test]
 fn two_clusters_of_one_name_are_told_apart() {
     let mut cloud = cloud("");
     cloud.answer(&ensure("a", "one"), at(0)).expect("the first");

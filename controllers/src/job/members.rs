@@ -170,8 +170,8 @@ fn total(member: &Member<'_>) -> i64 {
     counted.saturating_add(ignored)
 }
 
-/// When the next pod may be created after failures: ten seconds after the first failure since the last success, twice
-/// as long after each further one, at most ten minutes.
+/// The time from which the Job may create its next pod. One failure since the last success delays it by ten seconds;
+/// each further failure doubles the delay, up to ten minutes.
 pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(Member::finished).max();
     let failures = members.iter().filter(|member| member.is_failed && !member.is_let_go).map(Member::finished);

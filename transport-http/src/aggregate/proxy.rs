@@ -172,8 +172,8 @@ pub fn passed_on(
     answer
 }
 
-/// Sets the headers that name the user, and removes the client's own ones. A value that does not fit into a header must
-/// not be left out: then the error has its name.
+/// Sets the headers that name the user, and removes the client's own ones. A value that cannot
+/// be sent as a header is an error with the header's name: without it, another server would see another user.
 pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()
