@@ -24,7 +24,8 @@ pub fn options(data: &Path) -> [String; 2] {
     [format!("--etcd-servers={}", cluster().urls()), format!("--etcd-prefix=/folders/{:016x}", hasher.finish())]
 }
 
-fn cluster() -> &'static Cluster {
+/// The cluster, which starts when the first test needs it.
+pub fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<(Cluster, Child)> = OnceLock::new();
     let (cluster, _) = CLUSTER.get_or_init(|| {
         // Nothing survives the test, so nothing need reach the disk.
