@@ -13,6 +13,10 @@ export HOLDFAST_CLIENTS ?= $(CARGO_TARGET_DIR)/clients
 holdfast := $(CARGO_TARGET_DIR)/release/holdfast
 lightly := cargo --config scripts/test-profile.toml
 test_log := $(CARGO_TARGET_DIR)/test.log
+# Tests that run on etcd as well. Left out are those about logs in data folders, and what takes no server.
+on_etcd := access admission aggregation audit audits authentication authorization bad_input clients component controllers \
+  custom elsewhere envtest facts_admission facts_controllers flow_control keys nodes options resources serving \
+  simulated_kubelets
 
 .PHONY: help run build watch dist test test-long bench setup clients
 
@@ -77,7 +81,7 @@ test-long: setup clients
 	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds --test etcd_decoded -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers
 	STORE=etcd SCENARIOS=all $(lightly) test --release --locked --workspace --test facts_scheduling
-	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast --test facts_controllers --test controllers --test clients
+	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast $(addprefix --test ,$(on_etcd))
 	ROUNDS=200 $(lightly) test --release --locked --workspace --test etcd_histories
 
 bench: build

@@ -204,7 +204,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed { within: "server/src/up.rs", words: &["ServiceAccount"], why: "an admission plug-in that is called so" },
     Allowed { within: "chronicle/src/", words: &["events"], why: "a count of the log's events in a report" },
     Allowed {
-        within: "engine/src/log/suite.rs",
+        within: "engine/src/log/suite",
         words: &["configmaps", "events", "nodes", "pods", "podtemplates", "services"],
         why: "a test of logs, which writes events of kinds by their places in storage",
     },
