@@ -54,8 +54,8 @@ pub struct Shared {
 struct Progress {
     /// The local log has all events up to this revision.
     through: u64,
-    /// The highest revision that a caller waits for.
-    wanted: u64,
+    /// The revisions that callers wait for.
+    wanted: Vec<u64>,
     /// Why following has stopped, if it has.
     trouble: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Shared {
     /// Whether a caller waits for events beyond the last one.
     pub fn is_wanted(&self) -> bool {
         let progress = self.progress();
-        progress.wanted > progress.through
+        progress.wanted.iter().any(|wanted| *wanted > progress.through)
     }
 
     /// Reports that the local log has all events up to a revision.
@@ -107,8 +107,11 @@ impl Shared {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
         progress.trouble = None;
+        let is_wanted = progress.wanted.iter().any(|wanted| *wanted <= progress.through);
         drop(progress);
-        self.moved.notify_all();
+        if is_wanted {
+            self.moved.notify_all();
+        }
     }
 
     pub fn in_trouble(&self, why: String) {
@@ -131,16 +134,25 @@ impl Shared {
     pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + patience;
         let mut progress = self.progress();
-        progress.wanted = progress.wanted.max(revision);
-        while progress.through < revision {
+        if progress.through >= revision {
+            return Ok(());
+        }
+        progress.wanted.push(revision);
+        let outcome = loop {
+            if progress.through >= revision {
+                break Ok(());
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.closing.load(Ordering::Relaxed) {
                 let why = progress.trouble.clone().unwrap_or_else(|| "its events do not come".into());
-                return Err(Fault::Unreachable { why });
+                break Err(Fault::Unreachable { why });
             }
             progress = self.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        if let Some(at) = progress.wanted.iter().position(|wanted| *wanted == revision) {
+            progress.wanted.swap_remove(at);
         }
-        Ok(())
+        outcome
     }
 
     /// Refuses answers of another cluster than the one whose events are in the local log.
