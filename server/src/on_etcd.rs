@@ -1,38 +1,67 @@
 //! Opens the log on etcd.
 
 use crate::etcd_options::addresses;
+use crate::etcd_overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
+use holdfast_core::kinds::KindId;
+use holdfast_engine::Log;
 use holdfast_storage_etcd::client::Etcd;
-use holdfast_storage_etcd::grpc::Cluster;
+use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use std::sync::Arc;
 
-/// An etcd whose members answered. Connecting comes before anything is opened on this machine.
+/// The folder below the data folder that has the copies of the events of each override.
+const OVERRIDES: &str = "overrides";
+
+/// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
+    overrides: Vec<(Override, bool)>,
 }
 
-/// Connects to the members of `--etcd-servers`, and checks their releases.
+/// The logs on etcd, and the server's other work on it.
+pub struct OnEtcd {
+    pub log: Arc<EtcdLog>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    pub parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
+    pub upkeep: Upkeep,
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
     ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
-    let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
+    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
     let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress })
+    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let mut overrides = Vec::new();
+    for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
+        let (etcd, members) = client(args, one.members.clone())?;
+        let tells_progress = judged(etcd.as_ref()).with_context(|| one.option.clone())?;
+        upkeep.add((etcd, members));
+        overrides.push((one, tells_progress));
+    }
+    Ok(Connected { upkeep, tells_progress, overrides })
 }
 
-/// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
-    let Connected { upkeep, tells_progress } = connected;
+/// A client, and the number of members.
+fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> {
+    let count = members.len();
+    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
+    Ok((Arc::new(cluster), count))
+}
+
+/// Opens the logs on etcd, with `local` as the copy of most events.
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<OnEtcd> {
+    let Connected { upkeep, tells_progress, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -42,9 +71,21 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress };
-    let log = EtcdLog::open(parts).with_context(|| named(args))?;
-    Ok((Arc::new(log), upkeep))
+    let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
+    let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
+    let parts = Parts { etcd: upkeep.etcd(), local, prefix: prefix.clone(), kinds, storing, tells_progress };
+    let log = Arc::new(EtcdLog::open(parts).with_context(|| named(args))?);
+    let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
+    for ((one, tells_progress), etcd) in overrides.into_iter().zip(upkeep.others()) {
+        let folder = args.data_dir().join(OVERRIDES).join(one.folder());
+        // The main log reserves room on the disk for both.
+        let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
+        let kinds = Kinds::Only(one.places());
+        let parts_of_it = Parts { etcd, local, prefix: prefix.clone(), kinds, storing, tells_progress };
+        let in_folder = || format!("{}, with its events in {}", one.option, folder.display());
+        parts.push((one.kinds.clone(), Arc::new(EtcdLog::open(parts_of_it).with_context(in_folder)?)));
+    }
+    Ok(OnEtcd { log, parts, upkeep })
 }
 
 fn named(args: &Args) -> String {
