@@ -30,7 +30,7 @@ use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
-use holdfast_engine::{Engine, Log, Options};
+use holdfast_engine::{Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
@@ -198,7 +198,9 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        let Opened { log, disk, forker, retention, etcd, _lock } = open(&args, lasting)?;
+        let gates = args.api_gates()?;
+        let (keys, follow) = args.encryption.live(&gates)?;
+        let Opened { log, sealing, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -208,7 +210,6 @@ impl Server {
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }
-        let gates = args.api_gates()?;
         for kind in &gates.kinds_off {
             offer.asked.entry((*kind).to_owned()).or_insert(false);
         }
@@ -238,16 +239,7 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let (keys, follow) = args.encryption.live(&gates)?;
-        let mut options = Options::new(settings, Arc::new(SystemClock));
-        let log: Arc<dyn Log> = match log.is_shared() {
-            true => log,
-            false => {
-                let sealed = Arc::new(SealedLog::new(log, keys.clone()));
-                options.sealing = Some(sealed.clone());
-                sealed
-            }
-        };
+        let options = Options { sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
@@ -352,6 +344,8 @@ struct Opened {
     log: Arc<dyn Log>,
     /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
+    /// Encrypts the log's values.
+    sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
     /// Set when other servers share the log.
@@ -360,16 +354,16 @@ struct Opened {
     _lock: Option<FolderInUse>,
 }
 
-fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
+fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
     let (folder, mut retention) = (args.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
         Lasting::Fleeting => Durability::Unsynced,
         Lasting::InMemory => {
             retention.bytes.get_or_insert(MEMORY_MAX);
-            let log = Arc::new(VolatileLog::default());
+            let log = Arc::new(SealedLog::new(Arc::new(VolatileLog::default()), keys.clone()));
             let _lock = Some(FolderInUse::take(folder)?);
-            return Ok(Opened { log, disk: None, forker: None, retention, etcd: None, _lock });
+            return Ok(Opened { sealing: log.clone(), log, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
     let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
@@ -385,10 +379,11 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
     let disk = Some(log.clone());
     let forker = Some(forker);
     let Some(connected) = connected else {
-        return Ok(Opened { log, disk, forker, retention, etcd: None, _lock: None });
+        let log = Arc::new(SealedLog::new(log, keys.clone()));
+        return Ok(Opened { sealing: log.clone(), log, disk, forker, retention, etcd: None, _lock: None });
     };
-    let (log, etcd) = on_etcd::open(args, connected, log)?;
-    Ok(Opened { log, disk, forker, retention, etcd: Some(etcd), _lock: None })
+    let (log, etcd) = on_etcd::open(args, connected, log, keys.clone())?;
+    Ok(Opened { sealing: log.clone(), log, disk, forker, retention, etcd: Some(etcd), _lock: None })
 }
 
 /// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should

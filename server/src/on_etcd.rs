@@ -1,11 +1,13 @@
 //! Opens the log on etcd.
 
+use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
+use holdfast_encryption::Live;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::Cluster;
 use holdfast_storage_etcd::releases::{self, Judged};
@@ -21,7 +23,6 @@ pub struct Connected {
 
 /// Connects to the members of `--etcd-servers`, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
-    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
@@ -31,7 +32,12 @@ pub fn connect(args: &Args) -> Result<Connected> {
 }
 
 /// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
+pub fn open(
+    args: &Args,
+    connected: Connected,
+    local: Arc<RocksLog>,
+    keys: Arc<Live>,
+) -> Result<(Arc<EtcdLog>, Upkeep)> {
     let Connected { upkeep, tells_progress } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
@@ -42,8 +48,8 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress };
-    let log = EtcdLog::open(parts).with_context(|| named(args))?;
+    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, keys, tells_progress };
+    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
     Ok((Arc::new(log), upkeep))
 }
 

@@ -2,6 +2,7 @@
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Keys, Range};
@@ -28,6 +29,7 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        keys: Live::none(),
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())

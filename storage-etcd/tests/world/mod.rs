@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
@@ -115,6 +116,7 @@ impl World {
             local: Arc::new(local.map_err(told)?),
             prefix: "/registry".into(),
             storing,
+            keys: Live::none(),
             tells_progress: true,
         };
         self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);
