@@ -93,7 +93,9 @@ fn nodes_of_kube_apiserver() {
         let (certificate, key) = authority.client(user, &["system:masters"]).write(folder.path(), user);
         (certificate.display().to_string(), key.display().to_string())
     };
-    let (ca, accounts) = (write("ca.crt", authority.pem()), write("sa.key", &authority.server(&["accounts"]).key));
+    let ca = write("ca.crt", authority.pem());
+    let (accounts, account_key) = authority.server(&["accounts"]).write(folder.path(), "accounts");
+    let (accounts, account_key) = (accounts.display(), account_key.display());
     let ((certificate, key), (own_certificate, own_key)) = (sign("admin"), sign("kube-apiserver"));
     let (etcd, port) = (etcd::Cluster::single(), free_port());
     let mut api = Command::new(program);
@@ -105,7 +107,7 @@ fn nodes_of_kube_apiserver() {
         &format!("--cert-dir={}", folder.join("certificates").display()),
         &format!("--client-ca-file={ca}"),
         &format!("--service-account-key-file={accounts}"),
-        &format!("--service-account-signing-key-file={accounts}"),
+        &format!("--service-account-signing-key-file={account_key}"),
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
@@ -115,7 +117,7 @@ fn nodes_of_kube_apiserver() {
         // Pods may come before the accounts of their namespaces.
         "--disable-admission-plugins=ServiceAccount",
     ]);
-    let _api = Process::run(api);
+    let mut api = Process::run(api);
     let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true});
     let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -130,6 +132,7 @@ fn nodes_of_kube_apiserver() {
     };
     let deadline = Instant::now() + Duration::from_secs(180);
     while !is_there() {
+        assert!(api.0.try_wait().expect("a process").is_none(), "kube-apiserver has ended");
         assert!(Instant::now() < deadline, "kube-apiserver does not answer");
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -139,7 +142,7 @@ fn nodes_of_kube_apiserver() {
         component.args(options).arg("--kubeconfig").arg(&config);
         Process::run(component)
     };
-    let account_key = format!("--service-account-private-key-file={accounts}");
+    let account_key = format!("--service-account-private-key-file={account_key}");
     let root = format!("--root-ca-file={ca}");
     let (reached, port) = (format!("--kubelet-address={address}"), format!("--kubelet-port={}", free_port()));
     let _components = [
