@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// What is spoken over every connection.
+const HTTP1: &[u8] = b"http/1.1";
 /// The port of kubelets that do not say theirs.
 const PORT: u16 = 10250;
 /// The types of addresses that are tried, the best first.
@@ -83,7 +85,7 @@ impl Simulated {
     /// meant they read in the header `Host`: `NODE:PORT`.
     pub fn listen(&self, address: SocketAddr, authorities: Vec<u8>, identity: &Identity) -> Result<(), String> {
         let trust = TlsTrust { authorities, insecure: false, identified: true };
-        let tls = ServerTls::new(&address.ip().to_string(), &trust, Some(identity))?;
+        let tls = ServerTls::new(&address.ip().to_string(), &trust, Some(identity))?.speaking(&[HTTP1]);
         _ = self.0.set(Listener { address, tls });
         Ok(())
     }
@@ -168,7 +170,7 @@ impl Kubelets {
             return known.tls.towards(host);
         }
         let trust = TlsTrust { insecure: authorities.is_empty(), authorities: authorities.clone(), identified: true };
-        let tls = ServerTls::new(host, &trust, identity.as_deref())?;
+        let tls = ServerTls::new(host, &trust, identity.as_deref())?.speaking(&[HTTP1]);
         *trusted = Some(Trusted { authorities, generation, tls: tls.clone() });
         Ok(tls)
     }
@@ -213,7 +215,7 @@ impl Kubelets {
     pub async fn dial_server(&self, host: &str, port: u16, is_secure: bool) -> Result<Link, Unreached> {
         let tls = is_secure.then(|| {
             let trust = TlsTrust { insecure: true, ..TlsTrust::default() };
-            ServerTls::new(host, &trust, None).map_err(Unreached::NotDialled)
+            ServerTls::new(host, &trust, None).map(|tls| tls.speaking(&[HTTP1])).map_err(Unreached::NotDialled)
         });
         self.dial(host, port, tls.transpose()?).await
     }
@@ -237,7 +239,7 @@ impl Kubelets {
         match tls {
             None => Ok(Link::Plain(wire)),
             Some(tls) => {
-                let spoken = tls.speaking(&[b"http/1.1"]).speak(wire).await;
+                let spoken = tls.speak(wire).await;
                 spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0))
             }
         }
@@ -274,8 +276,7 @@ impl Kubelet<'_> {
         if let (Place::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
             let Listener { address, tls } = listener;
             let wire = Dialer::Direct.dial(&address.ip().to_string(), address.port()).await;
-            let spoken =
-                tls.speaking(&[b"http/1.1"]).speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;
+            let spoken = tls.speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;
             return spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0));
         }
         let tls = kubelets.settings.is_secure.then(|| kubelets.tls(host, is_insecure).map_err(Unreached::NotDialled));

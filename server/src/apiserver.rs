@@ -454,7 +454,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
-    let connections = kubelets::connections(args, address.port())?;
+    let connections = kubelets::connections(args, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -550,6 +550,7 @@ fn features(gates: &ApiGates) -> Features {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
         constrained_impersonation: gates.constrained_impersonation,
+        upgrades_need_create: gates.upgrades_need_create,
         strangers_last: gates.strangers_last,
         watch_list: gates.watch_list,
     }

@@ -154,6 +154,9 @@ fn authority(
 /// A kubeconfig that refers to no other file.
 pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
+    let key = read(&pki.admin_key)?;
+    // Java's clients tell a key on an elliptic curve by this form alone.
+    let key = keys::private_key(key.as_bytes()).ok().and_then(|key| keys::in_sec1(&key)).map(in_pem).unwrap_or(key);
     Ok(format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: holdfast\n  cluster:\n    server: {url}\n    \
          certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    client-certificate-data: {}\n    \
@@ -161,8 +164,15 @@ pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
          current-context: holdfast\n",
         data(&pki.authority)?,
         data(&pki.admin_certificate)?,
-        data(&pki.admin_key)?,
+        STANDARD.encode(key),
     ))
+}
+
+/// A key on an elliptic curve in SEC 1 as PEM.
+fn in_pem(key: Vec<u8>) -> String {
+    let text = STANDARD.encode(key);
+    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+    format!("-----BEGIN EC PRIVATE KEY-----\n{}\n-----END EC PRIVATE KEY-----\n", lines.join("\n"))
 }
 
 fn issue(
