@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Kubernetes' default.
 const PREFIX: &str = "/registry";
 
-#[derive(clap::Args, Debug, Clone)]
+#[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 pub struct EtcdArgs {
     /// What all keys in etcd begin with [default: /registry].
