@@ -97,7 +97,7 @@ fn named(args: &Args) -> String {
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
 /// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-fn judged(etcd: &dyn Etcd) -> Result<bool> {
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {

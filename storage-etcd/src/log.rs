@@ -75,8 +75,15 @@ impl EtcdLog {
             return Err(Fault::Unreadable { what });
         }
         root.clone_into(&mut source.prefix);
-        let asked = Range::of(Keys::one(places.secret())).only(What::Count);
-        let found = etcd.range(&asked).map_err(fault)?.header.cluster;
+        let asked = Range::of(Keys::one(places.migration())).only(What::Count);
+        let answer = etcd.range(&asked).map_err(fault)?;
+        if answer.count > 0 {
+            let what = format!(
+                "a migration into etcd, below {root}, is not finished: go on by running the same `holdfast migrate` again"
+            );
+            return Err(Fault::Unreadable { what });
+        }
+        let found = answer.header.cluster;
         if source.cluster != 0 && source.cluster != found {
             return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
         }
