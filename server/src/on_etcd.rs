@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_storage_etcd::client::Etcd;
+use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::Cluster;
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
@@ -19,15 +20,25 @@ pub struct Connected {
     tells_progress: bool,
 }
 
-/// Connects to the members of `--etcd-servers`, and checks their releases.
-pub fn connect(args: &Args) -> Result<Connected> {
+impl Connected {
+    /// What the first server of the cluster has written for all.
+    pub fn cluster(&self) -> first::Cluster<'_> {
+        self.upkeep.first()
+    }
+}
+
+/// Connects to the members of `--etcd-servers`, and checks their releases; `None` without that option.
+pub fn connect(args: &Args) -> Result<Option<Connected>> {
+    if args.etcd_servers.is_empty() {
+        return Ok(None);
+    }
     ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
     let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
     let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress })
+    Ok(Some(Connected { upkeep, tells_progress }))
 }
 
 /// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
@@ -47,7 +58,8 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
     Ok((Arc::new(log), upkeep))
 }
 
-fn named(args: &Args) -> String {
+/// The option that names the members, for errors.
+pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
