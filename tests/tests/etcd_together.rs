@@ -172,7 +172,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     let [one, two, three] = [("192.0.2.1", -25), ("192.0.2.2", 0), ("192.0.2.3", 25)];
     let mut places: Vec<Place> = [one, two, three].map(|(address, ahead)| Place::start(&mut etcd, address, ahead)).into();
     for shown in &places {
-        let token = "/api/v1/namespaces/kube-system/serviceaccounts/generic-garbage-collector/token";
+        let token = "/api/v1/namespaces/kube-system/serviceaccounts/default/token";
         let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let token = eventually(PATIENCE, || async {
             let answer = shown.admin.post(token, &asked).await;
@@ -187,7 +187,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
             let wire = Wire { address, ..shown.admin.clone() }.with_token(&token);
             let told = wire.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await.expect(201).json();
             let user = &told["status"]["userInfo"]["username"];
-            assert_eq!(user, "system:serviceaccount:kube-system:generic-garbage-collector");
+            assert_eq!(user, "system:serviceaccount:kube-system:default");
         }
     }
     endpoints(&places[1], &["192.0.2.1", "192.0.2.2", "192.0.2.3"]).await;
