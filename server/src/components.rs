@@ -3,8 +3,8 @@
 
 use crate::apiserver::read;
 use crate::clouds::{self, Named};
-use crate::elected::{self, Elections};
 use crate::controllers;
+use crate::elected::{self, Elections};
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
 use crate::simulated_kubelets::{self, Listening};

@@ -48,7 +48,8 @@ impl Args {
     /// All faults that parsing does not show.
     pub fn faults(&self) -> Vec<String> {
         let is_off = self.leader_elect == Some(false);
-        let settings = ElectionSettings { leader_elect: !is_off, terms: self.terms(), ..ElectionSettings::usual(CONTROLLERS) };
+        let settings =
+            ElectionSettings { leader_elect: !is_off, terms: self.terms(), ..ElectionSettings::usual(CONTROLLERS) };
         settings.faults("leaderElection")
     }
 
@@ -93,7 +94,12 @@ impl Elections {
     }
 
     /// Runs work while this server leads, again each time that it does. `work` is called for each time anew.
-    pub async fn lead<W: Future<Output = ()>>(&self, transport: Arc<Transport>, lease: &'static str, work: impl Fn() -> W) {
+    pub async fn lead<W: Future<Output = ()>>(
+        &self,
+        transport: Arc<Transport>,
+        lease: &'static str,
+        work: impl Fn() -> W,
+    ) {
         if !self.are_held(&transport) {
             drop(transport);
             return work().await;
@@ -153,7 +159,8 @@ mod tests {
         assert_eq!(faults(&[]), Vec::<String>::new());
         assert_eq!(faults(&["--leader-elect-lease-duration=3s"]).len(), 1);
         assert!(faults(&["--leader-elect-lease-duration=3s", "--leader-elect=false"]).is_empty());
-        let short = ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=1s"];
+        let short =
+            ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=1s"];
         assert_eq!(faults(&short), Vec::<String>::new());
     }
 }

@@ -54,20 +54,20 @@ impl Pki {
         let folder = certificates(data);
         let file = |name: &str| folder.join(name);
         Pki {
-        authority: file("ca.crt"),
-        authority_key: file("ca.key"),
-        server_certificate: file("server.crt"),
-        server_key: file("server.key"),
-        admin_certificate: file("admin.crt"),
-        admin_key: file("admin.key"),
-        service_account_key: file(ACCOUNT_KEY),
-        front_proxy_authority: file("front-proxy-ca.crt"),
-        front_proxy_certificate: file("front-proxy-client.crt"),
-        front_proxy_key: file("front-proxy-client.key"),
-        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
-        kubelet_client_key: file("apiserver-kubelet-client.key"),
-        front_proxy_authority_key: file("front-proxy-ca.key"),
-        folder,
+            authority: file("ca.crt"),
+            authority_key: file("ca.key"),
+            server_certificate: file("server.crt"),
+            server_key: file("server.key"),
+            admin_certificate: file("admin.crt"),
+            admin_key: file("admin.key"),
+            service_account_key: file(ACCOUNT_KEY),
+            front_proxy_authority: file("front-proxy-ca.crt"),
+            front_proxy_certificate: file("front-proxy-client.crt"),
+            front_proxy_key: file("front-proxy-client.key"),
+            kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
+            kubelet_client_key: file("apiserver-kubelet-client.key"),
+            front_proxy_authority_key: file("front-proxy-ca.key"),
+            folder,
         }
     }
 }

@@ -53,7 +53,8 @@ impl<'e> SharedKeys<'e> {
     /// Makes this machine's keys those of the cluster, unless the cluster has keys already: then they must be the same.
     pub fn agree(&self) -> Result<()> {
         let folder = self.pki.folder.canonicalize().unwrap_or_else(|_| self.pki.folder.clone());
-        let keys = self.shared().into_iter().map(|shared| Ok((name_of(shared.public), pki::fingerprint(shared.public)?)));
+        let keys =
+            self.shared().into_iter().map(|shared| Ok((name_of(shared.public), pki::fingerprint(shared.public)?)));
         let keys = keys.collect::<Result<_>>()?;
         let own = Founded { host: self.host.clone(), folder: folder.display().to_string(), keys };
         let found = self.cluster.agree(serde_json::to_vec(&own)?.into())?;
@@ -74,7 +75,10 @@ impl<'e> SharedKeys<'e> {
 
     fn compare(&self, found: &[u8]) -> Result<()> {
         let founded: Founded = serde_json::from_slice(found).with_context(|| {
-            format!("{} in etcd, which another program has written, does not name the cluster's keys", self.cluster.key())
+            format!(
+                "{} in etcd, which another program has written, does not name the cluster's keys",
+                self.cluster.key()
+            )
         })?;
         let mut faults = Vec::new();
         for Shared { public, private } in self.shared() {

@@ -127,7 +127,8 @@ pub fn prepare(
     let connected = on_etcd::connect(&server)?;
     let pki = Pki::of(server.data_dir());
     let is_own_key = server.service_account_signing_key_file.is_none();
-    let shared_keys = connected.as_ref().map(|connected| SharedKeys::new(connected.cluster(), &pki, host_name(), is_own_key));
+    let shared_keys =
+        connected.as_ref().map(|connected| SharedKeys::new(connected.cluster(), &pki, host_name(), is_own_key));
     // Before any file is made: keys that a person has to replace would be of no use.
     shared_keys.as_ref().map_or(Ok(()), SharedKeys::check).with_context(|| on_etcd::named(&server))?;
     pki::ensure(&pki, server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;

@@ -88,7 +88,11 @@ mod tests {
             };
             let (one, other) = (model.client(1, Box::new(chance)), model.plain_client(2));
             let told = Cluster::new(&one, "/registry").agree("first".into()).expect("agreed");
-            assert_eq!((told, Cluster::new(&other, "/registry").agree("second".into())), ("first".into(), Ok("first".into())), "{fate:?}");
+            assert_eq!(
+                (told, Cluster::new(&other, "/registry").agree("second".into())),
+                ("first".into(), Ok("first".into())),
+                "{fate:?}"
+            );
         }
     }
 }

@@ -81,8 +81,7 @@ impl World {
     fn spawn(&self, at: usize, clock_ahead: i64) -> Server {
         let mut urls: Vec<String> = self.ways[at].iter().map(Proxy::url).collect();
         urls.rotate_left(at);
-        let mut command =
-            Server::command(self.folders[at].path(), &[&format!("--etcd-servers={}", urls.join(","))]);
+        let mut command = Server::command(self.folders[at].path(), &[&format!("--etcd-servers={}", urls.join(","))]);
         clock::shift(&mut command, clock_ahead);
         Server::spawn(command).unwrap_or_else(|refused| panic!("the server ended:\n{}", refused.stderr))
     }
@@ -203,7 +202,9 @@ impl World {
             for key in 0..KEYS {
                 let name = format!("{prefix}{key}");
                 let called = began.elapsed().as_nanos() as u64;
-                let told = told(api.get(&name).await).expect("an answer");
+                let answer = api.get(&name).await;
+                let why = answer.as_ref().err().map(ToString::to_string);
+                let told = told(answer).unwrap_or_else(|| panic!("server {at} does not answer: {why:?}"));
                 let answered = Some(began.elapsed().as_nanos() as u64);
                 note(history, &name, Operation { client: CLIENTS + at, called, answered, asked: Asked::Get, told });
             }

@@ -1,6 +1,6 @@
 //! Several `holdfast up` on one etcd are one cluster: keys, elections, endpoints, and a server that is cut off.
 
-use holdfast_tests::etcd::{Cluster, Proxy};
+use holdfast_tests::etcd::{Cluster, NEWEST, Proxy};
 use holdfast_tests::keys::SHARED;
 use holdfast_tests::server::{Refused, binary};
 use holdfast_tests::wire::Wire;
@@ -87,7 +87,7 @@ fn of_two_first_servers_one_makes_the_keys() {
     assert!(told.contains("keys of this cluster were made by"), "{told}");
 }
 
-/// A server of a cluster, each with a proxy between it and etcd.
+/// A server of a cluster, with a proxy between it and etcd.
 struct Place {
     proxy: Proxy,
     folder: Folder,
@@ -170,7 +170,8 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     let mut etcd = Cluster::single();
     // No two clocks are the same, and tokens of one server are good at once at the others.
     let [one, two, three] = [("192.0.2.1", -25), ("192.0.2.2", 0), ("192.0.2.3", 25)];
-    let mut places: Vec<Place> = [one, two, three].map(|(address, ahead)| Place::start(&mut etcd, address, ahead)).into();
+    let mut places: Vec<Place> =
+        [one, two, three].map(|(address, ahead)| Place::start(&mut etcd, address, ahead)).into();
     for shown in &places {
         let token = "/api/v1/namespaces/kube-system/serviceaccounts/default/token";
         let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -224,22 +225,26 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
         if leads == [false, true] { Ok(()) } else { Err(format!("{leads:?}")) }
     })
     .await;
-    places[1 - cut_off].admin.post(DEPLOYMENTS, &{
-        let mut other = deployment("one");
-        other["metadata"]["name"] = "other".into();
-        other
-    }).await.expect(201);
+    places[1 - cut_off]
+        .admin
+        .post(DEPLOYMENTS, &{
+            let mut other = deployment("one");
+            other["metadata"]["name"] = "other".into();
+            other
+        })
+        .await
+        .expect(201);
     places[cut_off].proxy.heal();
     for lease in LEASES {
         leader(&places, lease).await;
     }
     // A server that is stopped gives its leases back.
     let stopped = places.remove(leader(&places, LEASES[0]).await);
-    stopped.server.stop();
+    let Place { server, folder: _folder, proxy: _proxy, .. } = stopped;
+    server.stop();
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{}", LEASES[0]);
-    let history = format!("{}", stopped.folder.path().display());
     let lease = places[0].admin.get(&lease).await.expect(200).json();
-    assert!(lease["spec"]["leaseTransitions"].as_i64() >= Some(2), "{history}: {lease}");
+    assert!(lease["spec"]["leaseTransitions"].as_i64() >= Some(2), "{lease}");
     assert_eq!(leader(&places, LEASES[0]).await, 0);
 }
 
@@ -247,11 +252,8 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
 async fn a_server_without_etcd_answers_from_what_it_has_and_says_what_it_cannot_tell() {
     let (mut etcd, folder) = (Cluster::single(), Folder::new());
     let proxy = Proxy::to(etcd.member(0).port());
-    let options = [
-        &format!("--etcd-servers={}", proxy.url()),
-        "--etcd-healthcheck-timeout=1s",
-        "--etcd-readycheck-timeout=1s",
-    ];
+    let options =
+        [&format!("--etcd-servers={}", proxy.url()), "--etcd-healthcheck-timeout=1s", "--etcd-readycheck-timeout=1s"];
     let server = Server::start(folder.path(), &options.map(|option| option as &str));
     let admin = Wire::admin(&server);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
@@ -294,5 +296,21 @@ async fn a_server_without_etcd_answers_from_what_it_has_and_says_what_it_cannot_
             if ready.code == 200 { Ok(()) } else { Err(ready.text()) }
         })
         .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_says_nothing_is_left_for_another_one() {
+    let (mut etcd, folder) = (Cluster::start(NEWEST, 3, &[]), Folder::new());
+    let proxies: Vec<Proxy> = etcd.members().iter().map(|member| Proxy::to(member.port())).collect();
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let server = Server::start(folder.path(), &[&format!("--etcd-servers={}", urls.join(","))]);
+    let admin = Wire::admin(&server);
+    for (nth, proxy) in proxies.iter().enumerate() {
+        proxy.silence();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{nth}")}});
+        admin.post(MAPS, &map).await.expect(201);
+        admin.get(&format!("{MAPS}/c{nth}")).await.expect(200);
+        proxy.heal();
     }
 }
