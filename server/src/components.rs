@@ -82,9 +82,9 @@ pub struct Components {
     elections: Elections,
 }
 
-/// What the controllers of a server, and its simulated nodes, need to run.
+/// What the controllers of a server, and its simulated nodes, run on.
 #[derive(Clone)]
-struct Shop {
+struct Host {
     transport: Weak<Transport>,
     rates: Arc<Rates>,
     metrics: Arc<Metrics>,
@@ -201,13 +201,13 @@ impl Components {
         }
         self.answer(transport, tasks);
         if let Some(named) = self.cloud.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let cloud = InProcess::new(named, self.cloud_choice(), transport, metrics.clone());
+            let cloud = CloudWork::new(named, self.cloud_choice(), transport, metrics.clone());
             self.elect(transport, tasks, elected::CLOUD, move || cloud.clone().run());
         }
-        let shop = Shop { transport: Arc::downgrade(transport), rates, metrics };
+        let host = Host { transport: Arc::downgrade(transport), rates, metrics };
         let of = |controllers, nodes| {
-            let (components, shop) = (self.clone(), shop.clone());
-            move || components.clone().run(controllers, nodes, shop.clone())
+            let (components, host) = (self.clone(), host.clone());
+            move || components.clone().run(controllers, nodes, host.clone())
         };
         if !self.elections.are_held(transport) {
             // One world for all of them.
@@ -235,8 +235,8 @@ impl Components {
 
     /// Runs the controllers, the simulated nodes, or both, after making what they need: requests of nodes that have no
     /// rights yet would be refused, and retried only later.
-    async fn run(self, with_controllers: bool, with_nodes: bool, shop: Shop) {
-        let Some(transport) = shop.transport.upgrade() else { return };
+    async fn run(self, with_controllers: bool, with_nodes: bool, host: Host) {
+        let Some(transport) = host.transport.upgrade() else { return };
         let (mut needed, mut crew) = (Vec::new(), Vec::new());
         let engine = transport.service().engine().clone();
         let state = engine.snapshot();
@@ -261,7 +261,7 @@ impl Components {
         act_all(InsideAct::new(&transport), needed).await;
         let act = Arc::new(InsideAct::new(&transport));
         drop(transport);
-        let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), shop.metrics).rated(shop.rates);
+        let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), host.metrics).rated(host.rates);
         for controller in crew {
             let actor = Actor::of(controller.as_ref());
             runtime.add(controller, actor, WORKERS);
@@ -336,7 +336,7 @@ async fn act_all(act: InsideAct, actions: Vec<Action>) {
 
 /// The cloud controllers of a server.
 #[derive(Clone)]
-struct InProcess {
+struct CloudWork {
     named: Named,
     choice: Choice,
     transport: Weak<Transport>,
@@ -345,9 +345,9 @@ struct InProcess {
     cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
 }
 
-impl InProcess {
-    fn new(named: Named, choice: Choice, transport: &Arc<Transport>, metrics: Arc<Metrics>) -> InProcess {
-        InProcess { named, choice, transport: Arc::downgrade(transport), metrics, cloud: Arc::default() }
+impl CloudWork {
+    fn new(named: Named, choice: Choice, transport: &Arc<Transport>, metrics: Arc<Metrics>) -> CloudWork {
+        CloudWork { named, choice, transport: Arc::downgrade(transport), metrics, cloud: Arc::default() }
     }
 
     /// Runs the cloud controllers once the cloud answers.

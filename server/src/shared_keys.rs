@@ -23,7 +23,7 @@ struct Founded {
 }
 
 /// A shared key: the file with its public part, and the private key's if it is another.
-struct Shared<'p> {
+struct SharedKey<'p> {
     public: &'p Path,
     private: Option<&'p Path>,
 }
@@ -61,14 +61,14 @@ impl<'e> SharedKeys<'e> {
         self.compare(&found)
     }
 
-    fn shared(&self) -> Vec<Shared<'_>> {
+    fn shared(&self) -> Vec<SharedKey<'_>> {
         let Pki { authority, authority_key, front_proxy_authority, front_proxy_authority_key, .. } = self.pki;
         let mut shared = vec![
-            Shared { public: authority, private: Some(authority_key) },
-            Shared { public: front_proxy_authority, private: Some(front_proxy_authority_key) },
+            SharedKey { public: authority, private: Some(authority_key) },
+            SharedKey { public: front_proxy_authority, private: Some(front_proxy_authority_key) },
         ];
         if self.signs_tokens {
-            shared.push(Shared { public: &self.pki.service_account_key, private: None });
+            shared.push(SharedKey { public: &self.pki.service_account_key, private: None });
         }
         shared
     }
@@ -81,7 +81,7 @@ impl<'e> SharedKeys<'e> {
             )
         })?;
         let mut faults = Vec::new();
-        for Shared { public, private } in self.shared() {
+        for SharedKey { public, private } in self.shared() {
             let fault = match public.exists() {
                 false => Some(format!("{} is missing", public.display())),
                 true if founded.keys.get(&name_of(public)) != Some(&pki::fingerprint(public)?) => {
@@ -96,7 +96,7 @@ impl<'e> SharedKeys<'e> {
         if faults.is_empty() {
             return Ok(());
         }
-        let files: Vec<String> = self.shared().iter().flat_map(Shared::files).map(name_of).collect();
+        let files: Vec<String> = self.shared().iter().flat_map(SharedKey::files).map(name_of).collect();
         bail!(
             "the keys of this cluster were made by the server on {}, and those of this machine differ: {}. Copy {} from \
              {} of that machine to {}, and start again; docs/ETCD.md, \"Three machines\", tells more",
@@ -109,7 +109,7 @@ impl<'e> SharedKeys<'e> {
     }
 }
 
-impl Shared<'_> {
+impl SharedKey<'_> {
     fn files(&self) -> impl Iterator<Item = &Path> {
         [Some(self.public), self.private].into_iter().flatten()
     }
