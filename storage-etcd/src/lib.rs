@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod compaction;
+pub mod first;
 mod follow;
 pub mod grpc;
 pub mod health;
