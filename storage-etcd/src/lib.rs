@@ -18,7 +18,9 @@ pub mod measured;
 pub mod model;
 mod places;
 pub mod planted;
+mod probe;
 pub mod releases;
+mod sent;
 pub mod servers;
 mod shared;
 mod transaction;
@@ -33,6 +35,7 @@ mod simulated;
 #[path = "../tests/world/mod.rs"]
 mod world;
 
+pub use client::Transactions;
 pub use log::{EtcdLog, Parts};
 pub use shared::Storing;
 pub use transaction::OPERATIONS_MAX;

@@ -1,9 +1,10 @@
 //! What the parts of a log on etcd share.
 
-use crate::client::{self, Etcd, Header};
+use crate::client::{self, Etcd, Header, Transactions};
 use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
+use crate::sent::Sent;
 use bytes::Bytes;
 use holdfast_core::etcd::{Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -32,6 +33,8 @@ pub struct Shared {
     pub local: Arc<dyn Local>,
     pub places: Places,
     pub storing: Storing,
+    pub transactions: Transactions,
+    pub sent: Sent,
     /// The server's name among the servers.
     pub server: String,
     /// The id of etcd's cluster.
@@ -65,7 +68,7 @@ impl Shared {
         etcd: Arc<dyn Etcd>,
         local: Arc<dyn Local>,
         places: Places,
-        storing: Storing,
+        (storing, transactions): (Storing, Transactions),
         (server, cluster): (String, u64),
         tells_progress: bool,
     ) -> Shared {
@@ -77,6 +80,8 @@ impl Shared {
             local,
             places,
             storing,
+            transactions,
+            sent: Sent::default(),
             server,
             cluster,
             fence: AtomicU64::new(0),

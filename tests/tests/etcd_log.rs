@@ -6,7 +6,7 @@ use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Keys, Range};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
 use std::path::Path;
@@ -28,6 +28,7 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        transactions: Transactions::Full,
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
