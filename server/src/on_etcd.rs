@@ -6,6 +6,7 @@ use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
+use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::Cluster;
 use holdfast_storage_etcd::releases::{self, Judged};
@@ -53,7 +54,11 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, transactions, tells_progress };
+    let claims =
+        Arc::new(Claims::new(upkeep.etcd(), &prefix, (storing.media, storing.release), args.service_node_port_range));
+    let upkeep = upkeep.with_claims(claims.clone());
+    let claims = Some(claims);
+    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, transactions, claims, tells_progress };
     let log = EtcdLog::open(parts).with_context(|| named(args))?;
     Ok((Arc::new(log), upkeep))
 }

@@ -211,6 +211,12 @@ impl Follower {
             }));
             return;
         }
+        if let Some(claims) = &self.shared.claims {
+            let ports = claims.ports_key();
+            for event in events.iter().filter(|event| event.now.key == ports) {
+                claims.note_ports(revision, (!event.is_delete).then(|| &event.now.value[..]));
+            }
+        }
         let claims = self.shared.places.claims();
         if events.iter().any(|event| event.now.key == claims) {
             self.shared.claimed.store(revision, Ordering::Release);

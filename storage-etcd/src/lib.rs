@@ -5,6 +5,8 @@
 //! asks whether etcd answers, and [`releases`] knows the bugs of its releases. This crate knows keys, records and
 //! bytes. A kind gives its place in storage as data, and `holdfast_core::etcd` converts the values.
 
+mod claiming;
+pub mod claims;
 pub mod client;
 pub mod compaction;
 mod follow;

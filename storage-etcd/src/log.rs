@@ -1,6 +1,7 @@
 //! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
 //! into the local log.
 
+use crate::claims::{Claims, Taking};
 use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Transactions, Txn};
 use crate::follow::Follower;
 use crate::local::Local;
@@ -36,12 +37,14 @@ pub struct Parts {
     pub prefix: String,
     pub storing: Storing,
     pub transactions: Transactions,
+    /// How addresses and node ports are given out; `None`: by a key of Holdfast's servers alone.
+    pub claims: Option<Arc<Claims>>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
 
 pub struct EtcdLog {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     secret: [u8; 32],
     /// `Some` until the log gets a reader of its tail.
     follower: Mutex<Option<Follower>>,
@@ -51,7 +54,7 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing, transactions, tells_progress } = parts;
+        let Parts { etcd, local, prefix, storing, transactions, claims, tells_progress } = parts;
         let places = Places::new(&prefix, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
@@ -77,8 +80,14 @@ impl EtcdLog {
         source.cluster = found;
         local.keep_source(&source)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared =
-            Arc::new(Shared::new(etcd, local, places, (storing, transactions), (server, found), tells_progress));
+        let shared = Arc::new(Shared::new(
+            etcd,
+            local,
+            places,
+            (storing, transactions, claims),
+            (server, found),
+            tells_progress,
+        ));
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         if transactions == Transactions::Full {
             raise_fence(&shared)?;
@@ -257,22 +266,24 @@ impl EtcdLog {
 }
 
 /// A decision being written.
-struct Going {
-    decision: Decision,
+pub(crate) struct Going {
+    pub decision: Decision,
     /// The positions of its records in the order of writing.
     order: Vec<usize>,
     /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
     /// For a decision with claims: the revision of the last claim in the cluster.
     claims: Option<u64>,
-    receipt: Option<Receipt>,
+    /// What it takes and gives back of addresses and node ports.
+    pub taking: Option<Taking>,
+    pub receipt: Option<Receipt>,
 }
 
 impl Going {
     fn of(decision: Decision, records: &[Record]) -> Going {
         let first = decision.records.start;
         let order = order(&records[decision.records.clone()]).into_iter().map(|nth| first + nth).collect();
-        Going { decision, order, written: BTreeMap::new(), claims: None, receipt: None }
+        Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
     /// Whether its next transaction may be sent: a decision with claims waits until the claims before it are known.
@@ -441,13 +452,15 @@ impl Log for EtcdLog {
         let records = proposal.records;
         let decisions = proposal.decisions();
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
+        // The decisions were checked against everything before their records.
+        let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
+        let taken = self.take_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
             // No second key can be compared.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
-        // The decisions were checked against everything before their records.
-        let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
-        let through = self.drive(&mut going, records).max(self.claim(&mut going, records, known));
+        let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
+        let through = through.max(self.settle_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
             // The write is read back when the watch is up again.
@@ -518,6 +531,7 @@ impl Log for EtcdLog {
         };
         self.wait_through(known)?;
         self.shared.sent.clear();
+        self.free_unwritten();
         Ok(())
     }
 }

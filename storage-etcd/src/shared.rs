@@ -1,5 +1,6 @@
 //! What the parts of a log on etcd share.
 
+use crate::claims::{Claims, Share};
 use crate::client::{self, Etcd, Header, Transactions};
 use crate::leases::Leases;
 use crate::local::Local;
@@ -8,6 +9,7 @@ use crate::sent::Sent;
 use bytes::Bytes;
 use holdfast_core::etcd::{Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_core::kinds::networking::Holder;
 use holdfast_core::kinds::registry;
 use holdfast_engine::Fault;
 use holdfast_engine::log::Wake;
@@ -35,6 +37,9 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: Sent,
+    /// `None` in a store where no API server gives out addresses and ports.
+    pub claims: Option<Arc<Claims>>,
+    unsure: Mutex<Vec<Unsure>>,
     /// The server's name among the servers.
     pub server: String,
     /// The id of etcd's cluster.
@@ -53,6 +58,14 @@ pub struct Shared {
     pub closing: AtomicBool,
 }
 
+/// What was taken for a Service of which nobody said whether it was written.
+pub struct Unsure {
+    pub key: Bytes,
+    pub value: Bytes,
+    pub holder: Holder,
+    pub got: Share,
+}
+
 #[derive(Default)]
 struct Progress {
     /// The local log has all events up to this revision.
@@ -68,7 +81,7 @@ impl Shared {
         etcd: Arc<dyn Etcd>,
         local: Arc<dyn Local>,
         places: Places,
-        (storing, transactions): (Storing, Transactions),
+        (storing, transactions, claims): (Storing, Transactions, Option<Arc<Claims>>),
         (server, cluster): (String, u64),
         tells_progress: bool,
     ) -> Shared {
@@ -82,6 +95,8 @@ impl Shared {
             storing,
             transactions,
             sent: Sent::default(),
+            claims,
+            unsure: Mutex::default(),
             server,
             cluster,
             fence: AtomicU64::new(0),
@@ -95,6 +110,10 @@ impl Shared {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn unsure(&self) -> MutexGuard<'_, Vec<Unsure>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn through(&self) -> u64 {

@@ -132,7 +132,7 @@ mod tests {
 
     fn plan(replaces: u64, expects: Vec<log::Expected>) -> Result<Txn, Unplannable> {
         let record = record("pods", "a/p", event::Operation::Put);
-        let decision = Decision { records: 0..1, expects, claims: Vec::new() };
+        let decision = Decision { records: 0..1, expects, claims: Vec::new(), had: Vec::new() };
         let value = Some(Bytes::from_static(b"pod"));
         let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
         let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };

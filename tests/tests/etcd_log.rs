@@ -29,6 +29,7 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         transactions: Transactions::Full,
+        claims: None,
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
@@ -67,7 +68,7 @@ fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
 }
 
 fn decision(records: std::ops::Range<usize>) -> Decision {
-    Decision { records, expects: Vec::new(), claims: Vec::new() }
+    Decision { records, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
 }
 
 fn numbered(append: Append) -> Vec<Receipt> {

@@ -32,6 +32,7 @@ fn open(url: &str, folder: &Path) -> EtcdLog {
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        claims: None,
         tells_progress: true,
     })
     .unwrap_or_else(|fault| panic!("open the log: {fault}"))
@@ -61,7 +62,7 @@ fn record(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
 }
 
 fn decision(nth: usize) -> Decision {
-    Decision { records: nth..nth + 1, expects: Vec::new(), claims: Vec::new() }
+    Decision { records: nth..nth + 1, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
 }
 
 fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
@@ -199,7 +200,7 @@ fn what_came_of_writes_without_an_answer_is_known_after_recovery() {
                 Receipt::Refused(fault) => assert!(!is_there, "{} was refused: {fault}", record.key),
                 // It was sent again, so that it is certainly there; and who wrote it is known.
                 Receipt::Unknown => assert!(is_there, "{} was read back", record.key),
-                Receipt::Overtaken => panic!("nobody else writes {}", record.key),
+                Receipt::Overtaken | Receipt::Taken(_) => panic!("nobody else writes {}", record.key),
             }
         }
         let stored =

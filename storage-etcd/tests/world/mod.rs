@@ -120,6 +120,7 @@ impl World {
             prefix: "/registry".into(),
             storing,
             transactions: self.transactions,
+            claims: None,
             tells_progress: true,
         };
         self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);
@@ -187,7 +188,12 @@ impl World {
                 version: Some(*version).filter(|version| *version > 0).map(Offset),
             });
             let place = records.len();
-            decisions.push(Decision { records: place..place + 1, expects: expects.collect(), claims: Vec::new() });
+            decisions.push(Decision {
+                records: place..place + 1,
+                expects: expects.collect(),
+                claims: Vec::new(),
+                had: Vec::new(),
+            });
             records.push(record(self.values, &name, known, is_delete));
             self.told.insert(self.values, Told { name, replaces: known, counts_on, outcome: Outcome::No });
         }
@@ -203,7 +209,7 @@ impl World {
         for (value, receipt) in (first..).zip(receipts) {
             let outcome = match receipt {
                 Receipt::At(offsets) => Outcome::At(offsets[0].0),
-                Receipt::Overtaken | Receipt::Refused(_) => Outcome::No,
+                Receipt::Overtaken | Receipt::Taken(_) | Receipt::Refused(_) => Outcome::No,
                 Receipt::Unknown => {
                     unknown.push(value);
                     continue;
