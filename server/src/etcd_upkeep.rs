@@ -24,6 +24,10 @@ use tokio::task::JoinSet;
 /// This server's etcd client and its options.
 pub struct Upkeep {
     etcd: Arc<Measured>,
+    /// The etcds of `--etcd-servers-overrides`.
+    others: Vec<Arc<Measured>>,
+    /// The number of members of all of them.
+    members: usize,
     keys: Keys,
     options: EtcdArgs,
     began: Instant,
@@ -34,11 +38,11 @@ pub struct Upkeep {
 
 impl Upkeep {
     /// All requests of the server to etcd must go through [`Self::etcd`], which measures them.
-    pub fn new(etcd: Arc<dyn Etcd>, keys: Keys, options: EtcdArgs) -> Upkeep {
+    pub fn new((etcd, members): (Arc<dyn Etcd>, usize), keys: Keys, options: EtcdArgs) -> Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
         let is_first = Arc::new(AtomicBool::new(true));
-        Upkeep { etcd, keys, options, began: Instant::now(), claims: None, is_first }
+        Upkeep { etcd, others: Vec::new(), members, keys, options, began: Instant::now(), claims: None, is_first }
     }
 
     pub fn with_claims(self, claims: Arc<Claims>) -> Upkeep {
@@ -51,18 +55,36 @@ impl Upkeep {
         PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
     }
 
+    /// Adds the etcd of an override.
+    pub fn add(&mut self, (etcd, members): (Arc<dyn Etcd>, usize)) {
+        let named = self.keys.clone();
+        let other = self.etcd.beside(etcd, Box::new(move |key| label(&named, key)), self.members);
+        self.others.push(Arc::new(other));
+        self.members += members;
+    }
+
+    /// The etcds of overrides, in the order in which they were added.
+    pub fn others(&self) -> Vec<Arc<dyn Etcd>> {
+        self.others.iter().map(|other| other.clone() as Arc<dyn Etcd>).collect()
+    }
+
     pub fn etcd(&self) -> Arc<dyn Etcd> {
         self.etcd.clone()
     }
 
     pub fn checks(&self) -> Vec<Arc<dyn HealthCheck>> {
         let [health, readiness] = self.options.check_timeouts();
-        let check = |(name, timeout)| {
-            let (etcd, keys) = (self.etcd(), self.keys.clone());
-            Arc::new(Check { name, probe: Arc::new(Probe::new(timeout)), etcd, keys, began: self.began })
-                as Arc<dyn HealthCheck>
+        let check = |name: String, timeout, etcd: Arc<dyn Etcd>| {
+            let (probe, keys) = (Arc::new(Probe::new(timeout)), self.keys.clone());
+            Arc::new(Check { name, probe, etcd, keys, began: self.began }) as Arc<dyn HealthCheck>
         };
-        [("etcd", health), ("etcd-readiness", readiness)].map(check).into()
+        let mut checks =
+            vec![check("etcd".into(), health, self.etcd()), check("etcd-readiness".into(), readiness, self.etcd())];
+        for (nth, etcd) in self.others().into_iter().enumerate() {
+            checks.push(check(format!("etcd-override-{nth}"), health, etcd.clone()));
+            checks.push(check(format!("etcd-override-readiness-{nth}"), readiness, etcd));
+        }
+        checks
     }
 
     pub fn meter(&self) -> Meter {
@@ -81,8 +103,14 @@ impl Upkeep {
         if let Some(claims) = &self.claims {
             tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone()));
         }
+        for etcd in std::iter::once(&self.etcd).chain(&self.others) {
+            self.start_for(etcd, tasks);
+        }
+    }
+
+    fn start_for(&self, etcd: &Arc<Measured>, tasks: &mut JoinSet<()>) {
         if let Some(interval) = self.options.compaction_interval() {
-            let (etcd, compactor) = (self.etcd(), Mutex::new(Compactor::default()));
+            let (etcd, compactor) = (etcd.clone(), Mutex::new(Compactor::default()));
             tasks.spawn(each(interval, move || {
                 let mut compactor = compactor.lock().unwrap_or_else(PoisonError::into_inner);
                 match compactor.round(etcd.as_ref()) {
@@ -93,7 +121,7 @@ impl Upkeep {
             }));
         }
         if let Some(interval) = self.options.size_interval() {
-            let etcd = self.etcd.clone();
+            let etcd = etcd.clone();
             tasks.spawn(each(interval, move || etcd.measure_sizes()));
         }
     }
@@ -126,7 +154,7 @@ fn label(keys: &Keys, key: &[u8]) -> (String, String) {
 }
 
 struct Check {
-    name: &'static str,
+    name: String,
     probe: Arc<Probe>,
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -135,7 +163,7 @@ struct Check {
 
 impl HealthCheck for Check {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -1,36 +1,68 @@
 //! Opens the log on etcd.
 
+use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
+use crate::etcd_overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
+use holdfast_core::kinds::KindId;
+use holdfast_encryption::Live;
+use holdfast_engine::Log;
 use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
-use holdfast_storage_etcd::grpc::Cluster;
+use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing, Transactions};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use std::sync::Arc;
 
-/// An etcd whose members answered. Connecting comes before anything is opened on this machine.
+/// The folder below the data folder that has the copies of the events of each override.
+const OVERRIDES: &str = "overrides";
+
+/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+type Found = (Transactions, bool);
+
+/// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
     transactions: Transactions,
+    overrides: Vec<(Override, Found)>,
 }
 
-/// Connects to the members of `--etcd-servers`, and checks their releases.
+/// The logs on etcd, and the server's other work on it.
+pub struct OnEtcd {
+    pub log: Arc<EtcdLog>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    pub parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
+    pub upkeep: Upkeep,
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
-    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
-    let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
+    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
+    let (transactions, tells_progress) = asked(args, upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?;
+    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let mut overrides = Vec::new();
+    for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
+        let (etcd, members) = client(args, one.members.clone())?;
+        let found = asked(args, etcd.as_ref(), &prefix).with_context(|| one.option.clone())?;
+        upkeep.add((etcd, members));
+        overrides.push((one, found));
+    }
+    Ok(Connected { upkeep, tells_progress, transactions, overrides })
+}
+
+/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Found> {
     let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
         Some(transactions) => transactions,
-        None => Transactions::of(upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?,
+        None => Transactions::of(etcd, prefix)?,
     };
     if transactions == Transactions::Plain {
         tracing::info!(
@@ -38,13 +70,19 @@ pub fn connect(args: &Args) -> Result<Connected> {
              those of other servers as far as managed fields say"
         );
     }
-    let tells_progress = judged(upkeep.etcd().as_ref(), transactions).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress, transactions })
+    Ok((transactions, judged(etcd, transactions)?))
 }
 
-/// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
-    let Connected { upkeep, tells_progress, transactions } = connected;
+/// A client, and the number of members.
+fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> {
+    let count = members.len();
+    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
+    Ok((Arc::new(cluster), count))
+}
+
+/// Opens the logs on etcd, with `local` as the copy of most events.
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
+    let Connected { upkeep, tells_progress, transactions, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -54,13 +92,34 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let claims =
-        Arc::new(Claims::new(upkeep.etcd(), &prefix, (storing.media, storing.release), args.service_node_port_range));
+    let claims = Arc::new(Claims::new(
+        upkeep.etcd(),
+        &prefix,
+        (storing.media, storing.release),
+        args.service_node_port_range,
+        keys.clone(),
+    ));
     let upkeep = upkeep.with_claims(claims.clone());
     let claims = Some(claims);
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, transactions, claims, tells_progress };
-    let log = EtcdLog::open(parts).with_context(|| named(args))?;
-    Ok((Arc::new(log), upkeep))
+    let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
+    let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
+    let (etcd, at) = (upkeep.etcd(), prefix.clone());
+    let parts =
+        Parts { etcd, local, prefix: at, kinds, storing, transactions, claims, keys: keys.clone(), tells_progress };
+    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
+    let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
+    for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
+        let folder = args.data_dir().join(OVERRIDES).join(one.folder());
+        // The main log reserves room on the disk for both.
+        let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
+        let (kinds, prefix, keys) = (Kinds::Only(one.places()), prefix.clone(), keys.clone());
+        let claims = None;
+        let of_override = Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress };
+        let log = open_patiently(|| EtcdLog::open(of_override.clone()))
+            .with_context(|| format!("{}, with its events in {}", one.option, folder.display()))?;
+        parts.push((one.kinds.clone(), Arc::new(log)));
+    }
+    Ok(OnEtcd { log: Arc::new(log), parts, upkeep })
 }
 
 fn named(args: &Args) -> String {

@@ -7,10 +7,13 @@ use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_core::etcd::{Keys, Media, Ports, address_key, read_holder, write_address};
 use holdfast_core::kinds::core::{Held, held};
+use holdfast_core::kinds::known::IP_ADDRESS;
 use holdfast_core::kinds::networking::Holder;
 use holdfast_core::kinds::records::NODE_PORTS;
 use holdfast_core::stamp::Stamp;
+use holdfast_encryption::Live;
 use jiff::Timestamp;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +29,8 @@ pub struct Claims {
     storing: (Media, u32),
     /// First and last node port.
     range: (u16, u16),
+    /// The keys that encrypt values.
+    secrets: Arc<Live>,
     bitmap: Mutex<Bitmap>,
 }
 
@@ -96,8 +101,14 @@ pub enum Address {
 }
 
 impl Claims {
-    pub fn new(etcd: Arc<dyn Etcd>, prefix: &str, storing: (Media, u32), range: (u16, u16)) -> Claims {
-        Claims { etcd, keys: Keys::new(prefix), storing, range, bitmap: Mutex::default() }
+    pub fn new(
+        etcd: Arc<dyn Etcd>,
+        prefix: &str,
+        storing: (Media, u32),
+        range: (u16, u16),
+        secrets: Arc<Live>,
+    ) -> Claims {
+        Claims { etcd, keys: Keys::new(prefix), storing, range, secrets, bitmap: Mutex::default() }
     }
 
     /// The key of the bitmap.
@@ -117,7 +128,7 @@ impl Claims {
             return;
         }
         // What cannot be read is told when a port is asked for.
-        let ports = value.and_then(|value| Ports::read(&self.ports_key(), value, self.range).ok());
+        let ports = value.and_then(|value| self.ports_of(value).ok());
         *bitmap = Bitmap { revision: if value.is_some() { revision } else { 0 }, ports };
     }
 
@@ -130,10 +141,31 @@ impl Claims {
 
     fn read(&self, found: Option<&KeyValue>) -> Result<(u64, Ports), Fault> {
         let Some(found) = found else { return Ok((0, Ports::free(self.range))) };
-        let read = Ports::read(&self.ports_key(), &found.value, self.range);
-        let ports = read.map_err(|fault| Fault::Refused(fault.to_string()))?;
+        let ports = self.ports_of(&found.value)?;
         self.note_ports(found.mod_revision, Some(&found.value));
         Ok((found.mod_revision, ports))
+    }
+
+    fn ports_of(&self, value: &[u8]) -> Result<Ports, Fault> {
+        let key = self.ports_key();
+        let plain = self.opened(NODE_PORTS.storage, &key, value)?;
+        Ports::read(&key, &plain, self.range).map_err(|fault| Fault::Refused(fault.to_string()))
+    }
+
+    fn sealed(&self, storage: &str, key: &str, plain: Vec<u8>) -> Result<Bytes, Fault> {
+        let sealed = self.secrets.keyring().seal_value(storage, key, plain);
+        sealed.map(Bytes::from).map_err(|why| Fault::Refused(format!("{key} cannot be encrypted: {why}")))
+    }
+
+    fn opened(&self, storage: &str, key: &str, value: &[u8]) -> Result<Vec<u8>, Fault> {
+        let opened = self.secrets.keyring().open_value(storage, key, value).map(Cow::into_owned);
+        opened.map_err(|why| Fault::Refused(format!("{key} cannot be decrypted: {why}")))
+    }
+
+    /// The Service that has an address.
+    fn holder(&self, key: &str, value: &[u8]) -> Result<Option<Holder>, Fault> {
+        let plain = self.opened(IP_ADDRESS.resource, key, value)?;
+        read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
 
     /// Takes ports for several Services, all or none for each. Returns whose ports were all free.
@@ -180,7 +212,7 @@ impl Claims {
                 return Ok(outcome);
             }
             let value = changed.write(&key, self.storing.0).map_err(|fault| Fault::Refused(fault.to_string()))?;
-            let value = Bytes::from(value);
+            let value = self.sealed(NODE_PORTS.storage, &key, value)?;
             let put = Operation::Put { key: key.clone().into(), value: value.clone(), lease: 0 };
             let answer = self.etcd.transact(vec![plain(revision, put)]).pop();
             match answer.unwrap_or_else(|| Err(Fault::Unreachable("there is no answer".into()))) {
@@ -230,7 +262,8 @@ impl Claims {
         let stamp = Stamp { time: Timestamp::now(), seed: RandomState::new().hash_one(0) };
         let (media, release) = self.storing;
         let value = write_address(&key, address, holder, stamp, media, release);
-        let value = value.map_err(|fault| Fault::Refused(fault.to_string()))?.into();
+        let value = value.map_err(|fault| Fault::Refused(fault.to_string()))?;
+        let value = self.sealed(IP_ADDRESS.resource, &key, value)?;
         Ok(plain(0, Operation::Put { key: key.into(), value, lease: 0 }))
     }
 
@@ -247,8 +280,7 @@ impl Claims {
             return Ok(Address::Made(found.mod_revision));
         }
         // One that cannot be read is in nobody's state, so that judging again would not see it.
-        let holder = read_holder(&String::from_utf8_lossy(&key), &found.value);
-        Ok(match holder.map_err(|fault| Fault::Refused(fault.to_string()))? {
+        Ok(match self.holder(&String::from_utf8_lossy(&key), &found.value)? {
             Some(holder) if holder == *wants => Address::Had,
             _ => Address::Taken(answer.header.revision),
         })
@@ -261,7 +293,7 @@ impl Claims {
             let key = address_key(&self.keys, address);
             let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
             let Some(found) = answer.found.first() else { continue };
-            if read_holder(&key, &found.value).ok().flatten().as_ref() == Some(*holder) {
+            if self.holder(&key, &found.value).ok().flatten().as_ref() == Some(*holder) {
                 txns.push(plain(found.mod_revision, Operation::Delete { key: key.into() }));
             }
         }
@@ -295,7 +327,7 @@ mod tests {
     const RANGE: (u16, u16) = (30000, 30009);
 
     fn claims(etcd: impl Etcd) -> Claims {
-        Claims::new(Arc::new(etcd), "/registry", (Media::Protobuf, 36), RANGE)
+        Claims::new(Arc::new(etcd), "/registry", (Media::Protobuf, 36), RANGE, Live::none())
     }
 
     fn holder(name: &str) -> Holder {

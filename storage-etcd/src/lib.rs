@@ -26,6 +26,7 @@ mod sent;
 pub mod servers;
 mod shared;
 mod transaction;
+mod unread;
 mod wire;
 
 // `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.
@@ -39,5 +40,6 @@ mod world;
 
 pub use client::Transactions;
 pub use log::{EtcdLog, Parts};
+pub use places::Kinds;
 pub use shared::Storing;
 pub use transaction::OPERATIONS_MAX;

@@ -5,13 +5,15 @@ use crate::claims::{Claims, Taking};
 use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Transactions, Txn};
 use crate::follow::Follower;
 use crate::local::Local;
-use crate::places::Places;
+use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::shared::{Shared, Storing, fault, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Wake};
+use holdfast_encryption::{Keyring, Live, Locked};
+use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
+use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,15 +32,20 @@ const TRIES_MAX: usize = 10;
 const LEASES_LOST_MAX: usize = 1024;
 
 /// The parts of a log on etcd.
+#[derive(Clone)]
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
     /// `--etcd-prefix`.
     pub prefix: String,
+    /// The kinds whose objects are in this etcd.
+    pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
     /// How addresses and node ports are given out; `None`: by a key of Holdfast's servers alone.
     pub claims: Option<Arc<Claims>>,
+    /// The keys that encrypt values, in etcd and on the server's own disk.
+    pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
@@ -54,8 +61,8 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing, transactions, claims, tells_progress } = parts;
-        let places = Places::new(&prefix, transactions);
+        let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress } = parts;
+        let places = Places::new(&prefix, kinds, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {
@@ -83,6 +90,7 @@ impl EtcdLog {
         let shared = Arc::new(Shared::new(
             etcd,
             local,
+            keys,
             places,
             (storing, transactions, claims),
             (server, found),
@@ -395,15 +403,31 @@ impl LogRead for EtcdLog {
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        self.shared.local.read(offset)
+        self.shared.log.read(offset)
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        self.shared.local.current(visit)
+        let (shared, keyring) = (&self.shared, self.shared.keys.keyring());
+        shared.local.current(&mut |record| {
+            if !keyring.is_configured() && !Keyring::is_sealed(&record) {
+                return visit(record);
+            }
+            match keyring.open(record.clone()) {
+                Ok(record) => visit(record),
+                Err(fault) => match Locked::of(&fault) {
+                    None | Some(Locked::Unreachable(_)) => Err(fault),
+                    // As for a value in etcd: the rest goes on.
+                    Some(why) => {
+                        shared.note_locked(&record, why);
+                        Ok(())
+                    }
+                },
+            }
+        })
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        self.shared.local.scan(resource, after, limit)
+        self.shared.log.scan(resource, after, limit)
     }
 
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
@@ -415,7 +439,7 @@ impl LogRead for EtcdLog {
     }
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
-        self.shared.local.each(after, visit)
+        self.shared.log.each(after, visit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
@@ -481,7 +505,15 @@ impl Log for EtcdLog {
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
-        self.shared.local.tail(after)
+        self.shared.log.tail(after)
+    }
+
+    fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.shared.unread.of(resource, prefix, limit)
+    }
+
+    fn newly_unreadable(&self) -> Vec<String> {
+        self.shared.unread.news()
     }
 
     /// From here on a thread of its own follows the events.
@@ -533,6 +565,27 @@ impl Log for EtcdLog {
         self.shared.sent.clear();
         self.free_unwritten();
         Ok(())
+    }
+}
+
+impl Sealing for EtcdLog {
+    fn encrypts(&self) -> bool {
+        self.shared.keys.keyring().is_configured()
+    }
+
+    fn prepare(&self, resource: &str) -> Option<Prepared> {
+        self.shared.keys.keyring().prepare(resource)
+    }
+
+    /// Asks etcd how it has the value: the copy on this server's disk may be encrypted with another key.
+    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
+        let shared = &self.shared;
+        let Some(record) = shared.local.read(offset)? else { return Ok(false) };
+        let key = shared.places.keys.at(&record.resource, &record.key);
+        let answer = shared.etcd.range(&Range::of(Keys::one(key))).map_err(fault)?;
+        shared.check(&answer.header)?;
+        let found = answer.found.first().filter(|found| found.mod_revision == offset.0);
+        Ok(found.is_some_and(|found| shared.keys.keyring().is_outdated_value(&record.resource, &found.value)))
     }
 }
 

@@ -4,10 +4,42 @@ use crate::client::{self, Transactions};
 use bytes::Bytes;
 use holdfast_core::etcd::{Fault, Keys, Place};
 use holdfast_core::kinds::{Kind, Registry};
+use std::fmt::{self, Display};
+
+/// The kinds whose objects a log has, by their places in storage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Kinds {
+    #[default]
+    All,
+    /// The others are in an etcd of their own.
+    Except(Vec<String>),
+    Only(Vec<String>),
+}
+
+impl Kinds {
+    fn have(&self, storage: &str) -> bool {
+        match self {
+            Kinds::All => true,
+            Kinds::Except(others) => others.iter().all(|other| other != storage),
+            Kinds::Only(own) => own.iter().any(|own| own == storage),
+        }
+    }
+}
+
+impl Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kinds::All => Ok(()),
+            Kinds::Except(others) => write!(f, "all but {}", others.join(", ")),
+            Kinds::Only(own) => write!(f, "only {}", own.join(", ")),
+        }
+    }
+}
 
 /// The keys of a cluster.
 pub struct Places {
     pub keys: Keys,
+    pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list it, and it is next to `/registry/`, so that one watch covers
     /// both. In a store for Kubernetes alone it is `/registry/holdfast/`: such a store may watch no range but a prefix.
     /// No resource has such a key.
@@ -26,14 +58,14 @@ pub enum Found<'k> {
 }
 
 impl Places {
-    pub fn new(prefix: &str, transactions: Transactions) -> Places {
+    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> Places {
         let keys = Keys::new(prefix);
         let is_within = transactions == Transactions::Plain;
         let own = match is_within {
             true => format!("{}holdfast/", keys.root()),
             false => format!("{}.holdfast/", keys.root().trim_end_matches('/')),
         };
-        Places { keys, own, is_within }
+        Places { keys, kinds, own, is_within }
     }
 
     /// All keys that are watched.
@@ -85,11 +117,13 @@ impl Places {
             return Ok(if name.starts_with(b"who/") { Found::Who } else { Found::Other });
         }
         Ok(match self.keys.place(registry, key)? {
+            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage) => Found::Other,
             Place::Object { kind, key } => {
                 let kind = registry.get(kind);
                 Found::Object { kind: Some(kind), resource: &kind.storage, key }
             }
             Place::Record { .. } => Found::Other,
+            Place::Strange if matches!(self.kinds, Kinds::Only(_)) => Found::Other,
             Place::Strange => match self.keys.custom(key) {
                 Some((resource, key)) => Found::Object { kind: None, resource, key },
                 None => Found::Other,
@@ -114,7 +148,7 @@ mod tests {
 
     #[test]
     fn keys_are_told_from_each_other() {
-        let places = Places::new("/registry", Transactions::Full);
+        let places = Places::new("/registry", Kinds::All, Transactions::Full);
         for (key, expected) in [
             ("/registry/pods/a/b", "pods a/b true"),
             ("/registry/services/specs/a/b", "services/specs a/b true"),
@@ -131,7 +165,7 @@ mod tests {
 
     #[test]
     fn in_a_store_for_kubernetes_alone_all_keys_have_one_prefix() {
-        let places = Places::new("/registry", Transactions::Plain);
+        let places = Places::new("/registry", Kinds::All, Transactions::Plain);
         assert_eq!(places.watched(), client::Keys::between("/registry/", "/registry0"));
         for own in [places.secret(), places.tick("x")] {
             assert!(places.watched().contains(&own));
@@ -140,9 +174,37 @@ mod tests {
     }
 
     #[test]
+    fn a_log_of_some_kinds_has_the_keys_of_those_alone() {
+        let events = vec!["events".to_owned()];
+        for (key, of_all, of_others, of_events) in [
+            ("/registry/events/a/b", "events a/b true", "other", "events a/b true"),
+            ("/registry/pods/a/b", "pods a/b true", "pods a/b true", "other"),
+            (
+                "/registry/example.com/gadgets/a/b",
+                "example.com/gadgets a/b false",
+                "example.com/gadgets a/b false",
+                "other",
+            ),
+            ("/registry.holdfast/who/a", "who", "who", "who"),
+        ] {
+            for (kinds, expected) in [
+                (Kinds::All, of_all),
+                (Kinds::Except(events.clone()), of_others),
+                (Kinds::Only(events.clone()), of_events),
+            ] {
+                assert_eq!(
+                    told(&Places::new("/registry", kinds.clone(), Transactions::Full), key),
+                    expected,
+                    "{kinds:?} {key}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn one_range_has_the_objects_and_what_is_told_of_them_and_nothing_else() {
         for prefix in ["/registry", "/", "a/b"] {
-            let places = Places::new(prefix, Transactions::Full);
+            let places = Places::new(prefix, Kinds::All, Transactions::Full);
             let (watched, objects) = (places.watched(), places.objects());
             let pod = places.keys.at("pods", "a/b");
             assert!(watched.contains(pod.as_bytes()) && objects.contains(pod.as_bytes()), "{prefix}");
@@ -150,7 +212,7 @@ mod tests {
                 assert!(watched.contains(&own) && !objects.contains(&own), "{prefix}");
             }
         }
-        let watched = Places::new("/registry", Transactions::Full).watched();
+        let watched = Places::new("/registry", Kinds::All, Transactions::Full).watched();
         for other in ["/registry-b/pods/a/b", "/registry", "/registry0", "compact_rev_key", "/registryx/pods/a/b"] {
             assert!(!watched.contains(other.as_bytes()), "{other}");
         }

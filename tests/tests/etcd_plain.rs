@@ -2,11 +2,12 @@
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Keys, Range};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing, Transactions};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
 use holdfast_tests::server::{holdfast, succeeds};
@@ -31,6 +32,8 @@ fn open(url: &str, folder: &Path) -> EtcdLog {
         etcd: Arc::new(etcd),
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
+        kinds: Kinds::All,
+        keys: Live::none(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         claims: None,
         tells_progress: true,

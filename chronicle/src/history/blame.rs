@@ -25,7 +25,7 @@ const VALUE_CHARACTERS_MAX: usize = 60;
 const OF_OTHERS: &str = "no USER: another server wrote it, and no more is known than managed fields say";
 
 pub fn run(args: &Args) -> Result<()> {
-    args.common.run(|view| look(view, &args.named))
+    args.common.run(&[args.named.kind()], |view| look(view, &args.named))
 }
 
 struct Blamed {

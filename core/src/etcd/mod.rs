@@ -19,7 +19,7 @@ pub use claimed::{address_key, read_holder, write_address};
 pub use keys::{Keys, Place};
 pub use ports::Ports;
 pub use read::{read, read_record};
-pub use stored::{Author, read_event, renumbered, write_event};
+pub use stored::{Author, nothing_but, read_event, renumbered, write_event};
 pub use write::{Media, write, write_record};
 
 use crate::refusal::Cut;
