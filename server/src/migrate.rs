@@ -8,7 +8,7 @@ use holdfast_component::values::parse_duration;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::visible;
 use holdfast_engine::log::sealing::Values;
-use holdfast_storage_etcd::client::{Etcd, Transactions};
+use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::migrate::{
     self, FromEtcd, FromFolder, How, Source, Stopped, Storage, Summary, ToEtcd, ToFolder, Told,
@@ -183,7 +183,7 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
 fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, String)> {
     let prefix = options.prefix().map_err(|why| anyhow!(why))?;
     let cluster = Cluster::new(members.to_vec(), Some(options.tls()?)).context("start the client of etcd")?;
-    judged(&cluster, Transactions::Full)?;
+    judged(&cluster)?;
     Ok((Arc::new(cluster), prefix))
 }
 

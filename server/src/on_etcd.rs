@@ -71,6 +71,7 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
 
 /// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
 fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Found> {
+    let answered = versions(etcd)?;
     let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
         Some(transactions) => transactions,
         None => Transactions::of(etcd, prefix)?,
@@ -81,7 +82,7 @@ fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Found> {
              those of other servers as far as managed fields say"
         );
     }
-    Ok((transactions, judged(etcd, transactions)?))
+    Ok((transactions, verdict(&answered, transactions)?))
 }
 
 /// A client, and the number of members.
@@ -138,10 +139,14 @@ pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
-/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then. A store that
-/// is no etcd has none of etcd's bugs, whatever release it says it is.
-pub fn judged(etcd: &dyn Etcd, transactions: Transactions) -> Result<bool> {
+/// The members' versions by their addresses, and whether all of them answered.
+struct Answered {
+    versions: Vec<(String, String)>,
+    all: bool,
+}
+
+/// Asks all members for their versions; at least one must answer.
+fn versions(etcd: &dyn Etcd) -> Result<Answered> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {
@@ -153,14 +158,24 @@ pub fn judged(etcd: &dyn Etcd, transactions: Transactions) -> Result<bool> {
         bail!("no member answers: {}", silent.join("; "));
     }
     silent.iter().for_each(|why| tracing::warn!("a member of etcd does not answer: {why}"));
+    Ok(Answered { versions, all: silent.is_empty() })
+}
+
+/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
+/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
+    verdict(&versions(etcd)?, Transactions::Full)
+}
+
+/// A store that is no etcd has none of etcd's bugs, whatever release it says it is.
+fn verdict(Answered { versions, all }: &Answered, transactions: Transactions) -> Result<bool> {
     let members = versions.iter().map(|(address, version)| (address.as_str(), version.as_str()));
     let Judged { refused, warned, tells_progress } = releases::judge(members);
-    if transactions == Transactions::Plain {
-        return Ok(tells_progress && silent.is_empty());
+    if transactions == Transactions::Full {
+        warned.iter().for_each(|why| tracing::warn!("{why}"));
+        if !refused.is_empty() {
+            bail!("{}", refused.join("; "));
+        }
     }
-    warned.iter().for_each(|why| tracing::warn!("{why}"));
-    if !refused.is_empty() {
-        bail!("{}", refused.join("; "));
-    }
-    Ok(tells_progress && silent.is_empty())
+    Ok(tells_progress && *all)
 }
