@@ -314,6 +314,9 @@ impl Server {
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             presence.withdraw().await;
+            if let Some(etcd) = &etcd {
+                etcd.withdraw().await;
+            }
             if lasting == Lasting::Kept {
                 // A second signal ends the process at once.
                 tokio::spawn(async move {
@@ -618,7 +621,7 @@ pub fn server_names() -> Vec<String> {
 }
 
 /// This machine's host name, or an empty text if it has none.
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 

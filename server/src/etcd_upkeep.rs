@@ -2,11 +2,13 @@
 //! there, and showing etcd's health in checks and metrics.
 
 use crate::etcd_options::EtcdArgs;
+use anyhow::{Result, anyhow, ensure};
 use futures_util::future::{BoxFuture, FutureExt};
 use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::{records, registry};
 use holdfast_service::Meter;
 use holdfast_service::housekeeping::presence;
+use holdfast_storage_etcd::alike::{self, Alike};
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
 use holdfast_storage_etcd::health::{self, Probe, Turn};
@@ -22,6 +24,7 @@ pub struct Upkeep {
     etcd: Arc<Measured>,
     keys: Keys,
     options: EtcdArgs,
+    alike: Option<Arc<Alike>>,
     began: Instant,
 }
 
@@ -30,7 +33,28 @@ impl Upkeep {
     pub fn new(etcd: Arc<dyn Etcd>, keys: Keys, options: EtcdArgs) -> Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
-        Upkeep { etcd, keys, options, began: Instant::now() }
+        Upkeep { etcd, keys, options, alike: None, began: Instant::now() }
+    }
+
+    /// Tells the other servers this one's options; fails if a running server has others.
+    pub fn beside(self, alike: Alike) -> Result<Upkeep> {
+        let differences = alike.differences().map_err(|why| anyhow!("read the options of other servers: {why}"))?;
+        ensure!(
+            differences.is_empty(),
+            "{}: all servers on one etcd need the same; one that stopped without a word counts for 15 s more",
+            differences.join("; ")
+        );
+        alike.tell(self.began.elapsed()).map_err(|why| anyhow!("tell other servers the options: {why}"))?;
+        Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
+    }
+
+    /// Tells the other servers that this one goes.
+    pub async fn withdraw(&self) {
+        let Some(alike) = self.alike.clone() else { return };
+        let withdrawn = tokio::task::spawn_blocking(move || alike.withdraw()).await;
+        if let Ok(Err(why)) = withdrawn {
+            tracing::warn!(%why, "other servers compare their options with this one's for some seconds more");
+        }
     }
 
     pub fn etcd(&self) -> Arc<dyn Etcd> {
@@ -68,6 +92,14 @@ impl Upkeep {
                     Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has let go of what was replaced"),
                     Ok(Round::Overtaken | Round::Began) => {}
                     Err(why) => tracing::warn!(%why, "etcd was not compacted, and will be a round later"),
+                }
+            }));
+        }
+        if let Some(alike) = self.alike.clone() {
+            let began = self.began;
+            tasks.spawn(each(alike::RENEWED_EACH, move || {
+                if let Err(why) = alike.tell(began.elapsed()) {
+                    tracing::warn!(%why, "other servers are not told the options");
                 }
             }));
         }

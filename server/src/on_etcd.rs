@@ -1,5 +1,6 @@
 //! Opens the log on etcd.
 
+use crate::apiserver::host_name;
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
 use crate::etcd_upkeep::Upkeep;
@@ -8,11 +9,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_encryption::Live;
+use holdfast_engine::LogRead;
+use holdfast_storage_etcd::alike::Alike;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::Cluster;
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An etcd whose members answered. Connecting comes before anything is opened on this machine.
@@ -48,9 +52,26 @@ pub fn open(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
+    let server = local.identity()?.id.unwrap_or_default();
+    let alike = Alike::new(upkeep.etcd(), &prefix, &server, &shown_as(args), shared_options(args));
+    let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
     let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, keys, tells_progress };
     let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
     Ok((Arc::new(log), upkeep))
+}
+
+/// The options that must be the same on all servers.
+fn shared_options(args: &Args) -> BTreeMap<&'static str, String> {
+    let (first, last) = args.service_node_port_range;
+    BTreeMap::from([
+        ("--service-cluster-ip-range", args.service_cluster_ip_range.to_string()),
+        ("--service-node-port-range", format!("{first}-{last}")),
+    ])
+}
+
+/// By what others know this server in errors.
+fn shown_as(args: &Args) -> String {
+    args.advertise_address.map_or_else(host_name, |address| address.to_string())
 }
 
 fn named(args: &Args) -> String {

@@ -5,6 +5,7 @@
 //! asks whether etcd answers, and [`releases`] knows the bugs of its releases. This crate knows keys, records and
 //! bytes. A kind gives its place in storage as data, and `holdfast_core::etcd` converts the values.
 
+pub mod alike;
 pub mod client;
 pub mod compaction;
 mod follow;

@@ -66,6 +66,17 @@ impl Places {
         format!("{}ticks/{server}", self.own).into()
     }
 
+    /// The options that a server tells the others.
+    pub fn options(&self, server: &str) -> Bytes {
+        format!("{}options/{server}", self.own).into()
+    }
+
+    /// The options of all servers.
+    pub fn all_options(&self) -> client::Keys {
+        // In byte order `0` follows the slash.
+        client::Keys::between(format!("{}options/", self.own), format!("{}options0", self.own))
+    }
+
     /// The secret that the servers of this cluster share.
     pub fn secret(&self) -> Bytes {
         format!("{}secret", self.own).into()
