@@ -6,9 +6,10 @@ use crate::etcd::{self, Membership};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use crate::offered::Releases;
+use crate::on_etcd::{self, OnEtcd};
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, on_etcd, otlp, pages,
-    pki, read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
+    read_memory, tls,
 };
 use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_audit::Auditor;
@@ -30,7 +31,7 @@ use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
-use holdfast_engine::{Engine, Log, Options, Sealing};
+use holdfast_engine::{Apart, Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
@@ -134,6 +135,10 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
         },
         _ => return Ok((None, Lasting::Kept)),
     };
+    ensure!(
+        args.etcd.etcd_servers_overrides.is_empty(),
+        "--etcd-servers-overrides is about etcd, and --etcd-servers names `holdfast etcd`, which stores nothing"
+    );
     args.etcd_servers.clear();
     args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
     args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
@@ -200,7 +205,7 @@ impl Server {
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let gates = args.api_gates()?;
         let (keys, follow) = args.encryption.live(&gates)?;
-        let Opened { log, sealing, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
+        let Opened { log, sealing, parts, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -242,6 +247,7 @@ impl Server {
         let options = Options { sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
+        engine.open_parts(parts)?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
         let background = holdfast_background::runtime()?;
@@ -289,7 +295,9 @@ impl Server {
             if let Some(follow) = follow {
                 tokio::spawn(keys.follow(follow));
             }
-            tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
+            for engine in engine.all() {
+                tokio::spawn(retention::run(Arc::downgrade(engine), retention));
+            }
             let presence = presence_of(&args, address);
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
@@ -345,6 +353,8 @@ impl Server {
 /// A log with the parts that depend on where it is kept.
 struct Opened {
     log: Arc<dyn Log>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    parts: Vec<Apart>,
     /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
     /// Encrypts the log's values.
@@ -366,7 +376,16 @@ fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
             retention.bytes.get_or_insert(MEMORY_MAX);
             let log = Arc::new(SealedLog::new(Arc::new(VolatileLog::default()), keys.clone()));
             let _lock = Some(FolderInUse::take(folder)?);
-            return Ok(Opened { sealing: log.clone(), log, disk: None, forker: None, retention, etcd: None, _lock });
+            return Ok(Opened {
+                sealing: log.clone(),
+                log,
+                parts: Vec::new(),
+                disk: None,
+                forker: None,
+                retention,
+                etcd: None,
+                _lock,
+            });
         }
     };
     let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
@@ -383,10 +402,19 @@ fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
     let forker = Some(forker);
     let Some(connected) = connected else {
         let log = Arc::new(SealedLog::new(log, keys.clone()));
-        return Ok(Opened { sealing: log.clone(), log, disk, forker, retention, etcd: None, _lock: None });
+        return Ok(Opened {
+            sealing: log.clone(),
+            log,
+            parts: Vec::new(),
+            disk,
+            forker,
+            retention,
+            etcd: None,
+            _lock: None,
+        });
     };
-    let (log, etcd) = on_etcd::open(args, connected, log, keys.clone())?;
-    Ok(Opened { sealing: log.clone(), log, disk, forker, retention, etcd: Some(etcd), _lock: None })
+    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log, keys.clone())?;
+    Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
 /// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should

@@ -3,46 +3,68 @@
 use crate::apiserver::host_name;
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
+use crate::etcd_overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_encryption::Live;
-use holdfast_engine::LogRead;
+use holdfast_engine::{Apart, LogRead};
 use holdfast_storage_etcd::alike::Alike;
 use holdfast_storage_etcd::client::Etcd;
-use holdfast_storage_etcd::grpc::Cluster;
+use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An etcd whose members answered. Connecting comes before anything is opened on this machine.
+/// The folder below the data folder that has the copies of the events of each override.
+const OVERRIDES: &str = "overrides";
+
+/// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
+    overrides: Vec<(Override, bool)>,
 }
 
-/// Connects to the members of `--etcd-servers`, and checks their releases.
+/// The logs on etcd, and the server's other work on it.
+pub struct OnEtcd {
+    pub log: Arc<EtcdLog>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    pub parts: Vec<Apart>,
+    pub upkeep: Upkeep,
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
-    let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
+    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
     let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress })
+    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let mut overrides = Vec::new();
+    for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
+        let (etcd, members) = client(args, one.members.clone())?;
+        let tells_progress = judged(etcd.as_ref()).with_context(|| one.option.clone())?;
+        upkeep.add((etcd, members));
+        overrides.push((one, tells_progress));
+    }
+    Ok(Connected { upkeep, tells_progress, overrides })
 }
 
-/// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
-pub fn open(
-    args: &Args,
-    connected: Connected,
-    local: Arc<RocksLog>,
-    keys: Arc<Live>,
-) -> Result<(Arc<EtcdLog>, Upkeep)> {
-    let Connected { upkeep, tells_progress } = connected;
+/// A client, and the number of members.
+fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> {
+    let count = members.len();
+    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
+    Ok((Arc::new(cluster), count))
+}
+
+/// Opens the logs on etcd, with `local` as the copy of most events.
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: Arc<Live>) -> Result<OnEtcd> {
+    let Connected { upkeep, tells_progress, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -55,9 +77,24 @@ pub fn open(
     let server = local.identity()?.id.unwrap_or_default();
     let alike = Alike::new(upkeep.etcd(), &prefix, &server, &shown_as(args), shared_options(args));
     let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, keys, tells_progress };
-    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
-    Ok((Arc::new(log), upkeep))
+    let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
+    let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
+    let etcd = upkeep.etcd();
+    let main = Parts { etcd, local, prefix, kinds, storing, keys, tells_progress };
+    let open = |parts: &Parts| open_patiently(|| EtcdLog::open(parts.clone())).map(Arc::new);
+    let log = open(&main).with_context(|| named(args))?;
+    let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
+    for ((one, tells_progress), etcd) in overrides.into_iter().zip(upkeep.others()) {
+        let folder = args.data_dir().join(OVERRIDES).join(one.folder());
+        // The main log reserves room on the disk for both.
+        let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
+        let kinds = Kinds::Only(one.places());
+        let parts_of_it = Parts { etcd, local, kinds, tells_progress, ..main.clone() };
+        let in_folder = || format!("{}, with its events in {}", one.option, folder.display());
+        let log = open(&parts_of_it).with_context(in_folder)?;
+        parts.push(Apart { kinds: one.kinds.clone(), sealing: log.clone(), log });
+    }
+    Ok(OnEtcd { log, parts, upkeep })
 }
 
 /// The options that must be the same on all servers.

@@ -3,7 +3,7 @@
 
 use crate::client::{self, Compare, Etcd, Expected, Fault, Operation, Range, Txn};
 use crate::leases::Leases;
-use crate::places::Places;
+use crate::places::{Kinds, Places};
 use bytes::Bytes;
 use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Alike {
         address: &str,
         options: BTreeMap<&'static str, String>,
     ) -> Alike {
-        let (places, mut told) = (Places::new(prefix), Map::new());
+        let (places, mut told) = (Places::new(prefix, Kinds::All), Map::new());
         options.iter().for_each(|(name, value)| drop(told.insert((*name).to_owned(), value.clone().into())));
         let value = json!({"address": address, "options": Value::Object(told)}).to_string().into();
         let leases = Mutex::new(Leases::new(Duration::ZERO));
@@ -138,7 +138,11 @@ mod tests {
         let model = Model::default();
         let one = alike(&model, "1", "a");
         for (server, value) in [("2", "garbage"), ("3", "{}"), ("4", r#"{"options":{"--other":"x"}}"#)] {
-            let put = Operation::Put { key: Places::new("/registry").options(server), value: value.into(), lease: 0 };
+            let put = Operation::Put {
+                key: Places::new("/registry", Kinds::All).options(server),
+                value: value.into(),
+                lease: 0,
+            };
             one.write(None, put).expect("written");
         }
         assert_eq!(one.differences(), Ok(Vec::new()));

@@ -91,7 +91,11 @@ impl Follower {
                 ),
             });
         }
-        if through == 0 {
+        // After a start with other overrides the log lacks objects of some kinds, or has those of kinds that are elsewhere
+        // now.
+        let kinds = shared.places.kinds.to_string();
+        if through == 0 || self.source.kinds != kinds {
+            self.source.kinds = kinds;
             return self.fill(true);
         }
         self.seen = through;

@@ -36,5 +36,6 @@ mod simulated;
 mod world;
 
 pub use log::{EtcdLog, Parts};
+pub use places::Kinds;
 pub use shared::Storing;
 pub use transaction::OPERATIONS_MAX;

@@ -4,7 +4,7 @@
 use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
 use crate::follow::Follower;
 use crate::local::Local;
-use crate::places::Places;
+use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::shared::{Shared, Storing, fault, wrong_cluster};
 use crate::transaction::{Step, order};
@@ -37,6 +37,8 @@ pub struct Parts {
     pub local: Arc<dyn Local>,
     /// `--etcd-prefix`.
     pub prefix: String,
+    /// The kinds whose objects are in this etcd.
+    pub kinds: Kinds,
     pub storing: Storing,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
@@ -55,8 +57,8 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing, keys, tells_progress } = parts;
-        let places = Places::new(&prefix);
+        let Parts { etcd, local, prefix, kinds, storing, keys, tells_progress } = parts;
+        let places = Places::new(&prefix, kinds);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {

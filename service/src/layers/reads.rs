@@ -14,7 +14,7 @@ use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::Entry;
 use holdfast_engine::planted::{Bug, planted};
-use holdfast_engine::{Reader, WatchStart};
+use holdfast_engine::{Engine, Reader, WatchStart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,20 +46,25 @@ struct Read<'a> {
     passage: &'a mut Passage,
 }
 
-impl Read<'_> {
+impl<'a> Read<'a> {
+    /// The engine that has the objects of the kind.
+    fn engine(&self) -> &'a Arc<Engine> {
+        self.service.engine().of(self.found.request.target.kind)
+    }
+
     /// The object as it is now, if that is known without waiting: always, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
         let is_here = match Scene::freshness(request) {
-            Ok(Freshness::Newest) => !self.service.engine().is_shared(),
+            Ok(Freshness::Newest) => !self.engine().is_shared(),
             Ok(Freshness::NotOlderThan(Offset::ZERO)) => true,
             _ => false,
         };
         if !is_here || !is_whole || !matches!(scene, Scene::Present(_)) || planted(Bug::StaleRead) {
             return None;
         }
-        let state = self.service.engine().snapshot();
+        let state = self.engine().snapshot();
         let request = match request.retarget(&state.registry, kind) {
             Ok(request) => request,
             Err(refusal) => return Some(Err(refusal)),
@@ -80,7 +85,7 @@ impl Read<'_> {
         let is_scale = self.found.subresource().await? == "scale";
         let freshness = Scene::freshness(&self.found.request)?;
         self.await_version(freshness).await?;
-        let view = self.found.scene.read(self.service.engine(), &self.passage.user, freshness, None).await?;
+        let view = self.found.scene.read(self.engine(), &self.passage.user, freshness, None).await?;
         if matches!(freshness, Freshness::Exact(_)) {
             self.found.visible(self.service, view.offset()).await?;
         }
@@ -101,7 +106,7 @@ impl Read<'_> {
     }
 
     async fn list(mut self) -> Outcome {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let options = &self.found.request.options;
         let freshness = list::freshness(options)?;
         let token = options.continue_token.as_deref().filter(|token| !token.is_empty());
@@ -145,13 +150,13 @@ impl Read<'_> {
     /// The refusal for a list whose snapshot is gone. Its continue token allows reading the rest of the list from the
     /// newest state.
     fn inconsistent(&self, after: String) -> Refusal {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
         Refusal::Expired(Expired::Inconsistent { continue_token: token })
     }
 
     async fn watch(mut self) -> Outcome {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let snapshot = match &self.found.scene {
             Scene::Past(view) => view.state().clone(),
             Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
@@ -221,7 +226,7 @@ impl Read<'_> {
     /// in progress.
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
-        let engine = self.service.engine();
+        let engine = self.engine();
         if self.found.scene.past().is_some() || engine.snapshot().offset >= version {
             return Ok(());
         }
