@@ -30,9 +30,17 @@ const RELEASE: u32 = 36;
 /// Renewed between the two readings of the record.
 const RENEWED: &str = "/registry/leases/kube-system/apiserver-wlv32tlttr4jl3gtroqexyxapa";
 
-/// Cases that agree, of 155, and of those in Protobuf the ones that are written byte for byte as they were. The rest has
-/// JSON within it that others wrote in an order and with spaces of their own. Neither may fall.
-const AGREE: usize = 150;
+/// The cases that do not agree, for they have kinds, versions or fields that release 1.36 brought: the built-in API is
+/// that of 1.35, and `docs/DIFFERENCES.md` names them.
+const OF_LATER_RELEASES: [&str; 5] = [
+    "/registry/csidrivers/csid2",
+    "/registry/podcertificaterequests/etcdstoragepathtestnamespace/req-1",
+    "/registry/podgroups/etcdstoragepathtestnamespace/pg1",
+    "/registry/resourcepoolstatusrequests/rpsr1name",
+    "/registry/workloads/etcdstoragepathtestnamespace/w1",
+];
+/// Cases in Protobuf that are written byte for byte as they were. The rest has JSON within it that others wrote in an
+/// order and with spaces of their own. The number may not fall.
 const ALIKE: usize = 137;
 
 #[test]
@@ -41,12 +49,12 @@ fn values_are_read_and_written_as_recorded() {
     let (registry, cases) = (with_definitions(), cases());
     let keys = Keys::new("/registry");
     let outcomes: Vec<Result<bool, String>> = cases.iter().map(|case| outcome(&registry, &keys, case)).collect();
-    let agree = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let differs = |(case, outcome): (&Value, &Result<bool, String>)| outcome.is_err().then(|| case["key"].clone());
+    let differing: Vec<Value> = cases.iter().zip(&outcomes).filter_map(differs).collect();
     let alike = outcomes.iter().filter(|outcome| **outcome == Ok(true)).count();
     let faults: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
-    let told = format!("{} cases, {agree} agree, {alike} byte for byte", cases.len());
-    println!("{told}");
-    assert!(agree >= AGREE && alike >= ALIKE, "{told}, fewer than {AGREE} and {ALIKE}:\n{}", faults.join("\n"));
+    println!("{} cases, {} differ, {alike} agree byte for byte", cases.len(), differing.len());
+    assert!(differing == OF_LATER_RELEASES && alike >= ALIKE, "{alike} byte for byte:\n{}", faults.join("\n"));
 }
 
 fn cases() -> Vec<Value> {

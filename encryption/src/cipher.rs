@@ -24,17 +24,17 @@ pub const SECRETBOX_KEYS: &[usize] = &[32];
 
 /// The place of a value, which its encryption authenticates.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'p> {
+pub enum ValuePlace<'p> {
     /// An event of a log of Holdfast's: every cipher is bound to it.
     Event(&'p [u8]),
     /// A key in etcd, in kube-apiserver's form: only AES-GCM is bound to it.
     Key(&'p [u8]),
 }
 
-impl<'p> Place<'p> {
+impl<'p> ValuePlace<'p> {
     fn bytes(self) -> &'p [u8] {
         match self {
-            Place::Event(bytes) | Place::Key(bytes) => bytes,
+            ValuePlace::Event(bytes) | ValuePlace::Key(bytes) => bytes,
         }
     }
 }
@@ -60,7 +60,7 @@ impl Cipher {
     }
 
     /// Encrypts a value for its place.
-    pub fn seal(self, key: &[u8], plain: &[u8], place: Place) -> Result<Vec<u8>, Unsealed> {
+    pub fn seal(self, key: &[u8], plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, Unsealed> {
         let wrong = || Unsealed(format!("a key of {} bytes", key.len()));
         match self {
             Self::AesGcm => {
@@ -83,7 +83,7 @@ impl Cipher {
     }
 
     /// The value, if this key encrypted it for this place.
-    pub fn open(self, key: &[u8], sealed: &[u8], place: Place) -> Option<Vec<u8>> {
+    pub fn open(self, key: &[u8], sealed: &[u8], place: ValuePlace) -> Option<Vec<u8>> {
         match self {
             Self::AesGcm => {
                 let (nonce, sealed) = sealed.split_at_checked(GCM_NONCE)?;
@@ -125,15 +125,15 @@ fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])
 }
 
-fn with_mac(key: &[u8], mut sealed: Vec<u8>, place: Place) -> Vec<u8> {
-    let Place::Event(place) = place else { return sealed };
+fn with_mac(key: &[u8], mut sealed: Vec<u8>, place: ValuePlace) -> Vec<u8> {
+    let ValuePlace::Event(place) = place else { return sealed };
     let mac = bound(key, &sealed, place).finalize().into_bytes();
     sealed.extend_from_slice(&mac);
     sealed
 }
 
-fn without_mac<'a>(key: &[u8], sealed: &'a [u8], place: Place) -> Option<&'a [u8]> {
-    let Place::Event(place) = place else { return Some(sealed) };
+fn without_mac<'a>(key: &[u8], sealed: &'a [u8], place: ValuePlace) -> Option<&'a [u8]> {
+    let ValuePlace::Event(place) = place else { return Some(sealed) };
     let (sealed, mac) = sealed.split_at_checked(sealed.len().checked_sub(MAC)?)?;
     bound(key, sealed, place).verify_slice(mac).ok()?;
     Some(sealed)
@@ -197,16 +197,16 @@ mod tests {
             for length in cipher.key_lengths() {
                 let key = vec![7; *length];
                 for plain in [&b""[..], b"{}\n", &[9; 16], &[3; 1000]] {
-                    let sealed = cipher.seal(&key, plain, Place::Event(b"place")).expect("sealed");
-                    assert_eq!(cipher.open(&key, &sealed, Place::Event(b"place")).as_deref(), Some(plain));
+                    let sealed = cipher.seal(&key, plain, ValuePlace::Event(b"place")).expect("sealed");
+                    assert_eq!(cipher.open(&key, &sealed, ValuePlace::Event(b"place")).as_deref(), Some(plain));
                     assert_ne!(
-                        cipher.seal(&key, plain, Place::Event(b"place")).expect("sealed"),
+                        cipher.seal(&key, plain, ValuePlace::Event(b"place")).expect("sealed"),
                         sealed,
                         "no two are alike"
                     );
-                    assert_eq!(cipher.open(&key, &sealed, Place::Event(b"other")), None, "{cipher:?} elsewhere");
+                    assert_eq!(cipher.open(&key, &sealed, ValuePlace::Event(b"other")), None, "{cipher:?} elsewhere");
                     assert_eq!(
-                        cipher.open(&vec![8; *length], &sealed, Place::Event(b"place")),
+                        cipher.open(&vec![8; *length], &sealed, ValuePlace::Event(b"place")),
                         None,
                         "{cipher:?} another key"
                     );
@@ -218,13 +218,13 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_found() {
         for cipher in CIPHERS {
-            let sealed = cipher.seal(&[7; 32], b"a value of some length", Place::Event(b"place")).expect("sealed");
+            let sealed = cipher.seal(&[7; 32], b"a value of some length", ValuePlace::Event(b"place")).expect("sealed");
             for at in 0..sealed.len() {
                 let mut changed = sealed.clone();
                 changed[at] ^= 1;
-                assert_eq!(cipher.open(&[7; 32], &changed, Place::Event(b"place")), None, "{cipher:?} at {at}");
+                assert_eq!(cipher.open(&[7; 32], &changed, ValuePlace::Event(b"place")), None, "{cipher:?} at {at}");
                 assert_eq!(
-                    cipher.open(&[7; 32], &sealed[..at], Place::Event(b"place")),
+                    cipher.open(&[7; 32], &sealed[..at], ValuePlace::Event(b"place")),
                     None,
                     "{cipher:?} cut at {at}"
                 );

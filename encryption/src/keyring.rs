@@ -5,7 +5,7 @@
 //! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
 //! provider.
 
-use crate::cipher::{Cipher, Place};
+use crate::cipher::{Cipher, ValuePlace};
 use crate::configuration::{Configuration, Entry, Provider as Described};
 use crate::kms::{Closed, Kms};
 use crate::locked::Locked;
@@ -88,7 +88,7 @@ impl Provider {
         }
     }
 
-    fn seal(&self, plain: &[u8], place: Place) -> Result<Vec<u8>, String> {
+    fn seal(&self, plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, String> {
         match self {
             Provider::Identity => Ok(plain.to_vec()),
             Provider::Keys { cipher, keys } => {
@@ -101,7 +101,7 @@ impl Provider {
     }
 
     /// `None` if the prefix is another provider's.
-    fn open(&self, prefix: &str, sealed: &[u8], place: Place) -> Option<Result<Vec<u8>, Closed>> {
+    fn open(&self, prefix: &str, sealed: &[u8], place: ValuePlace) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
             Provider::Keys { cipher, keys } => {
@@ -166,13 +166,13 @@ impl Keyring {
         if !self.is_configured {
             return Ok(plain);
         }
-        let sealed = self.sealed(&self.covered(storage), &plain, Place::Key(key.as_bytes()));
+        let sealed = self.sealed(&self.covered(storage), &plain, ValuePlace::Key(key.as_bytes()));
         Ok(sealed?.unwrap_or(plain))
     }
 
     /// The plain value of a key in etcd that Holdfast or kube-apiserver has written.
     pub fn open_value<'v>(&self, storage: &str, key: &str, value: &'v [u8]) -> Result<Cow<'v, [u8]>, Locked> {
-        let opened = self.opened(storage, value, Place::Key(key.as_bytes()));
+        let opened = self.opened(storage, value, ValuePlace::Key(key.as_bytes()));
         Ok(opened?.map_or(Cow::Borrowed(value), Cow::Owned))
     }
 
@@ -246,7 +246,13 @@ impl Keyring {
         }
     }
 
-    fn open_sealed(&self, covered: &Covered, prefix: &str, sealed: &[u8], place: Place) -> Result<Vec<u8>, Locked> {
+    fn open_sealed(
+        &self,
+        covered: &Covered,
+        prefix: &str,
+        sealed: &[u8],
+        place: ValuePlace,
+    ) -> Result<Vec<u8>, Locked> {
         if !self.is_configured {
             return Err(Locked::NoConfiguration);
         }
@@ -263,7 +269,7 @@ impl Keyring {
     }
 
     /// `None` if the value is plain, and may be.
-    fn opened(&self, storage: &str, value: &[u8], place: Place) -> Result<Option<Vec<u8>>, Locked> {
+    fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {
                 true => Ok(None),
@@ -281,7 +287,7 @@ impl Keyring {
     }
 
     /// `None` if the value is to be stored in plain.
-    fn sealed(&self, covered: &Covered, plain: &[u8], place: Place) -> Result<Option<Vec<u8>>, Locked> {
+    fn sealed(&self, covered: &Covered, plain: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
             return Ok(None);
         };
@@ -296,7 +302,7 @@ impl Values for Keyring {
     fn open(&self, mut record: Record) -> Result<Record, Fault> {
         // A plain value needs no place.
         let bytes = if Keyring::is_sealed(&record) { place(&record) } else { Vec::new() };
-        let opened = self.opened(&record.resource, &record.object, Place::Event(&bytes));
+        let opened = self.opened(&record.resource, &record.object, ValuePlace::Event(&bytes));
         if let Some(plain) = opened.map_err(|why| locked(&record, why))? {
             record.object = plain.into();
         }
@@ -307,7 +313,7 @@ impl Values for Keyring {
         if !self.is_configured {
             return Ok(record);
         }
-        let sealed = self.sealed(&self.covered(&record.resource), &record.object, Place::Event(&place(&record)));
+        let sealed = self.sealed(&self.covered(&record.resource), &record.object, ValuePlace::Event(&place(&record)));
         if let Some(sealed) = sealed.map_err(|why| locked(&record, why))? {
             record.object = sealed.into();
         }

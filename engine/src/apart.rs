@@ -8,6 +8,7 @@
 //! other logs is compared before, and not in the same transaction.
 
 use crate::engine::Engine;
+use crate::log::sealing::Sealing;
 use crate::log::{Fault, Log};
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
@@ -17,6 +18,14 @@ use holdfast_core::pipeline::{Expectation, Write};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use std::sync::{Arc, Weak};
+
+/// A log of some kinds.
+pub struct Apart {
+    pub kinds: Vec<KindId>,
+    pub log: Arc<dyn Log>,
+    /// Encrypts the log's values.
+    pub sealing: Arc<dyn Sealing>,
+}
 
 /// An engine for some kinds. The main engine holds it.
 pub struct Part {
@@ -33,11 +42,11 @@ pub(crate) enum Family {
 
 impl Engine {
     /// Opens engines for the objects of some kinds, over logs of their own. Called once, before anything is written.
-    pub fn open_parts(self: &Arc<Self>, logs: Vec<(Vec<KindId>, Arc<dyn Log>)>) -> Result<(), Fault> {
+    pub fn open_parts(self: &Arc<Self>, logs: Vec<Apart>) -> Result<(), Fault> {
         let mut parts = Vec::with_capacity(logs.len());
-        for (kinds, log) in logs {
+        for Apart { kinds, log, sealing } in logs {
             let Some(first) = kinds.first().copied() else { continue };
-            let engine = self.open_beside(log)?;
+            let engine = self.open_beside(log, sealing)?;
             // A new engine has no place yet.
             let _ = engine.family.set(Family::Part(Arc::downgrade(self), first));
             parts.push(Part { kinds, engine });

@@ -210,11 +210,12 @@ impl Engine {
 
     /// An engine over another log beside this one: it shares the threads and the bounds of reads, and wakes who waits for
     /// commits of either.
-    pub(crate) fn open_beside(&self, log: Arc<dyn Log>) -> Result<Arc<Engine>, Fault> {
+    pub(crate) fn open_beside(&self, log: Arc<dyn Log>, sealing: Arc<dyn Sealing>) -> Result<Arc<Engine>, Fault> {
         let state = load(log.as_ref(), self.built_in.clone())?;
         let how = (QUEUE_COMMANDS_MAX, self.reads.clone());
         let parts = (state, self.built_in.clone());
-        let (engine, writer, queue) = Engine::over(log, parts, self.options.clone(), Hub::of_part(&self.hub), how)?;
+        let options = Options { sealing: Some(sealing), ..self.options.clone() };
+        let (engine, writer, queue) = Engine::over(log, parts, options, Hub::of_part(&self.hub), how)?;
         engine.queue.start(writer, queue, PATIENCE)?;
         Ok(engine)
     }
@@ -487,9 +488,11 @@ impl Engine {
         &self.pins
     }
 
-    /// The objects of a resource with a prefix of their keys that the log cannot read; see [`Log::unreadable`].
+    /// The objects of a resource with a prefix of their keys that the log, or that of a part, cannot read; see
+    /// [`Log::unreadable`].
     pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
-        self.log.unreadable(resource, prefix, limit)
+        let parts = self.parts().iter().flat_map(|part| part.engine.unreadable(resource, prefix, limit));
+        self.log.unreadable(resource, prefix, limit).into_iter().chain(parts).collect()
     }
 
     /// Whether other servers append to the log, so that the newest state here may be older than the log.

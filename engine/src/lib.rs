@@ -33,6 +33,7 @@ pub mod wakes;
 mod watch;
 pub mod writer;
 
+pub use apart::Apart;
 pub use engine::{Clock, Engine, Options, Outside};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use load::load;

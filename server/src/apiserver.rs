@@ -25,13 +25,13 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::kinds::{KindId, known, registry};
+use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline;
 use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
-use holdfast_engine::{Engine, Log, Options, Sealing};
+use holdfast_engine::{Apart, Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
@@ -330,6 +330,9 @@ impl Server {
             let done = work(address, &mut signals).await?;
             elections.leave().await;
             presence.withdraw().await;
+            if let Some(etcd) = &etcd {
+                etcd.withdraw().await;
+            }
             if lasting == Lasting::Kept {
                 // A second signal ends the process at once.
                 tokio::spawn(async move {
@@ -359,7 +362,7 @@ impl Server {
 struct Opened {
     log: Arc<dyn Log>,
     /// Logs of kinds whose objects are in an etcd of their own.
-    parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
+    parts: Vec<Apart>,
     /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
     /// Encrypts the log's values.

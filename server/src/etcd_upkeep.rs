@@ -3,12 +3,14 @@
 
 use crate::etcd_options::EtcdArgs;
 use crate::etcd_repair;
+use anyhow::{Result, anyhow, ensure};
 use futures_util::future::{BoxFuture, FutureExt};
 use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::{records, registry};
 use holdfast_core::pipeline::PortsElsewhere;
 use holdfast_service::housekeeping::presence;
 use holdfast_service::{Meter, Service};
+use holdfast_storage_etcd::alike::{self, Alike};
 use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
@@ -31,6 +33,7 @@ pub struct Upkeep {
     members: usize,
     keys: Keys,
     options: EtcdArgs,
+    alike: Option<Arc<Alike>>,
     began: Instant,
     claims: Option<Arc<Claims>>,
     /// Whether it is this server that repairs: of all that are there one does.
@@ -43,7 +46,8 @@ impl Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
         let is_first = Arc::new(AtomicBool::new(true));
-        Upkeep { etcd, others: Vec::new(), members, keys, options, began: Instant::now(), claims: None, is_first }
+        let (others, began) = (Vec::new(), Instant::now());
+        Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, is_first }
     }
 
     pub fn with_claims(self, claims: Arc<Claims>) -> Upkeep {
@@ -54,6 +58,27 @@ impl Upkeep {
     pub fn ports(&self) -> PortsElsewhere {
         let claims = self.claims.clone();
         PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
+    }
+
+    /// Tells the other servers this one's options; fails if a running server has others.
+    pub fn beside(self, alike: Alike) -> Result<Upkeep> {
+        let differences = alike.differences().map_err(|why| anyhow!("read the options of other servers: {why}"))?;
+        ensure!(
+            differences.is_empty(),
+            "{}: all servers on one etcd need the same; one that stopped without a word counts for 15 s more",
+            differences.join("; ")
+        );
+        alike.tell(self.began.elapsed()).map_err(|why| anyhow!("tell other servers the options: {why}"))?;
+        Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
+    }
+
+    /// Tells the other servers that this one goes.
+    pub async fn withdraw(&self) {
+        let Some(alike) = self.alike.clone() else { return };
+        let withdrawn = tokio::task::spawn_blocking(move || alike.withdraw()).await;
+        if let Ok(Err(why)) = withdrawn {
+            tracing::warn!(%why, "other servers compare their options with this one's for some seconds more");
+        }
     }
 
     /// Adds the etcd of an override.
@@ -123,6 +148,14 @@ impl Upkeep {
                     Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has let go of what was replaced"),
                     Ok(Round::Overtaken | Round::Began) => {}
                     Err(why) => tracing::warn!(%why, "etcd was not compacted, and will be a round later"),
+                }
+            }));
+        }
+        if let Some(alike) = self.alike.clone() {
+            let began = self.began;
+            tasks.spawn(each(alike::RENEWED_EACH, move || {
+                if let Err(why) = alike.tell(began.elapsed()) {
+                    tracing::warn!(%why, "other servers are not told the options");
                 }
             }));
         }

@@ -1,5 +1,6 @@
 //! Opens the log on etcd.
 
+use crate::apiserver::host_name;
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
 use crate::etcd_overrides::{self, Override};
@@ -10,7 +11,8 @@ use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::KindId;
 use holdfast_encryption::Live;
-use holdfast_engine::Log;
+use holdfast_engine::{Apart, LogRead};
+use holdfast_storage_etcd::alike::Alike;
 use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::first;
@@ -18,6 +20,7 @@ use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The folder below the data folder that has the copies of the events of each override.
@@ -38,7 +41,7 @@ pub struct Connected {
 pub struct OnEtcd {
     pub log: Arc<EtcdLog>,
     /// Logs of kinds whose objects are in an etcd of their own.
-    pub parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
+    pub parts: Vec<Apart>,
     pub upkeep: Upkeep,
 }
 
@@ -104,6 +107,9 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
+    let server = local.identity()?.id.unwrap_or_default();
+    let alike = Alike::new(upkeep.etcd(), &prefix, &server, &shown_as(args), shared_options(args));
+    let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
     let claims = Arc::new(Claims::new(
         upkeep.etcd(),
         &prefix,
@@ -112,26 +118,38 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         keys.clone(),
     ));
     let upkeep = upkeep.with_claims(claims.clone());
-    let claims = Some(claims);
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
-    let (etcd, at) = (upkeep.etcd(), prefix.clone());
-    let parts =
-        Parts { etcd, local, prefix: at, kinds, storing, transactions, claims, keys: keys.clone(), tells_progress };
-    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
-    let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
+    let (etcd, claims, keys) = (upkeep.etcd(), Some(claims), keys.clone());
+    let main = Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress };
+    let open = |parts: &Parts| open_patiently(|| EtcdLog::open(parts.clone())).map(Arc::new);
+    let log = open(&main).with_context(|| named(args))?;
+    let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
     for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
         let folder = args.data_dir().join(OVERRIDES).join(one.folder());
         // The main log reserves room on the disk for both.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
-        let (kinds, prefix, keys) = (Kinds::Only(one.places()), prefix.clone(), keys.clone());
-        let claims = None;
-        let of_override = Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress };
-        let log = open_patiently(|| EtcdLog::open(of_override.clone()))
-            .with_context(|| format!("{}, with its events in {}", one.option, folder.display()))?;
-        parts.push((one.kinds.clone(), Arc::new(log)));
+        let kinds = Kinds::Only(one.places());
+        let of_override = Parts { etcd, local, kinds, transactions, claims: None, tells_progress, ..main.clone() };
+        let in_folder = || format!("{}, with its events in {}", one.option, folder.display());
+        let log = open(&of_override).with_context(in_folder)?;
+        parts.push(Apart { kinds: one.kinds.clone(), sealing: log.clone(), log });
     }
-    Ok(OnEtcd { log: Arc::new(log), parts, upkeep })
+    Ok(OnEtcd { log, parts, upkeep })
+}
+
+/// The options that must be the same on all servers.
+fn shared_options(args: &Args) -> BTreeMap<&'static str, String> {
+    let (first, last) = args.service_node_port_range;
+    BTreeMap::from([
+        ("--service-cluster-ip-range", args.service_cluster_ip_range.to_string()),
+        ("--service-node-port-range", format!("{first}-{last}")),
+    ])
+}
+
+/// By what others know this server in errors.
+fn shown_as(args: &Args) -> String {
+    args.advertise_address.map_or_else(host_name, |address| address.to_string())
 }
 
 /// The option that names the members, for errors.

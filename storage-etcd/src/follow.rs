@@ -1,21 +1,23 @@
 //! Copies etcd's events to the local log, in order and each once.
 
+mod again;
+
 use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Watched};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
 use crate::shared::{Placed, Seen, Shared, fault, now_ms, wrong_cluster};
 use crate::transaction::plain;
+use again::Retry;
 use bytes::Bytes;
 use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
 use holdfast_core::kinds::registry;
-use holdfast_encryption::Keyring;
 use holdfast_engine::{Fault, LogRead};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many keys are read at a time.
 const PAGE: u64 = 500;
@@ -25,8 +27,6 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// How often values are read again that could not be read.
-const RETRY_UNREAD: Duration = Duration::from_secs(1);
 /// How long a watch may say nothing while etcd has something to say: then another one is opened, at the member that
 /// answers requests now. A connection that is cut without a word would be found out only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -48,18 +48,9 @@ pub struct Follower {
     retry: Retry,
 }
 
-/// When values that could not be read are read again.
-struct Retry {
-    at: Instant,
-    /// The keys with which all of them were tried.
-    keyring: Arc<Keyring>,
-    /// The last object that was tried.
-    after: (String, String),
-}
-
 impl Follower {
     pub fn new(shared: Arc<Shared>, source: Source) -> Follower {
-        let retry = Retry { at: Instant::now(), keyring: shared.keys.keyring(), after: Default::default() };
+        let retry = Retry::new(shared.keys.keyring());
         Follower { shared, watch: None, source, silent: None, seen: 0, waiting: VecDeque::new(), retry }
     }
 
@@ -382,82 +373,6 @@ impl Follower {
             actor: who.map(|who| who.actor.clone()).unwrap_or_default(),
             object,
         })
-    }
-
-    /// Looks for values that cannot be read and were written before the last event of the local log.
-    fn find_unread(&mut self) -> Result<(), Fault> {
-        let shared = self.shared.clone();
-        let mut known: HashMap<(String, String), u64> = HashMap::new();
-        shared.local.current(&mut |record| {
-            known.insert((record.resource, record.key), record.offset);
-            Ok(())
-        })?;
-        let through = shared.through();
-        let mut keys = shared.places.objects();
-        loop {
-            let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
-            shared.check(&page.header)?;
-            // Later ones come by the watch.
-            for found in page.found.iter().filter(|found| found.mod_revision <= through) {
-                let Some(placed) = shared.placed(&found.key) else { continue };
-                let object = (placed.resource.clone(), placed.key.clone());
-                if known.get(&object) != Some(&found.mod_revision)
-                    && shared.put(found, 0, None, Seen::Later(now_ms())).is_some()
-                {
-                    self.touch(found);
-                }
-            }
-            shared.unread.check()?;
-            let Some(last) = page.found.last().filter(|_| page.more) else { break };
-            keys.from = [&last.key[..], &[0]].concat().into();
-        }
-        self.source.has_unread = !shared.unread.is_empty();
-        shared.local.keep_source(&self.source)
-    }
-
-    /// Reads values again that could not be read: all of them once when the keys have changed, and those whose plug-in
-    /// did not answer.
-    fn retry_unread(&mut self) {
-        let shared = self.shared.clone();
-        if shared.unread.is_empty() || self.retry.at > Instant::now() {
-            return;
-        }
-        self.retry.at = Instant::now() + RETRY_UNREAD;
-        let keyring = shared.keys.keyring();
-        let are_new = !Arc::ptr_eq(&keyring, &self.retry.keyring);
-        let some = shared.unread.to_retry(are_new, &self.retry.after, PAGE as usize);
-        self.retry.after = some.last().map(|again| again.object.clone()).unwrap_or_default();
-        if some.len() < PAGE as usize {
-            self.retry.after = Default::default();
-            self.retry.keyring = keyring;
-        }
-        for again in some {
-            let asked = Range::of(client::Keys::one(again.place));
-            let Ok(answer) = shared.etcd.range(&asked) else { return };
-            let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
-            let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
-                // Its event comes by the watch.
-                continue;
-            };
-            match shared.read(&placed, found) {
-                Ok(_) if !placed.is_stray => self.touch(found),
-                Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
-                // The reason may be another one.
-                Err(_) => drop(shared.put(found, 0, None, Seen::Later(now_ms()))),
-            }
-        }
-    }
-
-    /// Writes a value again as it is. It can be read now, and gets a version that is new to all who have followed
-    /// without it.
-    fn touch(&self, found: &client::KeyValue) {
-        let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
-        let txn = plain(mod_revision, Operation::Put { key, value, lease });
-        for answer in self.shared.etcd.transact(vec![txn]) {
-            if let Err(fault) = answer {
-                tracing::warn!(%fault, "a value that can be read now is not shown yet");
-            }
-        }
     }
 
     /// Reads all objects at one revision, and copies those that the local log lacks: all of them at first; later those

@@ -6,6 +6,7 @@
 //! folders and etcd. This crate knows keys, records and bytes. A kind gives its place in storage as data, and
 //! `holdfast_core::etcd` converts the values.
 
+pub mod alike;
 mod claiming;
 pub mod claims;
 pub mod client;

@@ -17,7 +17,7 @@ pub enum Kinds {
 }
 
 impl Kinds {
-    fn have(&self, storage: &str) -> bool {
+    pub(crate) fn have(&self, storage: &str) -> bool {
         match self {
             Kinds::All => true,
             Kinds::Except(others) => others.iter().all(|other| other != storage),
@@ -105,6 +105,17 @@ impl Places {
     /// Written only for the revision that the write gets.
     pub fn tick(&self, server: &str) -> Bytes {
         format!("{}ticks/{server}", self.own).into()
+    }
+
+    /// The options that a server tells the others.
+    pub fn options(&self, server: &str) -> Bytes {
+        format!("{}options/{server}", self.own).into()
+    }
+
+    /// The options of all servers.
+    pub fn all_options(&self) -> client::Keys {
+        // In byte order `0` follows the slash.
+        client::Keys::between(format!("{}options/", self.own), format!("{}options0", self.own))
     }
 
     /// The secret that the servers of this cluster share.

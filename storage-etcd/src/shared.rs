@@ -305,7 +305,8 @@ impl Shared {
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
                 let kind = registry().get(kind);
-                Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
+                let placed = Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true };
+                Some(placed).filter(|placed| self.places.kinds.have(&placed.resource))
             }
         }
     }

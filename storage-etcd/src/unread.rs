@@ -14,12 +14,12 @@ const MAX: usize = 100_000;
 /// Those that are known. Requests look here, so an empty list costs nothing.
 #[derive(Default)]
 pub struct Unread {
-    all: RwLock<Known>,
+    all: RwLock<UnreadObjects>,
     count: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Known {
+struct UnreadObjects {
     objects: BTreeMap<(String, String), Noted>,
     /// Counts the times that all objects were read.
     round: u64,
@@ -37,11 +37,11 @@ struct Noted {
 }
 
 impl Unread {
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
+    fn read(&self) -> RwLockReadGuard<'_, UnreadObjects> {
         self.all.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+    fn write(&self) -> RwLockWriteGuard<'_, UnreadObjects> {
         self.all.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,8 +155,7 @@ impl Unread {
         those.take(limit).map(|(_, noted)| noted.unreadable.clone()).collect()
     }
 
-    /// The versions of those whose reason may pass, or of all, each with its place in the store, after a place in their
-    /// order, and up to `limit`.
+    /// Those whose reason may pass, or all, after one of them, and up to `limit`.
     pub fn to_retry(&self, all: bool, after: &(String, String), limit: usize) -> Vec<Again> {
         let known = self.read();
         let from = known.objects.range((std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded));
@@ -166,6 +165,7 @@ impl Unread {
                 object: object.clone(),
                 place: noted.unreadable.place.clone(),
                 version: noted.unreadable.version,
+                may_pass: noted.may_pass,
             })
             .collect()
     }
@@ -176,6 +176,8 @@ pub struct Again {
     pub object: (String, String),
     pub place: String,
     pub version: Offset,
+    /// Its key may be told later by a plug-in.
+    pub may_pass: bool,
 }
 
 #[cfg(test)]

@@ -183,6 +183,35 @@ fn what_is_wrong_is_told_with_its_option() {
     refused(&["--etcd-prefix=/a"], &["--etcd-prefix is about etcd, and --etcd-servers names none"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_with_other_ranges_or_another_prefix_are_refused() {
+    let (etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
+    let servers = format!("--etcd-servers={}", etcd.urls());
+    let first = Server::start(folders[0].path(), &[&servers, "--advertise-address=10.1.1.1"]);
+    let refusal = |nth: usize, options: &[&str]| {
+        let options: Vec<&str> = [servers.as_str()].into_iter().chain(options.iter().copied()).collect();
+        Server::try_start(folders[nth].path(), &options).err().expect("a refusal").stderr
+    };
+    for (option, own, others) in [
+        ("--service-cluster-ip-range", "10.7.0.0/16", "10.0.0.0/24"),
+        ("--service-node-port-range", "31000-31999", "30000-32767"),
+    ] {
+        let told = refusal(1, &[&format!("{option}={own}")]);
+        let expected = format!("{option}={own}, and the server at 10.1.1.1 has {others}");
+        assert!(told.contains(&expected), "{expected}: {told}");
+    }
+    let second = Server::start(folders[1].path(), &[&servers, "--advertise-address=10.1.1.2"]);
+    second.stop();
+    first.stop();
+    let told = refusal(0, &["--etcd-prefix=/other"]);
+    assert!(
+        told.contains("the data folder has events of the prefix /registry/, and --etcd-prefix is /other/"),
+        "{told}"
+    );
+    // Servers that have stopped are no reason.
+    Server::start(folders[1].path(), &[&servers, "--service-node-port-range=31000-31999"]).stop();
+}
+
 /// Debian's release has known bugs: it works, with warnings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_etcd_works_and_is_warned_of() {

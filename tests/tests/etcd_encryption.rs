@@ -1,5 +1,7 @@
 //! Servers on a real etcd whose values are encrypted, as kube-apiserver encrypts them, or cannot be read.
 
+use bytes::Bytes;
+use futures_util::FutureExt;
 use holdfast_encryption::Live;
 use holdfast_storage_etcd::client::{Etcd, Keys, Operation, Range, Txn};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
@@ -8,6 +10,7 @@ use holdfast_tests::kms::Plugin;
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -390,26 +393,18 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     assert!(!gone().await);
 
     // An object that can be read no more ends the watches that include it, and no others.
-    let watch = |path: String| {
-        let admin = admin.clone();
-        tokio::spawn(async move { admin.get(&path).await.text() })
-    };
     admin.post(&maps("c"), &map("changing", "x")).await.expect(201);
-    let (ends, stays) =
-        (watch(format!("{}?watch=true", maps("c"))), watch("/api/v1/namespaces/c/pods?watch=true".into()));
-    eventually(PATIENCE, async || {
-        let metrics = admin.get("/metrics").await.expect(200).text();
-        let line = |line: &&str| line.starts_with("apiserver_longrunning_requests{") && line.contains("verb=\"WATCH\"");
-        let has =
-            |resource: &str| metrics.lines().filter(line).any(|line| line.contains(resource) && !line.ends_with(" 0"));
-        if has("configmaps") && has("pods") { Ok(()) } else { Err(metrics) }
-    })
-    .await;
+    let watch = async |path: &str| {
+        let path = format!("{path}?watch=true");
+        admin.open(Method::GET, &path, &[], Bytes::new()).await.expect("a watch").into_body()
+    };
+    let (ends, mut stays) = (watch(&maps("c")).await, watch("/api/v1/namespaces/c/pods").await);
     place.put(&at("configmaps/c/changing"), b"garbage");
-    let seen = ends.await.expect("the watch ends");
-    assert!(!seen.contains("DELETED"), "{seen}");
-    assert!(!stays.is_finished());
-    stays.abort();
+    let seen =
+        tokio::time::timeout(PATIENCE, ends.collect()).await.expect("the watch ends").expect("a body").to_bytes();
+    assert!(!String::from_utf8_lossy(&seen).contains("DELETED"), "{}", seen.escape_ascii());
+    assert!(stays.frame().now_or_never().is_none(), "a watch of other objects goes on");
+    drop(stays);
     failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
     server.stop();
 
@@ -432,10 +427,9 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     // Repaired in etcd, it is an object like any other.
     let server = place.start("two", &[]);
     let admin = Wire::admin(&server);
-    place.put(
-        &at("configmaps/a/broken"),
-        map("broken", "x").to_string().replace("{\"name\"", "{\"namespace\":\"a\",\"name\"").as_bytes(),
-    );
+    let mut repaired = map("broken", "x");
+    repaired["metadata"]["namespace"] = "a".into();
+    place.put(&at("configmaps/a/broken"), repaired.to_string().as_bytes());
     eventually(PATIENCE, async || match admin.get(&broken).await {
         answer if answer.code == 200 => Ok(()),
         answer => Err(answer.text()),

@@ -9,7 +9,7 @@ mod cache;
 pub mod client;
 pub mod wire;
 
-use crate::cipher::{Cipher, Place, expand, random};
+use crate::cipher::{Cipher, ValuePlace, expand, random};
 use crate::metrics::{Metrics, Way, hash};
 use arc_swap::ArcSwapOption;
 use cache::Cache;
@@ -336,7 +336,7 @@ impl Kms {
     }
 
     /// Encrypts with the prepared key.
-    pub fn seal(&self, plain: &[u8], place: Place) -> Result<Vec<u8>, String> {
+    pub fn seal(&self, plain: &[u8], place: ValuePlace) -> Result<Vec<u8>, String> {
         let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
         let mut out = self.prefix.as_bytes().to_vec();
         match self.version {
@@ -366,7 +366,7 @@ impl Kms {
     }
 
     /// Decrypts a value without its prefix. The plug-in is called only for an unknown key.
-    pub fn open(&self, sealed: &[u8], place: Place) -> Result<Vec<u8>, Closed> {
+    pub fn open(&self, sealed: &[u8], place: ValuePlace) -> Result<Vec<u8>, Closed> {
         match self.version {
             Version::V1 => {
                 let (length, rest) = sealed.split_first_chunk().ok_or(Closed::Changed)?;
@@ -379,8 +379,8 @@ impl Kms {
                 let opened = Cipher::AesGcm.open(&secret, sealed, place);
                 // kube-apiserver used AES-CBC here up to release 1.24.
                 let older = || match place {
-                    Place::Key(_) => Cipher::AesCbc.open(&secret, sealed, place),
-                    Place::Event(_) => None,
+                    ValuePlace::Key(_) => Cipher::AesCbc.open(&secret, sealed, place),
+                    ValuePlace::Event(_) => None,
                 };
                 opened.or_else(older).ok_or(Closed::Changed)
             }

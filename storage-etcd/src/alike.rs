@@ -1,0 +1,150 @@
+//! What must be the same on all servers of one etcd: each tells the others its options, with a lease, and does not start
+//! beside one with others.
+
+use crate::client::{self, Compare, Etcd, Expected, Fault, Operation, Range, Txn};
+use crate::leases::Leases;
+use crate::places::{Kinds, Places};
+use bytes::Bytes;
+use holdfast_value::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a server counts as running after it last said so.
+const LEASE: Duration = Duration::from_secs(15);
+/// How often each server says so.
+pub const RENEWED_EACH: Duration = Duration::from_secs(5);
+/// What other servers wrote is shown up to so many bytes.
+const SHOWN_MAX: usize = 200;
+
+/// The options of this server, and those that the others have told.
+pub struct Alike {
+    etcd: Arc<dyn Etcd>,
+    key: Bytes,
+    all: client::Keys,
+    value: Bytes,
+    options: BTreeMap<&'static str, String>,
+    leases: Mutex<Leases>,
+}
+
+impl Alike {
+    /// `server` is the id of the server's log, and `address` what others know it by.
+    pub fn new(
+        etcd: Arc<dyn Etcd>,
+        prefix: &str,
+        server: &str,
+        address: &str,
+        options: BTreeMap<&'static str, String>,
+    ) -> Alike {
+        let (places, mut told) = (Places::new(prefix, Kinds::All), Map::new());
+        options.iter().for_each(|(name, value)| drop(told.insert((*name).to_owned(), value.clone().into())));
+        let value = json!({"address": address, "options": Value::Object(told)}).to_string().into();
+        let leases = Mutex::new(Leases::new(Duration::ZERO));
+        Alike { etcd, key: places.options(server), all: places.all_options(), value, options, leases }
+    }
+
+    /// The options that differ from those of a running server, each with that server and its value.
+    pub fn differences(&self) -> Result<Vec<String>, Fault> {
+        let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
+        let mut differences = Vec::new();
+        for other in found.iter().filter(|other| other.key != self.key) {
+            // What another release tells otherwise is not compared.
+            let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
+            let address = shown(&told["address"]);
+            for (name, own) in &self.options {
+                match &told["options"][*name] {
+                    Value::Null => {}
+                    other if other.as_str() == Some(own) => {}
+                    other => {
+                        differences.push(format!("{name}={own}, and the server at {address} has {}", shown(other)))
+                    }
+                }
+            }
+        }
+        Ok(differences)
+    }
+
+    /// Tells the others. `now` is from any monotonic clock.
+    pub fn tell(&self, now: Duration) -> Result<(), Fault> {
+        let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
+        let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
+        let is = Expected::ModRevision(found.map_or(0, |found| found.mod_revision));
+        let put = Operation::Put { key: self.key.clone(), value: self.value.clone(), lease };
+        match self.write(Some(is), put) {
+            Err(Fault::NoLease(why)) => {
+                self.leases().forget(lease);
+                Err(Fault::NoLease(why))
+            }
+            other => other,
+        }
+    }
+
+    /// Tells the others that the server goes.
+    pub fn withdraw(&self) -> Result<(), Fault> {
+        self.write(None, Operation::Delete { key: self.key.clone() })
+    }
+
+    fn write(&self, is: Option<Expected>, operation: Operation) -> Result<(), Fault> {
+        let compares = is.map(|is| Compare { key: self.key.clone(), is }).into_iter().collect();
+        let txn = Txn { compares, operations: vec![operation], otherwise: None };
+        let nothing = || Err(Fault::Unknown("there is no answer".into()));
+        self.etcd.transact(vec![txn]).pop().unwrap_or_else(nothing).map(drop)
+    }
+
+    fn leases(&self) -> std::sync::MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    let cut: String = text.chars().take(SHOWN_MAX).collect();
+    holdfast_core::visible::line(&cut).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn alike(model: &Model, server: &str, ranges: &str) -> Alike {
+        let options = BTreeMap::from([("--service-cluster-ip-range", ranges.to_owned())]);
+        Alike::new(Arc::new(model.plain_client(1)), "/registry", server, &format!("10.0.0.{server}"), options)
+    }
+
+    #[test]
+    fn options_are_compared_with_those_of_running_servers() {
+        let model = Model::default();
+        let (one, same, other) = (alike(&model, "1", "a"), alike(&model, "2", "a"), alike(&model, "3", "b"));
+        one.tell(NOW).expect("told");
+        one.tell(NOW).expect("told again");
+        assert_eq!(one.differences(), Ok(Vec::new()), "its own options do not count");
+        assert_eq!(same.differences(), Ok(Vec::new()));
+        let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
+        assert_eq!(other.differences(), Ok(vec![expected.to_owned()]));
+        // It fell silent, or went.
+        model.advance(16);
+        assert_eq!(other.differences(), Ok(Vec::new()));
+        one.tell(Duration::from_secs(16)).expect("told");
+        assert_eq!(other.differences().map(|all| all.len()), Ok(1));
+        one.withdraw().expect("withdrawn");
+        assert_eq!(other.differences(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_no_description_is_passed_over() {
+        let model = Model::default();
+        let one = alike(&model, "1", "a");
+        for (server, value) in [("2", "garbage"), ("3", "{}"), ("4", r#"{"options":{"--other":"x"}}"#)] {
+            let put = Operation::Put {
+                key: Places::new("/registry", Kinds::All).options(server),
+                value: value.into(),
+                lease: 0,
+            };
+            one.write(None, put).expect("written");
+        }
+        assert_eq!(one.differences(), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads values again that could not be read: at a start, when keys have changed, and while a plug-in does not answer.
+
+use super::{Follower, PAGE};
+use crate::client::{self, Operation, Range};
+use crate::shared::{Seen, fault, now_ms};
+use crate::transaction::plain;
+use holdfast_core::event::Offset;
+use holdfast_encryption::Keyring;
+use holdfast_engine::Fault;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often values are read again that could not be read.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// When values that could not be read are read again.
+pub(super) struct Retry {
+    at: Instant,
+    /// The keys with which all of them were tried.
+    keyring: Arc<Keyring>,
+    /// The last object that was tried.
+    after: (String, String),
+}
+
+impl Retry {
+    pub(super) fn new(keyring: Arc<Keyring>) -> Retry {
+        Retry { at: Instant::now(), keyring, after: Default::default() }
+    }
+}
+
+impl Follower {
+    /// Looks for values that cannot be read and were written before the last event of the local log.
+    pub(super) fn find_unread(&mut self) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let mut known: HashMap<(String, String), u64> = HashMap::new();
+        shared.local.current(&mut |record| {
+            known.insert((record.resource, record.key), record.offset);
+            Ok(())
+        })?;
+        let through = shared.through();
+        let mut keys = shared.places.objects();
+        loop {
+            let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
+            shared.check(&page.header)?;
+            // Later ones come by the watch.
+            for found in page.found.iter().filter(|found| found.mod_revision <= through) {
+                let Some(placed) = shared.placed(&found.key) else { continue };
+                let object = (placed.resource.clone(), placed.key.clone());
+                if known.get(&object) != Some(&found.mod_revision)
+                    && shared.put(found, 0, None, Seen::Later(now_ms())).is_some()
+                {
+                    self.touch(found);
+                }
+            }
+            shared.unread.check()?;
+            let Some(last) = page.found.last().filter(|_| page.more) else { break };
+            keys.from = [&last.key[..], &[0]].concat().into();
+        }
+        self.source.has_unread = !shared.unread.is_empty();
+        shared.local.keep_source(&self.source)
+    }
+
+    /// Reads values again that could not be read: all of them once when the keys have changed, and those whose plug-in
+    /// did not answer.
+    pub(super) fn retry_unread(&mut self) {
+        let shared = self.shared.clone();
+        if shared.unread.is_empty() || self.retry.at > Instant::now() {
+            return;
+        }
+        self.retry.at = Instant::now() + PERIOD;
+        let keyring = shared.keys.keyring();
+        let are_new = !Arc::ptr_eq(&keyring, &self.retry.keyring);
+        let some = shared.unread.to_retry(are_new, &self.retry.after, PAGE as usize);
+        let last = some.last().filter(|_| some.len() == PAGE as usize).map(|again| again.object.clone());
+        // A plug-in that does not answer is asked once in a round.
+        let mut is_silent = false;
+        for again in some {
+            if is_silent && again.may_pass {
+                continue;
+            }
+            // If etcd does not answer, the next round begins here again.
+            let Ok(answer) = shared.etcd.range(&Range::of(client::Keys::one(again.place))) else { return };
+            let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
+            let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
+                // Its event comes by the watch.
+                continue;
+            };
+            match shared.read(&placed, found) {
+                Ok(_) if !placed.is_stray => self.touch(found),
+                Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
+                Err((_, may_pass)) => {
+                    is_silent |= may_pass;
+                    // The reason may be another one than before.
+                    shared.put(found, 0, None, Seen::Later(now_ms()));
+                }
+            }
+        }
+        if last.is_none() {
+            self.retry.keyring = keyring;
+        }
+        self.retry.after = last.unwrap_or_default();
+    }
+
+    /// Writes a value again as it is. It can be read now, and gets a version that is new to all who have followed
+    /// without it.
+    fn touch(&self, found: &client::KeyValue) {
+        let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
+        let txn = plain(mod_revision, Operation::Put { key, value, lease });
+        for answer in self.shared.etcd.transact(vec![txn]) {
+            if let Err(fault) = answer {
+                tracing::warn!(%fault, "a value that can be read now is not shown yet");
+            }
+        }
+    }
+}
