@@ -9,7 +9,6 @@ use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
-use holdfast_core::kinds::KindId;
 use holdfast_encryption::Live;
 use holdfast_engine::{Apart, LogRead};
 use holdfast_storage_etcd::alike::Alike;
@@ -108,7 +107,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let server = local.identity()?.id.unwrap_or_default();
-    let alike = Alike::new(upkeep.etcd(), &prefix, &server, &shown_as(args), shared_options(args));
+    let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &shown_as(args), shared_options(args));
     let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
     let claims = Arc::new(Claims::new(
         upkeep.etcd(),

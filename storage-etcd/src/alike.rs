@@ -1,9 +1,10 @@
 //! What must be the same on all servers of one etcd: each tells the others its options, with a lease, and does not start
 //! beside one with others.
 
-use crate::client::{self, Compare, Etcd, Expected, Fault, Operation, Range, Txn};
+use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::leases::Leases;
 use crate::places::{Kinds, Places};
+use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -31,12 +32,12 @@ impl Alike {
     /// `server` is the id of the server's log, and `address` what others know it by.
     pub fn new(
         etcd: Arc<dyn Etcd>,
-        prefix: &str,
+        (prefix, transactions): (&str, Transactions),
         server: &str,
         address: &str,
         options: BTreeMap<&'static str, String>,
     ) -> Alike {
-        let (places, mut told) = (Places::new(prefix, Kinds::All), Map::new());
+        let (places, mut told) = (Places::new(prefix, Kinds::All, transactions), Map::new());
         options.iter().for_each(|(name, value)| drop(told.insert((*name).to_owned(), value.clone().into())));
         let value = json!({"address": address, "options": Value::Object(told)}).to_string().into();
         let leases = Mutex::new(Leases::new(Duration::ZERO));
@@ -67,10 +68,8 @@ impl Alike {
     /// Tells the others. `now` is from any monotonic clock.
     pub fn tell(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
-        let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
-        let is = Expected::ModRevision(found.map_or(0, |found| found.mod_revision));
         let put = Operation::Put { key: self.key.clone(), value: self.value.clone(), lease };
-        match self.write(Some(is), put) {
+        match self.write(self.revision()?, put) {
             Err(Fault::NoLease(why)) => {
                 self.leases().forget(lease);
                 Err(Fault::NoLease(why))
@@ -81,14 +80,21 @@ impl Alike {
 
     /// Tells the others that the server goes.
     pub fn withdraw(&self) -> Result<(), Fault> {
-        self.write(None, Operation::Delete { key: self.key.clone() })
+        match self.revision()? {
+            0 => Ok(()),
+            revision => self.write(revision, Operation::Delete { key: self.key.clone() }),
+        }
     }
 
-    fn write(&self, is: Option<Expected>, operation: Operation) -> Result<(), Fault> {
-        let compares = is.map(|is| Compare { key: self.key.clone(), is }).into_iter().collect();
-        let txn = Txn { compares, operations: vec![operation], otherwise: None };
+    /// The revision of this server's options, or zero if they are not there.
+    fn revision(&self) -> Result<u64, Fault> {
+        let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
+        Ok(found.map_or(0, |found| found.mod_revision))
+    }
+
+    fn write(&self, replaces: u64, operation: Operation) -> Result<(), Fault> {
         let nothing = || Err(Fault::Unknown("there is no answer".into()));
-        self.etcd.transact(vec![txn]).pop().unwrap_or_else(nothing).map(drop)
+        self.etcd.transact(vec![plain(replaces, operation)]).pop().unwrap_or_else(nothing).map(drop)
     }
 
     fn leases(&self) -> std::sync::MutexGuard<'_, Leases> {
@@ -111,7 +117,7 @@ mod tests {
 
     fn alike(model: &Model, server: &str, ranges: &str) -> Alike {
         let options = BTreeMap::from([("--service-cluster-ip-range", ranges.to_owned())]);
-        Alike::new(Arc::new(model.plain_client(1)), "/registry", server, &format!("10.0.0.{server}"), options)
+        Alike::new(Arc::new(model.plain_client(1)), ("/registry", Transactions::Full), server, &format!("10.0.0.{server}"), options)
     }
 
     #[test]
@@ -139,11 +145,11 @@ mod tests {
         let one = alike(&model, "1", "a");
         for (server, value) in [("2", "garbage"), ("3", "{}"), ("4", r#"{"options":{"--other":"x"}}"#)] {
             let put = Operation::Put {
-                key: Places::new("/registry", Kinds::All).options(server),
+                key: Places::new("/registry", Kinds::All, Transactions::Full).options(server),
                 value: value.into(),
                 lease: 0,
             };
-            one.write(None, put).expect("written");
+            one.write(0, put).expect("written");
         }
         assert_eq!(one.differences(), Ok(Vec::new()));
     }

@@ -17,7 +17,7 @@ use holdfast_engine::{Fault, LogRead};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many keys are read at a time.
 const PAGE: u64 = 500;
