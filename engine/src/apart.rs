@@ -100,14 +100,27 @@ impl Engine {
         state
     }
 
-    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call.
+    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call. Other parts
+    /// that cannot be asked do not hold it up: it is judged on what is known of them.
     pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
-        if let Some(Family::Part(main, _)) = self.family.get()
-            && let Some(main) = main.upgrade()
-        {
+        self.catch_up().await?;
+        let main = match self.family.get() {
+            None => return Ok(()),
+            Some(Family::Main(_)) => None,
+            Some(Family::Part(main, _)) => main.upgrade(),
+        };
+        if let Some(main) = &main {
             main.catch_up().await?;
         }
-        self.catch_up().await
+        let main = main.as_deref().unwrap_or(self);
+        // Nothing is judged by objects that expire.
+        let is_read = |part: &&Part| !part.kinds.iter().all(|kind| main.built_in().get(*kind).expires);
+        for part in main.parts().iter().filter(is_read).filter(|part| !std::ptr::eq(&*part.engine, self)) {
+            if let Err(refusal) = part.engine.catch_up().await {
+                tracing::debug!(?refusal, "a request is judged on what is known of other logs");
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the objects in all parts are as new as they were at the time of the call.

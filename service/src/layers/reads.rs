@@ -64,7 +64,7 @@ impl<'a> Read<'a> {
         if !is_here || !is_whole || !matches!(scene, Scene::Present(_)) || planted(Bug::StaleRead) {
             return None;
         }
-        let state = self.engine().snapshot();
+        let state = self.engine().own_snapshot();
         let request = match request.retarget(&state.registry, kind) {
             Ok(request) => request,
             Err(refusal) => return Some(Err(refusal)),
@@ -140,7 +140,7 @@ impl<'a> Read<'a> {
     /// newest state.
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.engine();
-        let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
+        let token = Continue::fresh(engine.own_snapshot().offset, after).seal(engine.token_key());
         Refusal::Expired(Expired::Inconsistent { continue_token: token })
     }
 
@@ -148,7 +148,7 @@ impl<'a> Read<'a> {
         let engine = self.engine();
         let snapshot = match &self.found.scene {
             Scene::Past(view) => view.state().clone(),
-            Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
+            Scene::Present(_) | Scene::Read(..) => engine.own_snapshot(),
         };
         let request = self.found.request.retarget(&snapshot.registry, &self.found.kind)?.into_owned();
         let selection = Selection::new(&snapshot, &request)?;
@@ -207,7 +207,7 @@ impl<'a> Read<'a> {
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
         let engine = self.engine();
-        if self.found.scene.past().is_some() || engine.snapshot().offset >= version {
+        if self.found.scene.past().is_some() || engine.own_snapshot().offset >= version {
             return Ok(());
         }
         self.passage.place = None;
