@@ -1,6 +1,7 @@
 //! Kinds that have a log of their own, beside the log of all others.
 
 use crate::stage::{TestClock, config_map, create, delete, options, patch, set};
+use holdfast_core::admission::Admission;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_engine::memory::MemoryLog;
@@ -16,7 +17,8 @@ struct Apart {
 
 /// An engine that has ConfigMaps in another log, and in whose first event the namespace `default` is made.
 async fn open() -> Apart {
-    let options = options(&Arc::new(TestClock::default()));
+    let mut options = options(&Arc::new(TestClock::default()));
+    options.settings.admission = Admission::standard();
     let main = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine");
     let maps = registry().apart("", "configmaps").expect("a kind that may be apart");
     let log: Arc<dyn Log> = Arc::new(MemoryLog::default());
