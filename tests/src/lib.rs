@@ -6,7 +6,7 @@
 
 pub mod authority;
 pub mod backend;
-mod clients;
+pub mod clients;
 pub mod controllers;
 pub mod envtest;
 pub mod etcd;

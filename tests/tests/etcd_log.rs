@@ -28,10 +28,14 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         kinds: Kinds::All,
-        storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        storing: storing(),
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
+}
+
+fn storing() -> Storing {
+    Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) }
 }
 
 fn folder() -> tempfile::TempDir {
@@ -271,4 +275,56 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
         written += receipts.iter().filter(|receipt| matches!(receipt, Receipt::At(_))).count();
         assert!(stored.len() >= written, "{} of {written} acknowledged", stored.len());
     }
+}
+
+mod suite {
+    use super::{Parts, RocksLog, client, folder, storing};
+    use holdfast_engine::Log;
+    use holdfast_engine::log::suite::shared::Backend;
+    use holdfast_storage_etcd::EtcdLog;
+    use holdfast_tests::etcd::shared::cluster;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tempfile::TempDir;
+
+    /// Two servers on a prefix of the etcd of all tests.
+    struct Servers {
+        prefix: String,
+        folders: [TempDir; 2],
+        logs: [Option<EtcdLog>; 2],
+    }
+
+    impl Backend for Servers {
+        fn fresh() -> Self {
+            static MADE: AtomicUsize = AtomicUsize::new(0);
+            let prefix = format!("/suite-{}", MADE.fetch_add(1, Ordering::Relaxed));
+            let mut servers = Servers { prefix, folders: [folder(), folder()], logs: [None, None] };
+            (0..2).for_each(|nth| servers.start(nth, true));
+            servers
+        }
+
+        fn server(&self, nth: usize) -> &dyn Log {
+            self.logs[nth].as_ref().expect("a server that runs")
+        }
+
+        fn stop(&mut self, nth: usize) {
+            self.logs[nth] = None;
+        }
+
+        fn start(&mut self, nth: usize, with_its_own: bool) {
+            if !with_its_own {
+                self.folders[nth] = folder();
+            }
+            let parts = Parts {
+                etcd: Arc::new(client(cluster())),
+                local: Arc::new(RocksLog::open(self.folders[nth].path()).expect("a local log")),
+                prefix: self.prefix.clone(),
+                storing: storing(),
+                tells_progress: true,
+            };
+            self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));
+        }
+    }
+
+    holdfast_engine::shared_storage_suite!(Servers);
 }

@@ -3,10 +3,10 @@
 //!
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
-use holdfast_tests::{Folder, Server, clients, envtest};
+use holdfast_tests::clients::go;
+use holdfast_tests::{Folder, Server, envtest};
 use serde_json::Value;
-use std::env::{join_paths, split_paths, var_os};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// These tests download Kubernetes 1.28 and turn off a feature gate that later releases no longer have; with the gate
@@ -69,15 +69,6 @@ fn looking_into_containers_with_go() {
 
 fn operators() -> PathBuf {
     holdfast_tests::folder().join("clients/operators")
-}
-
-/// If Go is not installed, `make test-long` has put it beside the other clients.
-fn go(folder: &Path) -> Command {
-    let path = var_os("PATH").unwrap_or_default();
-    let folders = split_paths(&path).chain([clients().join("go/bin")]);
-    let mut command = Command::new("go");
-    command.current_dir(folder).env("PATH", join_paths(folders).expect("folders"));
-    command
 }
 
 /// The output of a command that must succeed.

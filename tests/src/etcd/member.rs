@@ -65,6 +65,10 @@ impl Member {
         self.port
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a member that runs").id()
+    }
+
     /// Starts the member again on its folder, unless it is running.
     pub fn restart(&mut self) {
         if self.child.is_some() {
@@ -107,7 +111,7 @@ impl Member {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().expect("a member that runs").id().to_string();
+        let pid = self.pid().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("run kill");
         assert!(sent.success(), "kill -s {name} {pid} failed");
     }

@@ -3,6 +3,7 @@
 
 mod member;
 mod proxy;
+pub mod shared;
 
 pub use member::Member;
 pub use proxy::Proxy;
@@ -36,7 +37,7 @@ pub struct Cluster {
     files: Option<Files>,
     members: Vec<Member>,
     // Dropped after the members, which write to it.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Cluster {
@@ -65,7 +66,7 @@ impl Cluster {
             Member::start(program, folder.path(), at, *place, &peers.join(","), options, files.as_ref())
         };
         let members = places.iter().enumerate().map(start).collect();
-        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, _folder: folder };
+        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, folder };
         for at in 0..count {
             cluster.await_ready(at);
         }
