@@ -319,6 +319,7 @@ mod suite {
                 etcd: Arc::new(client(cluster())),
                 local: Arc::new(RocksLog::open(self.folders[nth].path()).expect("a local log")),
                 prefix: self.prefix.clone(),
+                kinds: Kinds::All,
                 storing: storing(),
                 tells_progress: true,
             };
