@@ -8,7 +8,7 @@ use crate::large::Large;
 use crate::limits::Limits;
 use crate::load::load;
 use crate::log::sealing::{InPlain, Prepared, Sealing};
-use crate::log::{Fault, Log};
+use crate::log::{Fault, Log, Unreadable};
 use crate::newest::Newest;
 use crate::past::{Memory, View};
 use crate::pins::{Cut, Kept, Pins};
@@ -485,6 +485,11 @@ impl Engine {
 
     pub(crate) fn pins(&self) -> &Arc<Pins> {
         &self.pins
+    }
+
+    /// The objects of a resource with a prefix of their keys that the log cannot read; see [`Log::unreadable`].
+    pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.log.unreadable(resource, prefix, limit)
     }
 
     /// Whether other servers append to the log, so that the newest state here may be older than the log.

@@ -372,6 +372,11 @@ impl Hub {
         self.delivered.store(state.offset.0, Ordering::Release);
     }
 
+    /// Lets the watchers of a kind go. They join again, unless their selection includes an object that cannot be read.
+    pub(crate) fn let_go(&self, kind: KindId) {
+        self.lock().remove(&kind);
+    }
+
     /// All events up to this offset are in the queues of the watchers that they concern.
     pub fn delivered(&self) -> Offset {
         Offset(self.delivered.load(Ordering::Acquire))

@@ -31,7 +31,7 @@ use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
-use holdfast_engine::{Engine, Log, Options};
+use holdfast_engine::{Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
@@ -203,7 +203,9 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        let Opened { log, parts, disk, forker, retention, etcd, _lock } = open(&args, lasting)?;
+        let gates = args.api_gates()?;
+        let (keys, follow) = args.encryption.live(&gates)?;
+        let Opened { log, parts, sealing, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -213,7 +215,6 @@ impl Server {
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }
-        let gates = args.api_gates()?;
         for kind in &gates.kinds_off {
             offer.asked.entry((*kind).to_owned()).or_insert(false);
         }
@@ -243,16 +244,7 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let (keys, follow) = args.encryption.live(&gates)?;
-        let mut options = Options::new(settings, Arc::new(SystemClock));
-        let log: Arc<dyn Log> = match log.is_shared() {
-            true => log,
-            false => {
-                let sealed = Arc::new(SealedLog::new(log, keys.clone()));
-                options.sealing = Some(sealed.clone());
-                sealed
-            }
-        };
+        let options = Options { sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.open_parts(parts)?;
@@ -362,6 +354,8 @@ struct Opened {
     parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
     /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
+    /// Encrypts the log's values.
+    sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
     /// Set when other servers share the log.
@@ -370,16 +364,17 @@ struct Opened {
     _lock: Option<FolderInUse>,
 }
 
-fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
+fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
     let (folder, mut retention) = (args.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
         Lasting::Fleeting => Durability::Unsynced,
         Lasting::InMemory => {
             retention.bytes.get_or_insert(MEMORY_MAX);
-            let log = Arc::new(VolatileLog::default());
+            let log = Arc::new(SealedLog::new(Arc::new(VolatileLog::default()), keys.clone()));
             let _lock = Some(FolderInUse::take(folder)?);
-            return Ok(Opened { log, parts: Vec::new(), disk: None, forker: None, retention, etcd: None, _lock });
+            let (sealing, parts) = (log.clone(), Vec::new());
+            return Ok(Opened { log, parts, sealing, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
     let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
@@ -395,10 +390,12 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
     let disk = Some(log.clone());
     let forker = Some(forker);
     let Some(connected) = connected else {
-        return Ok(Opened { log, parts: Vec::new(), disk, forker, retention, etcd: None, _lock: None });
+        let log = Arc::new(SealedLog::new(log, keys.clone()));
+        let (sealing, parts) = (log.clone(), Vec::new());
+        return Ok(Opened { log, parts, sealing, disk, forker, retention, etcd: None, _lock: None });
     };
-    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log)?;
-    Ok(Opened { log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
+    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log, keys)?;
+    Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
 /// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should

@@ -1,13 +1,15 @@
 //! Opens the log on etcd.
 
+use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
 use crate::etcd_overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::KindId;
+use holdfast_encryption::Live;
 use holdfast_engine::Log;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
@@ -36,7 +38,6 @@ pub struct OnEtcd {
 
 /// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
 pub fn connect(args: &Args) -> Result<Connected> {
-    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
@@ -60,7 +61,7 @@ fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> 
 }
 
 /// Opens the logs on etcd, with `local` as the copy of most events.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<OnEtcd> {
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
     let Connected { upkeep, tells_progress, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
@@ -73,19 +74,21 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<O
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix: prefix.clone(), kinds, storing, tells_progress };
-    let log = Arc::new(EtcdLog::open(parts).with_context(|| named(args))?);
+    let (etcd, at) = (upkeep.etcd(), prefix.clone());
+    let parts = Parts { etcd, local, prefix: at, kinds, storing, keys: keys.clone(), tells_progress };
+    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
     let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
     for ((one, tells_progress), etcd) in overrides.into_iter().zip(upkeep.others()) {
         let folder = args.data_dir().join(OVERRIDES).join(one.folder());
         // The main log reserves room on the disk for both.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
-        let kinds = Kinds::Only(one.places());
-        let parts_of_it = Parts { etcd, local, prefix: prefix.clone(), kinds, storing, tells_progress };
-        let in_folder = || format!("{}, with its events in {}", one.option, folder.display());
-        parts.push((one.kinds.clone(), Arc::new(EtcdLog::open(parts_of_it).with_context(in_folder)?)));
+        let (kinds, prefix, keys) = (Kinds::Only(one.places()), prefix.clone(), keys.clone());
+        let of_override = Parts { etcd, local, prefix, kinds, storing, keys, tells_progress };
+        let log = open_patiently(|| EtcdLog::open(of_override.clone()))
+            .with_context(|| format!("{}, with its events in {}", one.option, folder.display()))?;
+        parts.push((one.kinds.clone(), Arc::new(log)));
     }
-    Ok(OnEtcd { log, parts, upkeep })
+    Ok(OnEtcd { log: Arc::new(log), parts, upkeep })
 }
 
 fn named(args: &Args) -> String {

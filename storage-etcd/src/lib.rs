@@ -22,6 +22,7 @@ pub mod releases;
 pub mod servers;
 mod shared;
 mod transaction;
+mod unread;
 mod wire;
 
 // `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.

@@ -34,6 +34,9 @@ pub struct Source {
     /// The kinds whose events the log has, in words; empty for all.
     #[prost(string, tag = "8")]
     pub kinds: String,
+    /// etcd has values that could not be read, of which the log says nothing.
+    #[prost(bool, tag = "5")]
+    pub has_unread: bool,
 }
 
 impl Local for RocksLog {

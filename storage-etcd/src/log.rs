@@ -10,7 +10,9 @@ use crate::shared::{Shared, Storing, fault, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Wake};
+use holdfast_encryption::{Keyring, Live, Locked};
+use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
+use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,6 +31,7 @@ const TRIES_MAX: usize = 10;
 const LEASES_LOST_MAX: usize = 1024;
 
 /// The parts of a log on etcd.
+#[derive(Clone)]
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
@@ -37,6 +40,8 @@ pub struct Parts {
     /// The kinds whose objects are in this etcd.
     pub kinds: Kinds,
     pub storing: Storing,
+    /// The keys that encrypt values, in etcd and on the server's own disk.
+    pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
@@ -52,7 +57,7 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, kinds, storing, tells_progress } = parts;
+        let Parts { etcd, local, prefix, kinds, storing, keys, tells_progress } = parts;
         let places = Places::new(&prefix, kinds);
         let mut source = local.source()?;
         let root = places.keys.root();
@@ -78,7 +83,7 @@ impl EtcdLog {
         source.cluster = found;
         local.keep_source(&source)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found), tells_progress));
+        let shared = Arc::new(Shared::new(etcd, local, keys, places, storing, (server, found), tells_progress));
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         raise_fence(&shared)?;
         let mut follower = Follower::new(shared.clone(), source);
@@ -353,15 +358,31 @@ impl LogRead for EtcdLog {
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        self.shared.local.read(offset)
+        self.shared.log.read(offset)
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        self.shared.local.current(visit)
+        let (shared, keyring) = (&self.shared, self.shared.keys.keyring());
+        shared.local.current(&mut |record| {
+            if !keyring.is_configured() && !Keyring::is_sealed(&record) {
+                return visit(record);
+            }
+            match keyring.open(record.clone()) {
+                Ok(record) => visit(record),
+                Err(fault) => match Locked::of(&fault) {
+                    None | Some(Locked::Unreachable(_)) => Err(fault),
+                    // As for a value in etcd: the rest goes on.
+                    Some(why) => {
+                        shared.note_locked(&record, why);
+                        Ok(())
+                    }
+                },
+            }
+        })
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        self.shared.local.scan(resource, after, limit)
+        self.shared.log.scan(resource, after, limit)
     }
 
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
@@ -373,7 +394,7 @@ impl LogRead for EtcdLog {
     }
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
-        self.shared.local.each(after, visit)
+        self.shared.log.each(after, visit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
@@ -429,7 +450,15 @@ impl Log for EtcdLog {
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
-        self.shared.local.tail(after)
+        self.shared.log.tail(after)
+    }
+
+    fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.shared.unread.of(resource, prefix, limit)
+    }
+
+    fn newly_unreadable(&self) -> Vec<String> {
+        self.shared.unread.news()
     }
 
     /// From here on a thread of its own follows the events.
@@ -477,6 +506,27 @@ impl Log for EtcdLog {
             false => raise_fence(&self.shared)?,
         };
         self.wait_through(fenced)
+    }
+}
+
+impl Sealing for EtcdLog {
+    fn encrypts(&self) -> bool {
+        self.shared.keys.keyring().is_configured()
+    }
+
+    fn prepare(&self, resource: &str) -> Option<Prepared> {
+        self.shared.keys.keyring().prepare(resource)
+    }
+
+    /// Asks etcd how it has the value: the copy on this server's disk may be encrypted with another key.
+    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
+        let shared = &self.shared;
+        let Some(record) = shared.local.read(offset)? else { return Ok(false) };
+        let key = shared.places.keys.at(&record.resource, &record.key);
+        let answer = shared.etcd.range(&Range::of(Keys::one(key))).map_err(fault)?;
+        shared.check(&answer.header)?;
+        let found = answer.found.first().filter(|found| found.mod_revision == offset.0);
+        Ok(found.is_some_and(|found| shared.keys.keyring().is_outdated_value(&record.resource, &found.value)))
     }
 }
 

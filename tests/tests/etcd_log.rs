@@ -2,6 +2,7 @@
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Keys, Range};
@@ -29,6 +30,7 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         prefix: "/registry".into(),
         kinds: Kinds::All,
         storing: storing(),
+        keys: Live::none(),
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
@@ -278,7 +280,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
 }
 
 mod suite {
-    use super::{Parts, RocksLog, client, folder, storing};
+    use super::{Kinds, Live, Parts, RocksLog, client, folder, storing};
     use holdfast_engine::Log;
     use holdfast_engine::log::suite::shared::Backend;
     use holdfast_storage_etcd::EtcdLog;
@@ -321,6 +323,7 @@ mod suite {
                 prefix: self.prefix.clone(),
                 kinds: Kinds::All,
                 storing: storing(),
+                keys: Live::none(),
                 tells_progress: true,
             };
             self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));

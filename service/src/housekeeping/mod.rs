@@ -14,6 +14,7 @@ pub mod presence;
 pub mod registrar;
 
 use crate::Service;
+use crate::layers::unread;
 use holdfast_core::authz::upkeep as roles;
 use holdfast_core::expiry;
 use holdfast_core::kinds::KindId;
@@ -116,6 +117,7 @@ impl Work {
             self.hurry(service, &snapshot);
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
+            steps.retain(|step| unread::release(service.engine(), &step.request.target).is_ok());
             let definitions = self.clearing.plan(&snapshot, stamp);
             steps.extend(definitions.steps);
             if snapshot.rbac_offset > service.gathered() {

@@ -1,6 +1,6 @@
 //! Mutations: the only layer that asks the engine to write.
 
-use super::{Layer, Next, Outcome, Passage, refused};
+use super::{Layer, Next, Outcome, Passage, refused, unread};
 use crate::lookup::Found;
 use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
+use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
 use holdfast_core::request::Verb;
@@ -56,6 +57,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
         let state = scene.whole(engine, &Reader::of(&request.user)).await?;
         return engine.rehearse(&state, request, told).await;
     }
+    unread::write(engine, &found.kind, request)?;
     engine.mutate_telling(request, told).await
 }
 
@@ -67,6 +69,9 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     if let Scene::Past(_) = scene {
         scene.writable(engine)?;
     }
+    let state = scene.state();
+    let selection = Selection::new(state, request)?;
+    unread::selection(engine, state.kind(request.target.kind), &selection, None, |_| true)?;
     let Collection { kind, version, page } = engine.delete_collection(request).await?;
     if kind.versions[version].deprecation.is_some_and(Deprecation::is_over) {
         return Ok(Reply::Success { created: false });

@@ -1,6 +1,6 @@
 //! Gets, lists and watches of stored objects, now or in the past.
 
-use super::{Layer, Next, Outcome, Passage, at_once, refused};
+use super::{Layer, Next, Outcome, Passage, at_once, refused, unread};
 use crate::lookup::Found;
 use crate::reply::{Listed, Shown, Watched};
 use crate::scene::{Scene, too_large};
@@ -73,6 +73,9 @@ impl<'a> Read<'a> {
         if kind.converts_elsewhere() {
             return None;
         }
+        if let Err(refusal) = unread::object(self.service.engine(), &kind, &request.key(), None) {
+            return Some(Err(refusal));
+        }
         let entry = state.get(request.target.kind, &request.key()).cloned();
         let entry = entry.ok_or_else(|| list::missing(&state, &request));
         Some(entry.map(|entry| Reply::Object(Shown { kind, version, entry, created: false })))
@@ -88,6 +91,8 @@ impl<'a> Read<'a> {
         }
         let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
+        let until = self.past_version(freshness, view.offset());
+        unread::object(self.service.engine(), &kind, &request.key(), until)?;
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
             // A get calls the conversion webhook each time; only lists and watches reuse converted objects.
@@ -127,6 +132,12 @@ impl<'a> Read<'a> {
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
         let (page, charge) = view.counted_page(&selection, request.options.limit, token.as_ref()).await?;
+        // A page includes the keys after the page before it, up to its own end.
+        let after = token.as_ref().map(|token| token.after.as_str());
+        let end = page.next.as_ref().map(|next| next.after.as_str());
+        let includes = |key: &str| after.is_none_or(|after| key > after) && end.is_none_or(|end| key <= end);
+        let until = if token.is_some() { Some(view.offset()) } else { self.past_version(freshness, view.offset()) };
+        unread::selection(engine, &kind, &selection, until, includes)?;
         engine.prepare(&kind, version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
             engine.pin(state, &Reader::of(&request.user));
@@ -171,6 +182,9 @@ impl<'a> Read<'a> {
                 WatchStart::After(version)
             }
         };
+        if let Scene::Present(_) = &self.found.scene {
+            unread::selection(engine, snapshot.kind(request.target.kind), &selection, None, |_| true)?;
+        }
         let watch = match &self.found.scene {
             Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
             Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
@@ -186,6 +200,12 @@ impl<'a> Read<'a> {
             mark_initial_end: options.allow_watch_bookmarks && initial == Some(true),
             flaw,
         })))
+    }
+
+    /// The version that a read is about; `None` if it is the newest.
+    fn past_version(&self, freshness: Freshness, version: Offset) -> Option<Offset> {
+        let is_past = self.found.scene.past().is_some() || matches!(freshness, Freshness::Exact(_));
+        is_past.then_some(version)
     }
 
     /// Waits for the version that the first objects of a watch must have.

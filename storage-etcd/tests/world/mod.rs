@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
@@ -116,6 +117,7 @@ impl World {
             prefix: "/registry".into(),
             kinds: Kinds::All,
             storing,
+            keys: Live::none(),
             tells_progress: true,
         };
         self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);
