@@ -1,6 +1,5 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
-use crate::apart::Family;
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
@@ -42,6 +41,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+mod apart;
+
+use apart::Family;
 
 /// The most decisions that wait for the writer; with more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
@@ -122,7 +125,7 @@ pub struct Engine {
     /// The versions at which forks of this engine's log begin.
     holds: Holds,
     /// Set if objects of some kinds are in logs of their own.
-    pub(crate) family: OnceLock<Family>,
+    family: OnceLock<Family>,
 }
 
 impl Engine {

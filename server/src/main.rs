@@ -21,7 +21,6 @@ mod encryption;
 mod envtest;
 mod etcd;
 mod etcd_options;
-mod etcd_overrides;
 mod etcd_upkeep;
 mod flags;
 mod help;

@@ -2,7 +2,7 @@
 
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
-use crate::etcd_overrides::{self, Override};
+use crate::etcd_options::overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
@@ -42,7 +42,7 @@ pub fn connect(args: &Args) -> Result<Connected> {
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
     let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let read = overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
     let mut overrides = Vec::new();
     for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
         let (etcd, members) = client(args, one.members.clone())?;

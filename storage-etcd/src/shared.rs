@@ -268,7 +268,7 @@ impl Shared {
             Ok(Found::Who | Found::Other) => None,
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
-                let kind = registry().get(kind);
+                let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage))?;
                 Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
             }
         }

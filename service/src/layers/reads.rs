@@ -73,7 +73,7 @@ impl<'a> Read<'a> {
         if kind.converts_elsewhere() {
             return None;
         }
-        if let Err(refusal) = unread::object(self.service.engine(), &kind, &request.key(), None) {
+        if let Err(refusal) = unread::object(self.engine(), &kind, &request.key(), None) {
             return Some(Err(refusal));
         }
         let entry = state.get(request.target.kind, &request.key()).cloned();
@@ -92,7 +92,7 @@ impl<'a> Read<'a> {
         let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
         let until = self.past_version(freshness, view.offset());
-        unread::object(self.service.engine(), &kind, &request.key(), until)?;
+        unread::object(self.engine(), &kind, &request.key(), until)?;
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
             // A get calls the conversion webhook each time; only lists and watches reuse converted objects.

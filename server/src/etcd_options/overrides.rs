@@ -1,6 +1,6 @@
 //! `--etcd-servers-overrides`: resources whose objects are in an etcd of their own.
 
-use crate::etcd_options::{addresses, addresses_of};
+use super::{addresses, addresses_of};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_storage_etcd::grpc::Address;
 use std::collections::BTreeMap;
