@@ -6,7 +6,7 @@ use crate::etcd::{self, Membership};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::on_etcd::{self, OnEtcd};
+use crate::on_etcd::{self, Connected, OnEtcd};
 use crate::{
     admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
     read_memory, tls,
@@ -103,6 +103,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         holdfast_storage_rocks::check_whole(args.data_dir())?;
         args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
     }
+    let connected = on_etcd::connect(&args)?;
     let server = Server {
         args,
         bind,
@@ -114,6 +115,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         plugins_left_out: &[],
         flags,
         has_identity: true,
+        connected,
     };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
@@ -164,6 +166,8 @@ pub struct Server {
     pub flags: Vec<(String, String)>,
     /// Whether the server publishes an identity Lease when no option asks for one.
     pub has_identity: bool,
+    /// The etcd of `--etcd-servers`.
+    pub connected: Option<Connected>,
 }
 
 /// What happens to the data folder when the server ends, and how durable writes are.
@@ -205,7 +209,8 @@ impl Server {
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let gates = args.api_gates()?;
         let (keys, follow) = args.encryption.live(&gates)?;
-        let Opened { log, parts, sealing, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
+        let opened = open(&args, lasting, self.connected, &keys)?;
+        let Opened { log, parts, sealing, disk, forker, retention, etcd, _lock } = opened;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -268,6 +273,7 @@ impl Server {
                 pages::serve_socket(path, pages.clone())?;
             }
             let (auditor_of_door, keys_of_door) = (auditor.clone(), keys.clone());
+            let elections = components.elections().clone();
             let beside = Beside {
                 forker,
                 forks_max,
@@ -321,6 +327,7 @@ impl Server {
             transport.be_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
+            elections.leave().await;
             presence.withdraw().await;
             if lasting == Lasting::Kept {
                 // A second signal ends the process at once.
@@ -364,7 +371,7 @@ struct Opened {
     _lock: Option<FolderInUse>,
 }
 
-fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
+fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<Live>) -> Result<Opened> {
     let (folder, mut retention) = (args.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
@@ -377,7 +384,6 @@ fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
             return Ok(Opened { log, parts, sealing, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
-    let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
     // The log of a server whose folder is deleted needs no disk reserve.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
     // etcd has the events: after a crash the local copy gets them again, so it needs no fsync.
@@ -454,7 +460,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
-    let connections = kubelets::connections(args, address.port())?;
+    let connections = kubelets::connections(args, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -550,6 +556,7 @@ fn features(gates: &ApiGates) -> Features {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
         constrained_impersonation: gates.constrained_impersonation,
+        upgrades_need_create: gates.upgrades_need_create,
         strangers_last: gates.strangers_last,
         watch_list: gates.watch_list,
     }
@@ -630,7 +637,7 @@ pub fn server_names() -> Vec<String> {
 }
 
 /// This machine's host name, or an empty text if it has none.
-fn host_name() -> String {
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 

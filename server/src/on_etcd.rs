@@ -12,6 +12,7 @@ use holdfast_core::kinds::KindId;
 use holdfast_encryption::Live;
 use holdfast_engine::Log;
 use holdfast_storage_etcd::client::Etcd;
+use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
@@ -36,8 +37,18 @@ pub struct OnEtcd {
     pub upkeep: Upkeep,
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
-pub fn connect(args: &Args) -> Result<Connected> {
+impl Connected {
+    /// What the first server of the cluster has written for all.
+    pub fn cluster(&self) -> first::Cluster<'_> {
+        self.upkeep.first()
+    }
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without that option.
+pub fn connect(args: &Args) -> Result<Option<Connected>> {
+    if args.etcd_servers.is_empty() {
+        return Ok(None);
+    }
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
@@ -50,7 +61,7 @@ pub fn connect(args: &Args) -> Result<Connected> {
         upkeep.add((etcd, members));
         overrides.push((one, tells_progress));
     }
-    Ok(Connected { upkeep, tells_progress, overrides })
+    Ok(Some(Connected { upkeep, tells_progress, overrides }))
 }
 
 /// A client, and the number of members.
@@ -91,13 +102,14 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     Ok(OnEtcd { log: Arc::new(log), parts, upkeep })
 }
 
-fn named(args: &Args) -> String {
+/// The option that names the members, for errors.
+pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
 /// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-fn judged(etcd: &dyn Etcd) -> Result<bool> {
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {
