@@ -16,9 +16,9 @@ struct Apart {
 }
 
 /// An engine that has ConfigMaps in another log, and in whose first event the namespace `default` is made.
-async fn open() -> Apart {
+async fn open(admission: Admission) -> Apart {
     let mut options = options(&Arc::new(TestClock::default()));
-    options.settings.admission = Admission::standard();
+    options.settings.admission = admission;
     let main = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine");
     let maps = registry().apart("", "configmaps").expect("a kind that may be apart");
     let log: Arc<dyn Log> = Arc::new(MemoryLog::default());
@@ -37,7 +37,7 @@ fn offsets(apart: &Apart) -> (u64, u64) {
 
 #[tokio::test]
 async fn each_log_has_versions_of_its_own_and_all_see_all() {
-    let apart = open().await;
+    let apart = open(Admission::default()).await;
     let Apart { main, part, maps } = &apart;
     let mut tap = Tap::new(part);
     part.mutate(&config_map("a")).await.expect("created");
@@ -61,7 +61,7 @@ async fn each_log_has_versions_of_its_own_and_all_see_all() {
 
 #[tokio::test]
 async fn a_decision_writes_to_the_logs_of_its_objects() {
-    let apart = open().await;
+    let apart = open(Admission::standard()).await;
     let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": "2"}}});
     apart.main.mutate(&create("resourcequotas", "default", quota)).await.expect("a quota");
     let mut status = patch(
@@ -89,7 +89,7 @@ async fn a_decision_writes_to_the_logs_of_its_objects() {
 
 #[tokio::test]
 async fn a_namespace_that_ends_or_is_not_there_takes_nothing() {
-    let apart = open().await;
+    let apart = open(Admission::default()).await;
     let elsewhere = create("configmaps", "nowhere", json!({"metadata": {"name": "a"}}));
     assert_eq!(apart.part.mutate(&elsewhere).await.err().map(|refusal| refusal.code()), Some(404));
     apart.part.mutate(&config_map("a")).await.expect("created");
