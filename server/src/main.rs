@@ -22,6 +22,7 @@ mod encryption;
 mod envtest;
 mod etcd;
 mod etcd_options;
+mod etcd_repair;
 mod etcd_upkeep;
 mod flags;
 mod help;
