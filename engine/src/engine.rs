@@ -1,6 +1,5 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
-use crate::apart::Family;
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
@@ -42,6 +41,10 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+mod apart;
+
+use apart::Family;
 
 /// The most decisions that wait for the writer; with more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
@@ -122,7 +125,7 @@ pub struct Engine {
     /// The versions at which forks of this engine's log begin.
     holds: Holds,
     /// Set if objects of some kinds are in logs of their own.
-    pub(crate) family: OnceLock<Family>,
+    family: OnceLock<Family>,
 }
 
 impl Engine {
@@ -381,7 +384,7 @@ impl Engine {
     /// not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
-            let state = self.snapshot();
+            let state = self.own_snapshot();
             writes.iter().filter_map(|write| sealing.prepare(&state.kind(write.kind).storage)).collect()
         };
         for prepared in prepared {
@@ -409,18 +412,18 @@ impl Engine {
     ) -> Result<View, Refusal> {
         match (from, freshness) {
             (Some(token), _) => self.view_of(token, reader).await,
-            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
-                self.past(Offset(self.snapshot().offset.0 - 1)).await
+            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.own_snapshot().offset.0 % 7 == 6 => {
+                self.past(Offset(self.own_snapshot().offset.0 - 1)).await
             }
             (None, Freshness::Newest) => {
                 if !planted(Bug::OthersUnread) {
                     self.catch_up().await?;
                 }
-                Ok(View::of(self.snapshot()))
+                Ok(View::of(self.own_snapshot()))
             }
             (None, Freshness::NotOlderThan(offset)) => {
                 self.reach(offset).await?;
-                Ok(View::of(self.snapshot()))
+                Ok(View::of(self.own_snapshot()))
             }
             (None, Freshness::Exact(offset)) => {
                 self.reach(offset).await?;
@@ -437,13 +440,13 @@ impl Engine {
     async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
         let offset = Offset(token.version);
         if planted(Bug::TokenOfNewest) {
-            return Ok(View::of(self.snapshot()).named(token.past));
+            return Ok(View::of(self.own_snapshot()).named(token.past));
         }
         if let Some(state) = self.kept(offset) {
             return Ok(View::of(state).named(token.past));
         }
         let expired = || Refusal::Expired(Expired::List(offset));
-        if offset > self.snapshot().offset {
+        if offset > self.own_snapshot().offset {
             return Err(expired());
         }
         if !token.past {
@@ -460,7 +463,7 @@ impl Engine {
 
     /// The newest state or a pinned one, if it has this version.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
-        let newest = self.snapshot();
+        let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
     }
 
@@ -481,7 +484,7 @@ impl Engine {
     /// Counts as the reader's the part of the newest state that an answer holds on to. When others need the memory,
     /// `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
-        self.pins.keep(&self.snapshot(), reader, Some(cut))
+        self.pins.keep(&self.own_snapshot(), reader, Some(cut))
     }
 
     pub(crate) fn pins(&self) -> &Arc<Pins> {

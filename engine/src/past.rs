@@ -386,7 +386,7 @@ impl Engine {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
         // An event that is durable and not yet published counts as of the future.
-        let newest = self.snapshot().offset;
+        let newest = self.own_snapshot().offset;
         let log = self.log().clone();
         let resolved = move || moment::resolve(log.as_ref(), moment);
         match self.reads().run_for(reader, Length::Short, resolved).await {
@@ -422,7 +422,7 @@ impl Engine {
     }
 
     pub(crate) fn read_past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
-        let newest = self.snapshot();
+        let newest = self.own_snapshot();
         if newest.offset == at {
             return Ok(View::of(newest).named(true));
         }

@@ -42,7 +42,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
     loop {
         tokio::time::sleep(if is_short { SHORT_GLANCE } else { period.min(GLANCE) }).await;
         let Some(engine) = engine.upgrade() else { return };
-        let newest = engine.snapshot().offset;
+        let newest = engine.own_snapshot().offset;
         let log = engine.log().clone();
         let was_short = is_short;
         is_short = engine.reads().run(move || log.is_short_of_room()).await;

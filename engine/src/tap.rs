@@ -56,7 +56,7 @@ impl Tap {
         // The tap joins before the snapshot is taken, so that no change falls between. Changes that the snapshot
         // already contains are skipped when they are taken.
         let basin = engine.hub().tap();
-        Tap { basin, begin: engine.snapshot() }
+        Tap { basin, begin: engine.own_snapshot() }
     }
 
     /// The state that the changes follow.

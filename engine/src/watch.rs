@@ -132,10 +132,10 @@ impl Source {
     /// hub does. So a snapshot taken after joining says whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
-            return (Source::Redefined, engine.snapshot());
+            return (Source::Redefined, engine.own_snapshot());
         };
         let subscription = engine.hub().subscribe(kind, selection);
-        let after = engine.snapshot();
+        let after = engine.own_snapshot();
         match after.registry.serves(selection.kind) {
             true => (Source::Hub(subscription), after),
             false => (Source::Redefined, after),
@@ -145,7 +145,7 @@ impl Source {
 
 impl Watch {
     pub(crate) fn new(engine: Arc<Engine>, selection: Selection, start: WatchStart) -> Watch {
-        let before = engine.snapshot();
+        let before = engine.own_snapshot();
         Watch::join(engine, selection, start, &before)
     }
 
@@ -348,7 +348,7 @@ impl Watch {
             Source::Redefined => return Err(Fault::Redefined),
         };
         // A watch that starts at a future version has not seen the events up to it.
-        if self.position > delivered && self.position > self.engine.snapshot().offset {
+        if self.position > delivered && self.position > self.engine.own_snapshot().offset {
             return Ok(None);
         }
         if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
@@ -380,7 +380,7 @@ impl Watch {
 
     /// Joins the hub anew after the hub let this watcher go; the log has the events between.
     fn rejoin(&mut self) {
-        let before = self.engine.snapshot();
+        let before = self.engine.own_snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;
         let Selection { kind, key, prefix, .. } = &self.selection;
         if before.registry.serves(*kind) {
@@ -411,7 +411,7 @@ impl Watch {
 
     fn begin_reading(&mut self) -> Result<Reading, Fault> {
         let state = match &self.source {
-            Source::Hub(_) => self.engine.snapshot(),
+            Source::Hub(_) => self.engine.own_snapshot(),
             Source::Still(state) => state.clone(),
             Source::Redefined => return Err(Fault::Redefined),
         };

@@ -1,6 +1,5 @@
 //! Options of the etcd that several servers share.
 
-use crate::etcd_overrides;
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -12,6 +11,8 @@ use holdfast_storage_etcd::grpc::Address;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub mod overrides;
 
 /// Kubernetes' default.
 const PREFIX: &str = "/registry";
@@ -78,7 +79,7 @@ impl EtcdArgs {
             return faults;
         }
         faults.extend(addresses(servers).err().into_iter().flatten());
-        faults.extend(etcd_overrides::read(&self.etcd_servers_overrides, servers).err().into_iter().flatten());
+        faults.extend(overrides::read(&self.etcd_servers_overrides, servers).err().into_iter().flatten());
         faults.extend(self.prefix().err());
         faults.extend(self.media().err());
         faults.extend(self.transactions().err());

@@ -22,7 +22,6 @@ mod encryption;
 mod envtest;
 mod etcd;
 mod etcd_options;
-mod etcd_overrides;
 mod etcd_repair;
 mod etcd_upkeep;
 mod flags;

@@ -3,7 +3,7 @@
 use crate::apiserver::host_name;
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
-use crate::etcd_overrides::{self, Override};
+use crate::etcd_options::overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
@@ -60,7 +60,7 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
     let (transactions, tells_progress) = asked(args, upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?;
-    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let read = overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
     let mut overrides = Vec::new();
     for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
         let (etcd, members) = client(args, one.members.clone())?;

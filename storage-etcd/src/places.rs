@@ -17,7 +17,7 @@ pub enum Kinds {
 }
 
 impl Kinds {
-    pub(crate) fn have(&self, storage: &str) -> bool {
+    pub fn have(&self, storage: &str) -> bool {
         match self {
             Kinds::All => true,
             Kinds::Except(others) => others.iter().all(|other| other != storage),

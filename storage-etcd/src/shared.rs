@@ -304,9 +304,8 @@ impl Shared {
             Ok(Found::Who | Found::Other) => None,
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
-                let kind = registry().get(kind);
-                let placed = Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true };
-                Some(placed).filter(|placed| self.places.kinds.have(&placed.resource))
+                let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage))?;
+                Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
             }
         }
     }

@@ -123,6 +123,16 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let read = one.get("/apis/events.k8s.io/v1/namespaces/default/events/own-foreign").await.expect(200);
     assert_eq!(read.json()["reason"], "Patched");
 
+    // What cannot be read fails by name, and only requests of its kind.
+    etcds.events.ctl(&["put", "/registry/events/default/own-broken", "garbage"]);
+    for path in [format!("{EVENTS}/own-broken"), EVENTS.to_owned()] {
+        let told = one.get(&path).await.expect(500).text();
+        assert!(told.contains("/registry/events/default/own-broken"), "{told}");
+    }
+    one.get(MAPS).await.expect(200);
+    etcds.events.ctl(&["del", "/registry/events/default/own-broken"]);
+    one.get(&format!("{EVENTS}/own-broken")).await.refused(404, "NotFound");
+
     // Lists, their pages, and watches go on at the other server.
     for name in ["own-b", "own-c"] {
         one.post(EVENTS, &event("default", name)).await.expect(201);

@@ -2,6 +2,7 @@
 //!
 //! Most tests run the writer by hand, so that they can look at the state between two steps.
 
+mod apart;
 mod collections;
 mod commit;
 mod faults;

@@ -64,7 +64,7 @@ impl<'a> Read<'a> {
         if !is_here || !is_whole || !matches!(scene, Scene::Present(_)) || planted(Bug::StaleRead) {
             return None;
         }
-        let state = self.engine().snapshot();
+        let state = self.engine().own_snapshot();
         let request = match request.retarget(&state.registry, kind) {
             Ok(request) => request,
             Err(refusal) => return Some(Err(refusal)),
@@ -73,7 +73,7 @@ impl<'a> Read<'a> {
         if kind.converts_elsewhere() {
             return None;
         }
-        if let Err(refusal) = unread::object(self.service.engine(), &kind, &request.key(), None) {
+        if let Err(refusal) = unread::object(self.engine(), &kind, &request.key(), None) {
             return Some(Err(refusal));
         }
         let entry = state.get(request.target.kind, &request.key()).cloned();
@@ -92,7 +92,7 @@ impl<'a> Read<'a> {
         let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
         let until = self.past_version(freshness, view.offset());
-        unread::object(self.service.engine(), &kind, &request.key(), until)?;
+        unread::object(self.engine(), &kind, &request.key(), until)?;
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
             // A get calls the conversion webhook each time; only lists and watches reuse converted objects.
@@ -151,7 +151,7 @@ impl<'a> Read<'a> {
     /// newest state.
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.engine();
-        let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
+        let token = Continue::fresh(engine.own_snapshot().offset, after).seal(engine.token_key());
         Refusal::Expired(Expired::Inconsistent { continue_token: token })
     }
 
@@ -159,7 +159,7 @@ impl<'a> Read<'a> {
         let engine = self.engine();
         let snapshot = match &self.found.scene {
             Scene::Past(view) => view.state().clone(),
-            Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
+            Scene::Present(_) | Scene::Read(..) => engine.own_snapshot(),
         };
         let request = self.found.request.retarget(&snapshot.registry, &self.found.kind)?.into_owned();
         let selection = Selection::new(&snapshot, &request)?;
@@ -227,7 +227,7 @@ impl<'a> Read<'a> {
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
         let engine = self.engine();
-        if self.found.scene.past().is_some() || engine.snapshot().offset >= version {
+        if self.found.scene.past().is_some() || engine.own_snapshot().offset >= version {
             return Ok(());
         }
         self.passage.place = None;

@@ -10,6 +10,7 @@ use holdfast_core::refusal::{Internal, Refusal, Subject, Unread, Unreasoned};
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_engine::Engine;
 use holdfast_engine::log::{Flaw, Unreadable};
+use std::sync::Arc;
 
 /// How many objects a refused list looks at, and how many of them it names.
 const LOOKED_MAX: usize = 1000;
@@ -58,7 +59,7 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
 }
 
 /// Keeps a namespace that is being deleted while it has objects that cannot be read, for they are not deleted either.
-pub fn release(engine: &Engine, target: &Target) -> Result<(), Refusal> {
+pub fn release(engine: &Arc<Engine>, target: &Target) -> Result<(), Refusal> {
     let state = engine.snapshot();
     let (Some(name), Some("finalize")) = (&target.name, target.subresource.as_deref()) else { return Ok(()) };
     if target.kind != state.registry.namespaces() {
@@ -66,7 +67,7 @@ pub fn release(engine: &Engine, target: &Target) -> Result<(), Refusal> {
     }
     let prefix = format!("{name}/");
     let kinds = state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced());
-    refuse(kinds.flat_map(|(_, kind)| engine.unreadable(&kind.storage, &prefix, 1)))
+    refuse(kinds.flat_map(|(id, kind)| engine.of(id).unreadable(&kind.storage, &prefix, 1)))
 }
 
 fn refuse(mut found: impl Iterator<Item = Unreadable>) -> Result<(), Refusal> {

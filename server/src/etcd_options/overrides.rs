@@ -1,6 +1,6 @@
 //! `--etcd-servers-overrides`: resources whose objects are in an etcd of their own.
 
-use crate::etcd_options::addresses_of;
+use super::{addresses, addresses_of};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_storage_etcd::grpc::Address;
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ impl Override {
 /// `--etcd-servers` need no etcd of their own.
 pub fn read(overrides: &[String], main: &[String]) -> Result<Vec<Override>, Vec<String>> {
     let mut found: BTreeMap<Vec<String>, Override> = BTreeMap::new();
+    // What is wrong with them is told elsewhere.
+    let main = sorted(&addresses(main).unwrap_or_default());
     let (mut faults, mut named) = (Vec::new(), BTreeMap::new());
     for text in overrides {
         let (kind, servers) = match parse(text) {
@@ -55,8 +57,8 @@ pub fn read(overrides: &[String], main: &[String]) -> Result<Vec<Override>, Vec<
                 continue;
             }
         };
-        let servers = sorted(&servers);
-        if servers == sorted(main) {
+        let servers = sorted(&members);
+        if servers == main {
             continue;
         }
         let new =
@@ -83,8 +85,8 @@ fn parse(text: &str) -> Result<(KindId, Vec<String>), Vec<String>> {
     Ok((kind, servers))
 }
 
-fn sorted(servers: &[String]) -> Vec<String> {
-    let mut servers = servers.to_vec();
+fn sorted(members: &[Address]) -> Vec<String> {
+    let mut servers: Vec<String> = members.iter().map(Address::to_string).collect();
     servers.sort();
     servers.dedup();
     servers
@@ -107,7 +109,7 @@ mod tests {
             "coordination.k8s.io/leases#https://b:2379;https://a:2379",
             "/events#http://[::1]:4002",
             "/configmaps#https://a:2379;https://b:2379",
-            "/secrets#http://n:1;http://m:1",
+            "/secrets#n:1;http://m:1",
         ];
         assert_eq!(
             told(&overrides).expect("overrides"),
@@ -131,7 +133,7 @@ mod tests {
             ("", form),
             ("/events#", "it names no servers"),
             ("/events#;", "it names no servers"),
-            ("/events#a:1", "\"a:1\" is no address of etcd"),
+            ("/events#http://a", "\"http://a\" is no address of etcd"),
             ("/events#http://a:1;ftp://a:1", "\"ftp://a:1\" is no address of etcd"),
             ("/nonsense#http://a:1", "/nonsense is no resource of this server"),
             ("/namespaces#http://a:1", "/namespaces must be where most resources are"),

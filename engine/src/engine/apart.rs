@@ -7,7 +7,7 @@
 //! A decision that writes to several logs writes to the others first and to the engine's own last. What it counts on in
 //! other logs is compared before, and not in the same transaction.
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::log::sealing::Sealing;
 use crate::log::{Fault, Log};
 use crate::writer::{Contested, Rejection};
@@ -28,14 +28,14 @@ pub struct Apart {
 }
 
 /// An engine for some kinds. The main engine holds it.
-pub struct Part {
+pub(super) struct KindsApart {
     kinds: Vec<KindId>,
-    pub(crate) engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
 }
 
 /// An engine's place among those that make up the whole.
-pub(crate) enum Family {
-    Main(Vec<Part>),
+pub(super) enum Family {
+    Main(Vec<KindsApart>),
     /// The main engine, and one of the part's kinds.
     Part(Weak<Engine>, KindId),
 }
@@ -49,7 +49,7 @@ impl Engine {
             let engine = self.open_beside(log, sealing)?;
             // A new engine has no place yet.
             let _ = engine.family.set(Family::Part(Arc::downgrade(self), first));
-            parts.push(Part { kinds, engine });
+            parts.push(KindsApart { kinds, engine });
         }
         if !parts.is_empty() {
             let _ = self.family.set(Family::Main(parts));
@@ -57,7 +57,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[KindsApart] {
         match self.family.get() {
             Some(Family::Main(parts)) => parts,
             _ => &[],
@@ -109,14 +109,27 @@ impl Engine {
         state
     }
 
-    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call.
+    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call. Other parts
+    /// that cannot be asked do not hold it up: it is judged on what is known of them.
     pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
-        if let Some(Family::Part(main, _)) = self.family.get()
-            && let Some(main) = main.upgrade()
-        {
+        self.catch_up().await?;
+        let main = match self.family.get() {
+            None => return Ok(()),
+            Some(Family::Main(_)) => None,
+            Some(Family::Part(main, _)) => main.upgrade(),
+        };
+        if let Some(main) = &main {
             main.catch_up().await?;
         }
-        self.catch_up().await
+        let main = main.as_deref().unwrap_or(self);
+        // Nothing is judged by objects that expire.
+        let is_read = |part: &&KindsApart| !part.kinds.iter().all(|kind| main.built_in().get(*kind).expires);
+        for part in main.parts().iter().filter(is_read).filter(|part| !std::ptr::eq(&*part.engine, self)) {
+            if let Err(refusal) = part.engine.catch_up().await {
+                tracing::debug!(?refusal, "a request is judged on what is known of other logs");
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the objects in all parts are as new as they were at the time of the call.
