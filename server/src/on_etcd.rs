@@ -42,7 +42,8 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress };
+    let accepts_restored = args.etcd.etcd_accept_restored;
+    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress, accepts_restored };
     let log = EtcdLog::open(parts).with_context(|| named(args))?;
     Ok((Arc::new(log), upkeep))
 }

@@ -1,18 +1,19 @@
 //! Copies etcd's events to the local log, in order and each once.
 
-use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched, What};
+use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
-use crate::shared::{Seen, Shared, fault, now_ms, wrong_cluster};
+use crate::restored::{self, Standing, known_through};
+use crate::shared::{Seen, Shared, fault, now_ms, went_back, wrong_cluster};
 use bytes::Bytes;
 use holdfast_core::etcd::renumbered;
-use holdfast_core::event::{self, Offset, Record};
+use holdfast_core::event::{self, Actor, Offset, Record};
 use holdfast_core::kinds::registry;
 use holdfast_engine::Fault;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How many keys are read at a time.
@@ -23,6 +24,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
+/// After so many signs in a row it is certain that etcd was restored from a backup. Some releases give one stale answer
+/// after a pause of their process.
+const SIGNS_MAX: u32 = 3;
 /// After so many revisions without events the progress is saved, so that a restart does not ask for those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
@@ -36,11 +40,23 @@ pub struct Follower {
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
+    /// While a restored etcd is taken over: the revisions of the writes by which that is done.
+    restored: Option<HashSet<u64>>,
+    /// How many times in a row this did not look like the etcd whose events the local log has.
+    signs: AtomicU32,
 }
 
 impl Follower {
     pub fn new(shared: Arc<Shared>, source: Source) -> Follower {
-        Follower { shared, watch: None, source, seen: 0, waiting: VecDeque::new() }
+        Follower {
+            shared,
+            watch: None,
+            source,
+            seen: 0,
+            waiting: VecDeque::new(),
+            restored: None,
+            signs: AtomicU32::new(0),
+        }
     }
 
     /// Follows until the log is closed.
@@ -76,15 +92,7 @@ impl Follower {
         let claims = Range::of(client::Keys::one(shared.places.claims()));
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
-        let through = if self.source.is_partial { 0 } else { self.source.through.max(shared.local.last()?.0) };
-        if newest < through && !planted(Bug::RestoreIgnored) {
-            return Err(Fault::Unreadable {
-                what: format!(
-                    "etcd is at revision {newest}, and the data folder has its events up to {through}: etcd was restored \
-                     from a backup. Use another data folder, and see that clients begin anew"
-                ),
-            });
-        }
+        let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
         if through == 0 {
             return self.fill(true);
         }
@@ -96,12 +104,36 @@ impl Follower {
         Ok(())
     }
 
+    /// Brings the local log to what a restored etcd has, after [`accept`](crate::restored::accept). The log has no
+    /// readers yet.
+    pub fn take_over(&mut self, written: HashSet<u64>) -> Result<(), Fault> {
+        self.restored = Some(written);
+        self.fill(false)?;
+        self.restored = None;
+        let newest = self.newest()?;
+        while self.shared.through() < newest {
+            self.step(WANTED_PERIOD, true)?;
+        }
+        Ok(())
+    }
+
     /// etcd's revision, by a linearizable read, which sees every write that was answered before.
     fn newest(&self) -> Result<u64, Fault> {
-        let nothing = client::Keys::one(self.shared.places.secret());
-        let answer = self.shared.etcd.range(&Range::of(nothing).only(What::Count)).map_err(fault)?;
-        self.shared.check(&answer.header)?;
-        Ok(answer.header.revision)
+        self.shared.check_epoch()?;
+        let now = Standing::of(self.shared.etcd.as_ref(), &self.shared.places).map_err(fault)?;
+        match restored::sign(&self.shared, &self.source, &now)? {
+            Some(sign) => {
+                let why = format!("{sign}. Start this server again, and decide there");
+                if self.signs.fetch_add(1, Ordering::Relaxed) + 1 >= SIGNS_MAX {
+                    self.shared.end_epoch(why.clone());
+                }
+                Err(Fault::Unreachable { why })
+            }
+            None => {
+                self.signs.store(0, Ordering::Relaxed);
+                Ok(now.revision)
+            }
+        }
     }
 
     /// Waits up to `patience` for the next events, and copies them.
@@ -113,8 +145,7 @@ impl Follower {
                 // A member of another cluster, or of one restored from a backup, has other events.
                 let newest = self.newest()?;
                 if newest < self.seen {
-                    let why = format!("etcd is at revision {newest}, and has been at {}", self.seen);
-                    return Err(Fault::Unreachable { why });
+                    return Err(Fault::Unreachable { why: went_back(newest, self.seen) });
                 }
                 let from = self.seen + if planted(Bug::ResumeSkips) { 2 } else { 1 };
                 match shared.etcd.watch(&shared.places.watched(), from) {
@@ -298,7 +329,7 @@ impl Follower {
                 let (_, resource, key) = shared.object(&now.key)?;
                 let local = &shared.local;
                 let at = local.version_at(resource, key, Offset(now.mod_revision)).ok().flatten()?;
-                gone(&local.read(at).ok().flatten()?, Offset(now.mod_revision), now_ms())?
+                gone(&local.read(at).ok().flatten()?, Offset(now.mod_revision), now_ms(), &Actor::default())?
             }
         };
         let time_ms = who.map_or_else(now_ms, |who| who.time_ms);
@@ -336,7 +367,10 @@ impl Follower {
                 let Some((_, resource, key)) = shared.object(&found.key) else { continue };
                 let before = known.remove(&(resource.to_owned(), key.to_owned())).unwrap_or(0);
                 if before < found.mod_revision {
-                    waiting.extend(shared.put(found, before, None, Seen::Later(now_ms())));
+                    let who = Record { time_ms: now_ms(), actor: restored::actor(), ..Record::default() };
+                    let is_restored = self.restored.as_ref().is_some_and(|all| all.contains(&found.mod_revision));
+                    let who = Some(&who).filter(|_| is_restored);
+                    waiting.extend(shared.put(found, before, who, Seen::Later(now_ms())));
                 }
             }
             // While the log has no readers, the order of appended records does not matter.
@@ -347,6 +381,7 @@ impl Follower {
             let Some(last) = page.found.last().filter(|_| page.more) else { break };
             keys.from = [&last.key[..], &[0]].concat().into();
         }
+        let actor = self.restored.as_ref().map(|_| restored::actor()).unwrap_or_default();
         let mut free = free_between(if is_unread { 0 } else { known_through }, revision, &waiting);
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
@@ -359,8 +394,10 @@ impl Follower {
                 Err(fault) => Some(Err(fault)),
             });
             match at.transpose()? {
-                Some(at) => waiting.extend(gone(&last, Offset(at), now_ms())),
-                None => self.waiting.extend(gone(&last, Offset(revision), now_ms()).map(|gone| (revision, gone))),
+                Some(at) => waiting.extend(gone(&last, Offset(at), now_ms(), &actor)),
+                None => {
+                    self.waiting.extend(gone(&last, Offset(revision), now_ms(), &actor).map(|gone| (revision, gone)))
+                }
             }
         }
         waiting.sort_by_key(|record| record.offset);
@@ -387,14 +424,14 @@ fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<I
 }
 
 /// The deletion of an object, made from its last event.
-fn gone(last: &Record, at: Offset, time_ms: i64) -> Option<Record> {
+fn gone(last: &Record, at: Offset, time_ms: i64, actor: &Actor) -> Option<Record> {
     let object = renumbered(&last.key, &last.object, at).ok()?;
     Some(Record {
         offset: at.0,
         time_ms,
         replaces: last.offset,
         operation: event::Operation::Delete as i32,
-        actor: Default::default(),
+        actor: actor.clone(),
         object,
         ..last.clone()
     })

@@ -22,6 +22,7 @@ mod places;
 pub mod planted;
 mod raise;
 pub mod releases;
+mod restored;
 pub mod servers;
 mod shared;
 mod transaction;

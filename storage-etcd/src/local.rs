@@ -31,6 +31,9 @@ pub struct Source {
     /// The log was being filled from a range and may have only some of its objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
+    /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.
+    #[prost(string, tag = "5")]
+    pub epoch: String,
 }
 
 impl Local for RocksLog {

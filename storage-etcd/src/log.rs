@@ -6,7 +6,8 @@ use crate::follow::Follower;
 use crate::local::Local;
 use crate::places::Places;
 use crate::planted::{Bug, planted};
-use crate::shared::{Shared, Storing, fault, wrong_cluster};
+use crate::restored::{self, Standing};
+use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
@@ -37,6 +38,8 @@ pub struct Parts {
     pub storing: Storing,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
+    /// `--etcd-accept-restored`: whether an etcd that was restored from a backup is taken over.
+    pub accepts_restored: bool,
 }
 
 pub struct EtcdLog {
@@ -50,7 +53,7 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing, tells_progress } = parts;
+        let Parts { etcd, local, prefix, storing, tells_progress, accepts_restored } = parts;
         let places = Places::new(&prefix);
         let mut source = local.source()?;
         let root = places.keys.root();
@@ -76,18 +79,32 @@ impl EtcdLog {
             );
             return Err(Fault::Unreadable { what });
         }
-        let found = answer.header.cluster;
-        if source.cluster != 0 && source.cluster != found {
-            return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
-        }
-        source.cluster = found;
-        local.keep_source(&source)?;
+        let now = Standing::of(etcd.as_ref(), &places).map_err(fault)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found), tells_progress));
+        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, now.cluster), tells_progress));
+        let restored = restored::sign(&shared, &source, &now)?;
+        if let (Some(sign), false) = (&restored, accepts_restored) {
+            return Err(Fault::Unreadable {
+                what: format!(
+                    "{sign}. --etcd-accept-restored takes over what etcd has now; another data folder begins anew with it"
+                ),
+            });
+        }
+        if restored.is_none() {
+            (source.cluster, source.epoch) = (now.cluster, now.epoch.clone());
+            shared.local.keep_source(&source)?;
+        }
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         raise_fence(&shared)?;
+        let written = match restored {
+            Some(_) => Some(restored::accept(&shared, &mut source, &now)?),
+            None => None,
+        };
         let mut follower = Follower::new(shared.clone(), source);
-        follower.begin()?;
+        match written {
+            Some(written) => follower.take_over(written)?,
+            None => follower.begin()?,
+        }
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
     }
 
@@ -154,6 +171,7 @@ impl EtcdLog {
             if txns.is_empty() {
                 return through;
             }
+            let known = self.shared.through();
             let answers = self.shared.etcd.transact(txns.clone());
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
@@ -166,7 +184,13 @@ impl EtcdLog {
                     }
                     answer => answer,
                 };
-                through = through.max(going[place].take(answer, self.shared.cluster));
+                if let Ok(decided) = &answer
+                    && decided.held
+                    && decided.header.revision <= known
+                {
+                    self.shared.end_epoch(went_back(decided.header.revision, known));
+                }
+                through = through.max(going[place].take(answer, self.shared.cluster, known));
             }
         }
     }
@@ -261,12 +285,15 @@ impl Going {
         own.map_or(replaces, |(_, revision)| *revision)
     }
 
-    /// Applies an answer; returns the revision up to which events will come.
-    fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64) -> u64 {
+    /// Applies an answer; returns the revision up to which events will come. Every revision up to `known` was given
+    /// before the transaction was sent.
+    fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64, known: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
+            // It is written in an etcd that was restored meanwhile, where the revision stands for another event.
+            Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
                 self.written.insert(nth, decided.header.revision);
@@ -305,22 +332,38 @@ fn who(record: &Record) -> Bytes {
 
 /// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
+    shared.check_epoch()?;
+    let known = shared.through();
     let put = Operation::Put { key: shared.places.fence(&shared.server), value: Bytes::new(), lease: 0 };
     let txn = Txn { operations: vec![put], ..Txn::default() };
     let answers = shared.etcd.transact(vec![txn]);
     let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
+    if header.revision <= known {
+        shared.end_epoch(went_back(header.revision, known));
+        shared.check_epoch()?;
+    }
     shared.fence.store(header.revision, Ordering::Release);
     Ok(header.revision)
 }
 
 /// etcd's revision, by a linearizable read, which sees every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
+    shared.check_epoch()?;
     let nothing = Range::of(Keys::one(shared.places.secret())).only(What::Count);
-    let header = shared.etcd.range(&nothing).map_err(fault)?.header;
-    shared.check(&header)?;
-    Ok(header.revision)
+    let (mut known, mut found) = (0, 0);
+    // Some releases give stale answers after a pause of their process.
+    for _ in 0..TRIES_MAX {
+        known = shared.through();
+        let header = shared.etcd.range(&nothing).map_err(fault)?.header;
+        shared.check(&header)?;
+        found = header.revision;
+        if found >= known {
+            return Ok(found);
+        }
+    }
+    Err(Fault::Unreachable { why: went_back(found, known) })
 }
 
 /// The cluster's secret, which the first of its servers has written.
@@ -412,6 +455,7 @@ impl LogRead for EtcdLog {
 
 impl Log for EtcdLog {
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        self.shared.check_epoch()?;
         let records = proposal.records;
         let decisions = proposal.decisions();
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();

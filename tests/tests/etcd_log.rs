@@ -29,6 +29,7 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
         prefix: "/registry".into(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         tells_progress: true,
+        accepts_restored: false,
     })
     .map_err(|fault| fault.to_string())
 }
