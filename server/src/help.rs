@@ -59,6 +59,7 @@ const COMMON: &[(&str, &[&str])] = &[
         "up",
         &[
             "data-dir",
+            "etcd-servers",
             "secure-port",
             "port",
             "bind-address",

@@ -17,10 +17,12 @@ mod components;
 mod controller_manager;
 mod controllers;
 mod disk;
+mod elected;
 mod encryption;
 mod envtest;
 mod etcd;
 mod etcd_options;
+mod etcd_overrides;
 mod etcd_upkeep;
 mod flags;
 mod help;
@@ -31,18 +33,19 @@ mod leader_migration;
 mod limits;
 mod migrate;
 mod nodes;
-mod not_built;
 mod offered;
 mod on_etcd;
 mod otlp;
 mod pages;
 mod pki;
 mod read_memory;
+mod removed;
 mod run;
 mod scheduler;
 mod scheduling;
 mod serving;
 mod settled;
+mod shared_keys;
 mod signing;
 mod simulated_kubelets;
 mod simulated_metrics;
@@ -167,8 +170,8 @@ fn main() -> std::process::ExitCode {
         return std::process::ExitCode::FAILURE;
     }
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let unbuilt: &[not_built::Unbuilt] = match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("up" | "apiserver" | "run") => not_built::API_SERVER,
+    let removed: &[removed::Removed] = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("up" | "apiserver" | "run") => removed::API_SERVER,
         _ => &[],
     };
     let mut command = help::arranged(Cli::command());
@@ -178,7 +181,7 @@ fn main() -> std::process::ExitCode {
         None => arguments,
     };
     let arguments::Read { matches, mut faults, is_component, misuse } =
-        arguments::read(&mut command, arguments, unbuilt);
+        arguments::read(&mut command, arguments, removed);
     let cli = matches
         .as_ref()
         .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));

@@ -8,6 +8,7 @@
 
 pub mod client;
 pub mod compaction;
+pub mod first;
 mod follow;
 pub mod grpc;
 pub mod health;
@@ -26,6 +27,7 @@ mod restored;
 pub mod servers;
 mod shared;
 mod transaction;
+mod unread;
 mod wire;
 
 // `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.
@@ -38,5 +40,6 @@ mod simulated;
 mod world;
 
 pub use log::{EtcdLog, Parts};
+pub use places::Kinds;
 pub use shared::Storing;
 pub use transaction::OPERATIONS_MAX;

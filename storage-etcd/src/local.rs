@@ -31,8 +31,14 @@ pub struct Source {
     /// The log was being filled from a range and may have only some of its objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
+    /// The kinds whose events the log has, in words; empty for all.
+    #[prost(string, tag = "8")]
+    pub kinds: String,
+    /// etcd has values that could not be read, of which the log says nothing.
+    #[prost(bool, tag = "5")]
+    pub has_unread: bool,
     /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.
-    #[prost(string, tag = "5")]
+    #[prost(string, tag = "9")]
     pub epoch: String,
 }
 

@@ -9,11 +9,11 @@ use crate::local::{Local, Source};
 use crate::places::Places;
 use crate::planted::{Bug, planted};
 use crate::raise::{RAISE_MAX, raise};
-use crate::shared::{Seen, Shared, fault, now_ms, wrong_cluster};
+use crate::shared::{Placed, Shared, fault, now_ms, wrong_cluster};
 use bytes::Bytes;
 use holdfast_core::etcd::renumbered;
 use holdfast_core::event::{Actor, Offset, Record};
-use holdfast_engine::Fault;
+use holdfast_engine::{Fault, LogRead};
 use std::collections::HashSet;
 
 /// How many of the last events are compared with etcd.
@@ -73,9 +73,10 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         let found = shared.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
         // An object that was written together with others has a version of its own here.
-        let told = shared.put(&found, 0, None, Seen::Later(now_ms()));
-        let as_there = renumbered(&record.key, &record.object, Offset(found.mod_revision)).ok();
-        if record.is_delete() || told.is_some_and(|told| as_there != Some(told.object)) {
+        let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());
+        let kept = shared.log.read(record.offset()).ok().flatten();
+        let as_there = kept.and_then(|kept| renumbered(&kept.key, &kept.object, Offset(found.mod_revision)).ok());
+        if record.is_delete() || told.is_some_and(|(told, _)| as_there.is_some_and(|kept| kept != told)) {
             return Ok(Some(format!("etcd has an older {key} than the data folder: etcd was restored from a backup")));
         }
     }
@@ -161,11 +162,11 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
         revision = revision.max(page.header.revision);
         let mut txns = Vec::new();
         for found in &page.found {
-            let Some((_, resource, key)) = shared.object(&found.key) else { continue };
-            let known = shared.local.version_at(resource, key, Offset(through))?;
+            let Some(placed) = shared.placed(&found.key).filter(|placed| !placed.is_stray) else { continue };
+            let known = shared.local.version_at(&placed.resource, &placed.key, Offset(through))?;
             kept += u64::from(known.is_some());
-            if found.mod_revision <= through && !is_same(shared, found, known)? {
-                txns.push(again(shared, resource, key, found));
+            if found.mod_revision <= through && !is_same(shared, &placed, found, known) {
+                txns.push(again(shared, placed, found));
             }
         }
         for answer in shared.etcd.transact(txns) {
@@ -183,17 +184,16 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
 }
 
 /// Whether the local log has this object as it is in etcd. Two events of two epochs may have one version.
-fn is_same(shared: &Shared, found: &KeyValue, known: Option<Offset>) -> Result<bool, Fault> {
-    let Some(known) = known.filter(|known| known.0 == found.mod_revision) else { return Ok(false) };
-    let told = shared.put(found, 0, None, Seen::Later(now_ms()));
-    // What cannot be read is in neither.
-    let Some(told) = told else { return Ok(true) };
-    let kept = shared.local.read(known)?;
-    Ok(kept.is_some_and(|kept| kept.object == told.object && kept.key == told.key && kept.resource == told.resource))
+fn is_same(shared: &Shared, placed: &Placed, found: &KeyValue, known: Option<Offset>) -> bool {
+    // A value that cannot be read stays as it is, unless the log has another one instead.
+    let Ok((told, _)) = shared.read(placed, found) else { return known.is_none() };
+    let Some(known) = known.filter(|known| known.0 == found.mod_revision) else { return false };
+    let kept = shared.log.read(known).ok().flatten();
+    kept.is_some_and(|kept| kept.object == told && kept.key == placed.key && kept.resource == placed.resource)
 }
 
-fn again(shared: &Shared, resource: &str, key: &str, found: &KeyValue) -> Txn {
-    let (resource, key) = (resource.to_owned(), key.to_owned());
+fn again(shared: &Shared, placed: Placed, found: &KeyValue) -> Txn {
+    let Placed { resource, key, .. } = placed;
     let who = Record { time_ms: now_ms(), resource, key, actor: actor(), ..Record::default() };
     let put = |key: Bytes, value: Bytes, lease| Operation::Put { key, value, lease };
     Txn {

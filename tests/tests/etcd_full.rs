@@ -2,13 +2,14 @@
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{
     self, Decided, Etcd, Header, Keys, Lease, Operation as Write, Range, Ranged, Status, Txn, Watch, What,
 };
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::{Folder, Server};
@@ -112,6 +113,8 @@ fn open(etcd: &Cluster, folder: &Path) -> (EtcdLog, Arc<Full>) {
         etcd: full.clone(),
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
+        kinds: Kinds::All,
+        keys: Live::none(),
         storing: Storing { media: Media::Protobuf, release: 35, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         tells_progress: true,
         accepts_restored: false,

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
-use holdfast_engine::{Engine, Fault};
+use holdfast_engine::{Engine, Fault, Outside};
 use holdfast_outbound::conversion::{Speakers, Webhooks};
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
@@ -135,9 +135,18 @@ impl Builder {
         }
         let authenticator = Arc::new(authenticator);
         let (tokens, fairness, watch_min) = (authenticator.clone(), self.fairness, self.watch_min);
-        let constrained_impersonation = features.constrained_impersonation;
-        let options =
-            Options { limits, fairness, tokens, auditor, meters, authorities, watch_min, constrained_impersonation };
+        let Features { constrained_impersonation, upgrades_need_create, .. } = features;
+        let options = Options {
+            limits,
+            fairness,
+            tokens,
+            auditor,
+            meters,
+            authorities,
+            watch_min,
+            constrained_impersonation,
+            upgrades_need_create,
+        };
         let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);
         service.with_registry(|registry| self.connections.counts.register(registry));
@@ -244,6 +253,7 @@ fn aggregator(
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound(), speakers);
     let tokens = authenticator.service_accounts.clone();
-    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
+    let outside: Arc<dyn Outside> = Arc::new(Effects { webhooks, tokens, authorities, images });
+    engine.all().for_each(|engine| engine.set_outside(outside.clone()));
     aggregator
 }

@@ -3,7 +3,7 @@
 use super::{Cause, Note, Object, Pair, Prepared, Stopped, Target};
 use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Txn, What};
 use crate::leases::Leases;
-use crate::places::Places;
+use crate::places::{Kinds, Places};
 use crate::raise::raise;
 use crate::shared::{FULL, fault};
 use bytes::Bytes;
@@ -58,7 +58,7 @@ impl ToEtcd {
         ToEtcd {
             etcd,
             name: format!("{name}, below {prefix},"),
-            places: Places::new(prefix),
+            places: Places::new(prefix, Kinds::All),
             storage,
             leases: Mutex::new(Leases::new(Duration::from_secs(60))),
             began: Instant::now(),
