@@ -52,7 +52,8 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
             wrong.push(format!("{key}: Kubernetes would store other bytes: {object}"));
         }
         same += usize::from(decoded["same"] == true);
-        let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object)) else {
+        let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
+        else {
             // The server itself has written it since.
             continue;
         };
@@ -116,7 +117,8 @@ async fn create_objects(client: &kube::Client) {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
     post(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect("a definition");
     let path = format!("/apis/example.com/v1/namespaces/{NAMESPACE}/gadgets");
-    let gadget = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}, "x": [1, {"y": "<"}]});
+    let gadget =
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}, "x": [1, {"y": "<"}]});
     eventually(Duration::from_secs(60), || post(client, &path, &gadget)).await;
     let path = format!("/apis/scheduling.k8s.io/v1alpha1/namespaces/{NAMESPACE}/workloads");
     let group = json!({"name": "g", "policy": {"gang": {"minCount": 3}}});

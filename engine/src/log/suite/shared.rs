@@ -261,11 +261,7 @@ pub fn several_objects_of_a_decision<B: Backend>() {
     let log = backend.server(0);
     let created = write(log, map(next(log), "c", "1", 0));
     let n = next(log);
-    let records = [
-        map(n, "c", "going", created),
-        deletion(map(n + 1, "c", "going", n)),
-        map(n + 2, "sum", "1", 0),
-    ];
+    let records = [map(n, "c", "going", created), deletion(map(n + 1, "c", "going", n)), map(n + 2, "sum", "1", 0)];
     let receipts = commit(log, &records, &[one(0..3)]);
     let offsets = written(&receipts[0]);
     assert_eq!(offsets.len(), 3);
