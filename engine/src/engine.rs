@@ -44,6 +44,7 @@ use tokio::sync::oneshot;
 
 mod apart;
 
+pub use apart::Apart;
 use apart::Family;
 
 /// The most decisions that wait for the writer; with more, the server answers that it is busy.

@@ -32,8 +32,7 @@ pub mod wakes;
 mod watch;
 pub mod writer;
 
-pub use apart::Apart;
-pub use engine::{Clock, Engine, Options, Outside};
+pub use engine::{Apart, Clock, Engine, Options, Outside};
 pub use hub::{ChangeType, Delivery, Hub};
 pub use load::load;
 pub use log::sealing::Sealing;

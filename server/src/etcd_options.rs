@@ -56,6 +56,10 @@ pub struct EtcdArgs {
     /// How long one lease of etcd is taken for more objects [default: 60].
     #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub lease_reuse_duration_seconds: Option<i64>,
+    /// Take over an etcd that was restored from a backup, with an older state than this server has followed: what differs is
+    /// put back to what etcd has, at new versions, and watches from before begin anew. For one start after a restore.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub etcd_accept_restored: bool,
     /// Reads see all that was written before them; Kubernetes has no other ones since 1.17, and so false is refused.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub etcd_quorum_read: Option<bool>,
@@ -116,6 +120,7 @@ impl EtcdArgs {
             ("lease-reuse-duration-seconds", self.lease_reuse_duration_seconds.is_some()),
             ("etcd-transactions", self.etcd_transactions.is_some()),
             ("etcd-quorum-read", self.etcd_quorum_read.is_some()),
+            ("etcd-accept-restored", self.etcd_accept_restored),
         ];
         all.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
     }

@@ -120,7 +120,9 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
     let (etcd, claims, keys) = (upkeep.etcd(), Some(claims), keys.clone());
-    let main = Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress };
+    let accepts_restored = args.etcd.etcd_accept_restored;
+    let main =
+        Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress, accepts_restored };
     let open = |parts: &Parts| open_patiently(|| EtcdLog::open(parts.clone())).map(Arc::new);
     let log = open(&main).with_context(|| named(args))?;
     let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());

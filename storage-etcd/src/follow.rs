@@ -6,7 +6,8 @@ use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Wat
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
-use crate::shared::{Placed, Seen, Shared, fault, now_ms, wrong_cluster};
+use crate::restored::{self, Standing, known_through};
+use crate::shared::{Placed, Seen, Shared, fault, now_ms, went_back, wrong_cluster};
 use crate::transaction::plain;
 use again::Retry;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use holdfast_core::kinds::registry;
 use holdfast_engine::{Fault, LogRead};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many keys are read at a time.
@@ -27,6 +28,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
+/// After so many signs in a row it is certain that etcd was restored from a backup. Some releases give one stale answer
+/// after a pause of their process.
+const SIGNS_MAX: u32 = 3;
 /// How long a watch may say nothing while etcd has something to say: then another one is opened, at the member that
 /// answers requests now. A connection that is cut without a word would be found out only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -45,13 +49,27 @@ pub struct Follower {
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
+    /// While a restored etcd is taken over: the revisions of the writes by which that is done.
+    restored: Option<HashSet<u64>>,
+    /// How many times in a row this did not look like the etcd whose events the local log has.
+    signs: AtomicU32,
     retry: Retry,
 }
 
 impl Follower {
     pub fn new(shared: Arc<Shared>, source: Source) -> Follower {
         let retry = Retry::new(shared.keys.keyring());
-        Follower { shared, watch: None, source, silent: None, seen: 0, waiting: VecDeque::new(), retry }
+        Follower {
+            shared,
+            watch: None,
+            source,
+            silent: None,
+            seen: 0,
+            waiting: VecDeque::new(),
+            restored: None,
+            signs: AtomicU32::new(0),
+            retry,
+        }
     }
 
     /// Follows until the log is closed.
@@ -88,15 +106,7 @@ impl Follower {
         let claims = Range::of(client::Keys::one(shared.places.claims()));
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
-        let through = if self.source.is_partial { 0 } else { self.source.through.max(shared.local.last()?.0) };
-        if newest < through && !planted(Bug::RestoreIgnored) {
-            return Err(Fault::Unreadable {
-                what: format!(
-                    "etcd is at revision {newest}, and the data folder has its events up to {through}: etcd was restored \
-                     from a backup. Use another data folder, and see that clients begin anew"
-                ),
-            });
-        }
+        let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
         // After a start with other overrides the log lacks objects of some kinds, or has those of kinds that are elsewhere
         // now.
         let kinds = shared.places.kinds.to_string();
@@ -112,12 +122,42 @@ impl Follower {
         if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
+    /// Brings the local log to what a restored etcd has, after [`accept`](crate::restored::accept). The log has no
+    /// readers yet.
+    pub fn take_over(&mut self, written: HashSet<u64>) -> Result<(), Fault> {
+        self.restored = Some(written);
+        self.source.kinds = self.shared.places.kinds.to_string();
+        self.fill(false)?;
+        self.restored = None;
+        let newest = self.newest()?;
+        while self.shared.through() < newest {
+            self.step(WANTED_PERIOD, true)?;
+        }
+        Ok(())
+    }
+
     /// etcd's revision, by a linearizable read, which sees every write that was answered before.
     fn newest(&self) -> Result<u64, Fault> {
-        let nothing = client::Keys::one(self.shared.places.secret());
-        let answer = self.shared.etcd.range(&Range::of(nothing).limit(1)).map_err(fault)?;
-        self.shared.check(&answer.header)?;
-        Ok(answer.header.revision)
+        self.shared.check_epoch()?;
+        let now = Standing::of(self.shared.etcd.as_ref(), &self.shared.places).map_err(fault)?;
+        // Such a store's answers may be of an earlier revision than what its watch has told.
+        if self.shared.transactions == Transactions::Plain {
+            self.shared.check_cluster(now.cluster)?;
+            return Ok(now.revision);
+        }
+        match restored::sign(&self.shared, &self.source, &now)? {
+            Some(sign) => {
+                let why = format!("{sign}. Start this server again, and decide there");
+                if self.signs.fetch_add(1, Ordering::Relaxed) + 1 >= SIGNS_MAX {
+                    self.shared.end_epoch(why.clone());
+                }
+                Err(Fault::Unreachable { why })
+            }
+            None => {
+                self.signs.store(0, Ordering::Relaxed);
+                Ok(now.revision)
+            }
+        }
     }
 
     /// Waits up to `patience` for the next events, and copies them.
@@ -129,8 +169,7 @@ impl Follower {
                 // A member of another cluster, or of one restored from a backup, has other events.
                 let newest = self.newest()?;
                 if newest < self.seen {
-                    let why = format!("etcd is at revision {newest}, and has been at {}", self.seen);
-                    return Err(Fault::Unreachable { why });
+                    return Err(Fault::Unreachable { why: went_back(newest, self.seen) });
                 }
                 let from = self.seen + if planted(Bug::ResumeSkips) { 2 } else { 1 };
                 match shared.etcd.watch(&shared.places.watched(), from) {
@@ -408,7 +447,12 @@ impl Follower {
                 let before = known.remove(&object).unwrap_or(0);
                 match before < found.mod_revision {
                     true => {
-                        let who = shared.sent.who_wrote(&found.key, before, Some(&found.value));
+                        let of_restore = Record { time_ms: now_ms(), actor: restored::actor(), ..Record::default() };
+                        let is_restored = self.restored.as_ref().is_some_and(|all| all.contains(&found.mod_revision));
+                        let who = match is_restored {
+                            true => Some(of_restore),
+                            false => shared.sent.who_wrote(&found.key, before, Some(&found.value)),
+                        };
                         waiting.extend(shared.put(found, before, who.as_ref(), Seen::Later(now_ms())));
                     }
                     false => shared.unread.confirm(&object.0, &object.1),
@@ -423,11 +467,12 @@ impl Follower {
             let Some(last) = page.found.last().filter(|_| page.more) else { break };
             keys.from = [&last.key[..], &[0]].concat().into();
         }
+        let actor = self.restored.as_ref().map(|_| restored::actor()).unwrap_or_default();
         let mut free = free_between(if is_unread { 0 } else { known_through }, revision, &waiting);
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
-            let gone = |at| gone(&shared, &last, at);
+            let gone = |at| Record { actor: actor.clone(), ..gone(&shared, &last, at) };
             // Some of these revisions were those of the deletions in etcd. A number that the local log has used is
             // skipped.
             let at = free.find_map(|at| match local.read(Offset(at)) {

@@ -27,6 +27,7 @@ pub mod planted;
 mod probe;
 mod raise;
 pub mod releases;
+mod restored;
 mod sent;
 pub mod servers;
 mod shared;

@@ -37,6 +37,9 @@ pub struct Source {
     /// The kinds whose events the log has, in words; empty for all.
     #[prost(string, tag = "8")]
     pub kinds: String,
+    /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.
+    #[prost(string, tag = "9")]
+    pub epoch: String,
 }
 
 impl Local for RocksLog {

@@ -8,7 +8,8 @@ use crate::follow::Follower;
 use crate::local::Local;
 use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
-use crate::shared::{Shared, Storing, fault, wrong_cluster};
+use crate::restored::{self, Standing};
+use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
@@ -30,6 +31,9 @@ const EVENTS_MAX: Duration = Duration::from_secs(10);
 /// have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
+/// The most reads of etcd's revision that are older than what its watch has told.
+const TRIES_MAX: usize = 10;
+
 /// The parts of a log on etcd.
 #[derive(Clone)]
 pub struct Parts {
@@ -47,6 +51,8 @@ pub struct Parts {
     pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
+    /// `--etcd-accept-restored`: whether an etcd that was restored from a backup is taken over.
+    pub accepts_restored: bool,
 }
 
 pub struct EtcdLog {
@@ -60,7 +66,8 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress } = parts;
+        let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress, accepts_restored } =
+            parts;
         let places = Places::new(&prefix, kinds, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
@@ -86,12 +93,7 @@ impl EtcdLog {
             );
             return Err(Fault::Unreadable { what });
         }
-        let found = answer.header.cluster;
-        if source.cluster != 0 && source.cluster != found {
-            return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
-        }
-        source.cluster = found;
-        local.keep_source(&source)?;
+        let now = Standing::of(etcd.as_ref(), &places).map_err(fault)?;
         let server = local.identity()?.id.unwrap_or_default();
         let shared = Arc::new(Shared::new(
             etcd,
@@ -99,15 +101,37 @@ impl EtcdLog {
             keys,
             places,
             (storing, transactions, claims),
-            (server, found),
+            (server, now.cluster),
             tells_progress,
         ));
+        let restored = restored::sign(&shared, &source, &now)?;
+        // Taking over needs transactions of several keys.
+        let accepts_restored = accepts_restored && transactions == Transactions::Full;
+        if let (Some(sign), false) = (&restored, accepts_restored) {
+            return Err(Fault::Unreadable {
+                what: format!(
+                    "{sign}. --etcd-accept-restored takes over what etcd has now, if it is an etcd; another data folder \
+                     begins anew with it"
+                ),
+            });
+        }
+        if restored.is_none() {
+            (source.cluster, source.epoch) = (now.cluster, now.epoch.clone());
+            shared.local.keep_source(&source)?;
+        }
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         if transactions == Transactions::Full {
             raise_fence(&shared)?;
         }
+        let written = match restored {
+            Some(_) => Some(restored::accept(&shared, &mut source, &now)?),
+            None => None,
+        };
         let mut follower = Follower::new(shared.clone(), source);
-        follower.begin()?;
+        match written {
+            Some(written) => follower.take_over(written)?,
+            None => follower.begin()?,
+        }
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
     }
 
@@ -179,6 +203,9 @@ impl EtcdLog {
             if txns.is_empty() {
                 return through;
             }
+            // An answer of a store that is no etcd may be of an earlier revision than what its watch has told.
+            let is_etcd = self.shared.transactions == Transactions::Full;
+            let known = if is_etcd { self.shared.through() } else { 0 };
             let answers = self.shared.etcd.transact(txns.clone());
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
@@ -195,7 +222,13 @@ impl EtcdLog {
                     }
                     answer => answer,
                 };
-                through = through.max(going[place].take(answer, self.shared.cluster));
+                if let Ok(decided) = &answer
+                    && decided.held
+                    && decided.header.revision <= known
+                {
+                    self.shared.end_epoch(went_back(decided.header.revision, known));
+                }
+                through = through.max(going[place].take(answer, self.shared.cluster, known));
             }
         }
     }
@@ -312,12 +345,15 @@ impl Going {
         own.map_or(replaces, |(_, revision)| *revision)
     }
 
-    /// Applies an answer; returns the revision up to which events will come.
-    fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64) -> u64 {
+    /// Applies an answer; returns the revision up to which events will come. Every revision up to `known` was given
+    /// before the transaction was sent.
+    fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64, known: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
+            // It is written in an etcd that was restored meanwhile, where the revision stands for another event.
+            Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
                 self.written.insert(nth, decided.header.revision);
@@ -356,22 +392,39 @@ fn who(record: &Record) -> Record {
 
 /// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
+    shared.check_epoch()?;
+    let known = shared.through();
     let put = Operation::Put { key: shared.places.fence(&shared.server), value: Bytes::new(), lease: 0 };
     let txn = Txn { operations: vec![put], ..Txn::default() };
     let answers = shared.etcd.transact(vec![txn]);
     let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
+    if header.revision <= known {
+        shared.end_epoch(went_back(header.revision, known));
+        shared.check_epoch()?;
+    }
     shared.fence.store(header.revision, Ordering::Release);
     Ok(header.revision)
 }
 
 /// etcd's revision, by a linearizable read, which sees every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
+    shared.check_epoch()?;
     let nothing = Range::of(Keys::one(shared.places.secret())).limit(1);
-    let header = shared.etcd.range(&nothing).map_err(fault)?.header;
-    shared.check(&header)?;
-    Ok(header.revision)
+    let (mut known, mut found) = (0, 0);
+    // Some releases give stale answers after a pause of their process.
+    for _ in 0..TRIES_MAX {
+        known = shared.through();
+        let header = shared.etcd.range(&nothing).map_err(fault)?.header;
+        shared.check(&header)?;
+        found = header.revision;
+        // An answer of a store that is no etcd may be of an earlier revision than what its watch has told.
+        if found >= known || shared.transactions == Transactions::Plain {
+            return Ok(found);
+        }
+    }
+    Err(Fault::Unreachable { why: went_back(found, known) })
 }
 
 /// The cluster's secret, which the first of its servers has written.
@@ -463,6 +516,7 @@ impl LogRead for EtcdLog {
 
 impl Log for EtcdLog {
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
+        self.shared.check_epoch()?;
         let records = proposal.records;
         let decisions = proposal.decisions();
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();

@@ -123,6 +123,11 @@ impl Places {
         format!("{}secret", self.own).into()
     }
 
+    /// Which epoch this is: it changes when a store that was restored from a backup is accepted.
+    pub fn epoch(&self) -> Bytes {
+        format!("{}epoch", self.own).into()
+    }
+
     /// How far a migration into this prefix has come, until it is finished.
     pub fn migration(&self) -> Bytes {
         format!("{}migration", self.own).into()

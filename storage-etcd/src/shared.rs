@@ -17,7 +17,7 @@ use holdfast_engine::log::{Flaw, Unreadable, Wake};
 use holdfast_engine::{Fault, Log};
 use jiff::Timestamp;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How objects are stored.
@@ -62,6 +62,8 @@ pub struct Shared {
     progress: Mutex<Progress>,
     moved: Condvar,
     wake: Mutex<Option<Wake>>,
+    /// Set for good once etcd was certainly restored from a backup under this server, and what says so.
+    restored: OnceLock<String>,
     pub closing: AtomicBool,
 }
 
@@ -115,6 +117,7 @@ impl Shared {
             progress: Mutex::default(),
             moved: Condvar::new(),
             wake: Mutex::default(),
+            restored: OnceLock::new(),
             closing: AtomicBool::new(false),
         }
     }
@@ -192,10 +195,29 @@ impl Shared {
 
     /// Refuses answers of another cluster than the one whose events are in the local log.
     pub fn check(&self, header: &Header) -> Result<(), Fault> {
-        if header.cluster == self.cluster {
+        self.check_cluster(header.cluster)
+    }
+
+    pub fn check_cluster(&self, found: u64) -> Result<(), Fault> {
+        if found == self.cluster {
             return Ok(());
         }
-        Err(Fault::Unreachable { why: wrong_cluster(header.cluster, self.cluster) })
+        Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
+    }
+
+    /// From now on nothing is written, and no event is followed, until this server is started again: etcd is not the one
+    /// any more whose events the local log has, even when its revision has grown again.
+    pub fn end_epoch(&self, why: String) {
+        if self.restored.set(why.clone()).is_ok() {
+            tracing::error!("{why}");
+        }
+    }
+
+    pub fn check_epoch(&self) -> Result<(), Fault> {
+        match self.restored.get() {
+            Some(why) => Err(Fault::Unreachable { why: why.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// The value in etcd for a record's object.
@@ -346,7 +368,14 @@ const KEY_SHOWN_MAX: usize = 512;
 pub fn wrong_cluster(found: u64, known: u64) -> String {
     format!(
         "the etcd cluster has the id {found:x}, and the events in the data folder are of the cluster {known:x}: connect \
-         to that one, or use another data folder"
+         to that one, or accept it if it was restored from a backup"
+    )
+}
+
+pub fn went_back(found: u64, known: u64) -> String {
+    format!(
+        "etcd is at revision {found}, and has been at {known}: it was restored from a backup. Start this server again, \
+         with --etcd-accept-restored if that is meant"
     )
 }
 

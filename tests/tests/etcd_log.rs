@@ -41,6 +41,7 @@ fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
         transactions: Transactions::Full,
         claims: None,
         tells_progress: true,
+        accepts_restored: false,
     })
     .map_err(|fault| fault.to_string())
 }
@@ -395,6 +396,7 @@ mod suite {
                 transactions: Transactions::Full,
                 claims: None,
                 tells_progress: true,
+                accepts_restored: false,
             };
             self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));
         }

@@ -36,6 +36,7 @@ fn open(url: &str, folder: &Path) -> EtcdLog {
         keys: Live::none(),
         storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
         claims: None,
+        accepts_restored: false,
         tells_progress: true,
     })
     .unwrap_or_else(|fault| panic!("open the log: {fault}"))

@@ -1,6 +1,6 @@
 //! Reads the objects of an etcd at one revision.
 
-use super::{Found, Meaning, Object, Pair, Source, Stopped};
+use super::{Found, Meaning, Movable, Source, Stopped, StoredPair};
 use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, Transactions, What};
 use crate::places::{Kinds, Places};
 use crate::shared::fault;
@@ -168,7 +168,7 @@ impl Source for FromEtcd {
                 }
                 let below = told.strip_prefix(root).unwrap_or(&told).to_owned();
                 let Some((meaning, resource)) = self.meaning(&found.key, &below) else { continue };
-                let object = Ok(Object::Pair(Pair { below, meaning, found }));
+                let object = Ok(Movable::Pair(StoredPair { below, meaning, found }));
                 visit(Found { place: told, part, resource, object })?;
             }
             let Some(last) = last.filter(|_| more) else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Reads the objects of a data folder.
 
-use super::{Found, Object, Source, Stopped};
+use super::{Found, Movable, Source, Stopped};
 use crate::local::Local;
 use holdfast_engine::LogRead;
 use holdfast_engine::log::sealing::Values;
@@ -71,7 +71,7 @@ impl Source for FromFolder {
                 place: record.offset.to_string(),
                 part: record.offset as f64 / self.version.max(1) as f64,
                 resource: record.resource.clone(),
-                object: self.values.open(record).map(Object::Event).map_err(Into::into),
+                object: self.values.open(record).map(Movable::Event).map_err(Into::into),
             };
             visit(found).or_else(|why| {
                 stopped = Some(why);

@@ -57,19 +57,20 @@ pub struct Found {
     pub part: f64,
     /// The resource, for counts.
     pub resource: String,
-    pub object: Result<Object, Cause>,
+    pub object: Result<Movable, Unmovable>,
 }
 
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+/// Why an object cannot be moved.
+pub type Unmovable = Box<dyn std::error::Error + Send + Sync>;
 
-pub enum Object {
+pub enum Movable {
     /// The newest event of an object in a log, with its value in plain.
     Event(Record),
-    Pair(Pair),
+    Pair(StoredPair),
 }
 
 /// A key of etcd and its value.
-pub struct Pair {
+pub struct StoredPair {
     /// The key without the prefix.
     pub below: String,
     pub meaning: Meaning,
@@ -87,7 +88,7 @@ pub enum Meaning {
 }
 
 /// What is moved to.
-pub trait Target: Sync {
+pub trait Destination: Sync {
     /// An object as the target keeps it.
     type Ready: Send;
 
@@ -101,7 +102,7 @@ pub trait Target: Sync {
     fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
 
     /// Converts an object. `None` if the target does without it.
-    fn prepare(&self, object: Object) -> Result<Option<Prepared<Self::Ready>>, Cause>;
+    fn prepare(&self, object: Movable) -> Result<Option<Prepared<Self::Ready>>, Unmovable>;
 
     /// Makes a batch durable, with the note that it is there. A batch that is there already, as a whole or in part, is
     /// written again without harm.
@@ -140,7 +141,7 @@ pub struct How {
 }
 
 /// What happens meanwhile.
-pub enum Told<'a> {
+pub enum Happening<'a> {
     /// A migration that was interrupted goes on.
     GoesOn,
     At {
@@ -148,7 +149,7 @@ pub enum Told<'a> {
         part: f64,
     },
     /// This object cannot be moved.
-    Unreadable(&'a Cause),
+    Unreadable(&'a Unmovable),
 }
 
 #[derive(Debug, Default)]
@@ -178,22 +179,22 @@ pub enum Stopped {
     #[error("{0}")]
     Refused(String),
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
-    Unreadable(#[source] Cause),
+    Unreadable(#[source] Unmovable),
     /// The writing thread has stopped, and says why.
     #[error("nobody writes")]
     Ended,
 }
 
 /// Moves all objects, or only tries to read them.
-pub fn run<T: Target>(
+pub fn run<T: Destination>(
     source: &mut dyn Source,
     target: &mut T,
     how: How,
-    tell: &mut dyn FnMut(Told<'_>),
+    tell: &mut dyn FnMut(Happening<'_>),
 ) -> Result<Summary, Stopped> {
     let mut note = match target.look()? {
         Some(note) if note.source == source.id() => {
-            tell(Told::GoesOn);
+            tell(Happening::GoesOn);
             source.go_back(note.version)?;
             note
         }
@@ -220,13 +221,13 @@ pub fn run<T: Target>(
     Ok(summary)
 }
 
-fn move_all<T: Target>(
+fn move_all<T: Destination>(
     source: &dyn Source,
     target: &T,
     how: How,
     note: &mut Note,
     summary: &mut Summary,
-    tell: &mut dyn FnMut(Told<'_>),
+    tell: &mut dyn FnMut(Happening<'_>),
 ) -> Result<(), Stopped> {
     let after = note.after.clone();
     std::thread::scope(|scope| {
@@ -249,7 +250,7 @@ fn move_all<T: Target>(
 struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
-    unreadable: Vec<Cause>,
+    unreadable: Vec<Unmovable>,
     /// The place and the part up to which it goes.
     after: String,
     part: f64,
@@ -261,7 +262,7 @@ impl<R> Default for Batch<R> {
     }
 }
 
-fn read<T: Target>(
+fn read<T: Destination>(
     source: &dyn Source,
     target: &T,
     after: &str,
@@ -291,13 +292,13 @@ fn read<T: Target>(
     batches.send(batch).map_err(|_| Stopped::Ended)
 }
 
-fn take<T: Target>(
+fn take<T: Destination>(
     batch: Batch<T::Ready>,
     target: &T,
     how: How,
     note: &mut Note,
     summary: &mut Summary,
-    tell: &mut dyn FnMut(Told<'_>),
+    tell: &mut dyn FnMut(Happening<'_>),
 ) -> Result<(), Stopped> {
     let Batch { ready, counts, unreadable, after, part } = batch;
     for cause in unreadable {
@@ -305,7 +306,7 @@ fn take<T: Target>(
             return Err(Stopped::Unreadable(cause));
         }
         summary.unreadable += 1;
-        tell(Told::Unreadable(&cause));
+        tell(Happening::Unreadable(&cause));
     }
     if !after.is_empty() {
         note.after = after;
@@ -316,6 +317,6 @@ fn take<T: Target>(
     for (resource, count) in counts {
         *summary.moved.entry(resource).or_default() += count;
     }
-    tell(Told::At { objects: summary.objects(), part });
+    tell(Happening::At { objects: summary.objects(), part });
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Writes objects into an etcd.
 
-use super::{Cause, Note, Object, Pair, Prepared, Stopped, Target};
+use super::{Destination, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
 use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
 use crate::leases::Leases;
 use crate::places::{Kinds, Places};
@@ -66,7 +66,7 @@ impl ToEtcd {
         }
     }
 
-    fn of_event(&self, record: Record) -> Result<Put, Cause> {
+    fn of_event(&self, record: Record) -> Result<Put, Unmovable> {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
         let value = write_event(kind, &key, &record.object, self.storage.media, self.storage.release)?;
@@ -74,7 +74,7 @@ impl ToEtcd {
     }
 
     /// The value stays as it is, in whatever form.
-    fn of_pair(&self, pair: Pair) -> Result<Put, Cause> {
+    fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
         let KeyValue { key: before, value, lease, .. } = pair.found;
         if value.starts_with(ENCRYPTED) && before != key {
@@ -156,7 +156,7 @@ impl Patience {
     }
 }
 
-impl Target for ToEtcd {
+impl Destination for ToEtcd {
     type Ready = Put;
 
     fn name(&self) -> String {
@@ -197,10 +197,10 @@ impl Target for ToEtcd {
         Ok(())
     }
 
-    fn prepare(&self, object: Object) -> Result<Option<Prepared<Put>>, Cause> {
+    fn prepare(&self, object: Movable) -> Result<Option<Prepared<Put>>, Unmovable> {
         let put = match object {
-            Object::Event(record) => self.of_event(record)?,
-            Object::Pair(pair) => self.of_pair(pair)?,
+            Movable::Event(record) => self.of_event(record)?,
+            Movable::Pair(pair) => self.of_pair(pair)?,
         };
         Ok(Some(Prepared { bytes: put.key.len() + put.value.len(), ready: put }))
     }

@@ -1,6 +1,6 @@
 //! Writes objects into a new data folder, under the versions that they have.
 
-use super::{Cause, Meaning, Note, Object, Pair, Prepared, Stopped, Target};
+use super::{Destination, Meaning, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
 use crate::shared::now_ms;
 use holdfast_core::etcd::{read_event, renumbered};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -49,7 +49,7 @@ impl ToFolder {
 }
 
 /// The event of an object in etcd, as far as etcd tells of it.
-fn event(pair: Pair) -> Result<Option<Record>, Cause> {
+fn event(pair: StoredPair) -> Result<Option<Record>, Unmovable> {
     let (kind, resource, key) = match pair.meaning {
         Meaning::Object { kind, resource, key } => (kind, resource, key),
         Meaning::Derived => return Ok(None),
@@ -74,7 +74,7 @@ fn event(pair: Pair) -> Result<Option<Record>, Cause> {
     }))
 }
 
-impl Target for ToFolder {
+impl Destination for ToFolder {
     type Ready = Record;
 
     fn name(&self) -> String {
@@ -103,10 +103,10 @@ impl Target for ToFolder {
         Ok(())
     }
 
-    fn prepare(&self, object: Object) -> Result<Option<Prepared<Record>>, Cause> {
+    fn prepare(&self, object: Movable) -> Result<Option<Prepared<Record>>, Unmovable> {
         let record = match object {
-            Object::Event(record) => Some(record),
-            Object::Pair(pair) => event(pair)?,
+            Movable::Event(record) => Some(record),
+            Movable::Pair(pair) => event(pair)?,
         };
         Ok(record.map(|ready| Prepared { bytes: ready.object.len(), ready }))
     }

@@ -104,6 +104,10 @@ impl World {
     }
 
     fn open(&mut self, at: usize) -> Result<(), String> {
+        self.open_as(at, false)
+    }
+
+    fn open_as(&mut self, at: usize, accepts_restored: bool) -> Result<(), String> {
         self.is_calm.store(true, Ordering::SeqCst);
         self.model.catch_up(at as u64);
         let random = Mutex::new(StdRng::seed_from_u64(self.random.random()));
@@ -125,6 +129,7 @@ impl World {
             claims: None,
             keys: Live::none(),
             tells_progress: true,
+            accepts_restored,
         };
         self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);
         Ok(())
@@ -398,10 +403,33 @@ impl World {
         self.model.restore_same(&older);
         self.servers[0].log = None;
         match self.open(0) {
-            Err(why) if why.contains("restored from a backup") => Ok(()),
+            Err(why) if why.contains("restored from a backup") => self.judge_accepted(),
             Err(why) => Err(format!("an etcd that was restored is refused otherwise: {why}")),
             Ok(()) => Err("an etcd that was restored is taken for the one that was there".into()),
         }
+    }
+
+    /// Checks that the older etcd, which is empty, can be accepted, and then is a log like any other.
+    fn judge_accepted(&mut self) -> Result<(), String> {
+        if self.transactions == Transactions::Plain {
+            return Ok(());
+        }
+        self.open_as(0, true)?;
+        let mut left = Vec::new();
+        let visited = self.log(0).current(&mut |record| {
+            left.push(record.key);
+            Ok(())
+        });
+        visited.map_err(told)?;
+        let oldest = self.log(0).oldest().map_err(told)?;
+        let last = self.truth.keys().next_back().copied().unwrap_or(0);
+        if !left.is_empty() || oldest.0 <= last {
+            return Err(format!(
+                "{left:?} are left of an etcd that was at {last}, and the new epoch begins at {oldest}"
+            ));
+        }
+        self.servers[0].log = None;
+        self.open(0)
     }
 }
 

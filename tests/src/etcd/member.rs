@@ -62,6 +62,24 @@ impl Member {
         self.url.clone()
     }
 
+    /// Its data folder.
+    pub(super) fn data(&self) -> &Path {
+        Path::new(self.option("data-dir"))
+    }
+
+    /// The options by which `etcdutl` makes a data folder of this member.
+    pub(super) fn identity(&self) -> Vec<String> {
+        ["name", "data-dir", "initial-cluster", "initial-advertise-peer-urls"]
+            .map(|name| format!("--{name}={}", self.option(name)))
+            .into()
+    }
+
+    fn option(&self, name: &str) -> &str {
+        let value =
+            self.arguments.iter().find_map(|given| given.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
+        value.expect("an option of every member")
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }

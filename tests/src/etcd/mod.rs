@@ -91,6 +91,25 @@ impl Cluster {
         cluster
     }
 
+    /// Saves a snapshot of a cluster of one member to a file.
+    pub fn save(&self, file: &Path) {
+        let saved = self.run_ctl(&self.members[0].url(), &["snapshot", "save", text(file)]);
+        crate::server::succeeds(saved);
+    }
+
+    /// Puts a snapshot in the place of what a cluster of one member has, as an operator does, with more options of
+    /// `etcdutl snapshot restore`.
+    pub fn restore(&mut self, file: &Path, options: &[&str]) {
+        let member = &mut self.members[0];
+        member.kill();
+        std::fs::remove_dir_all(member.data()).expect("remove the member's data");
+        let mut command = Command::new(program(NEWEST, "etcdutl"));
+        command.args(["snapshot", "restore", text(file)]).args(member.identity()).args(options);
+        crate::server::succeeds(command.output().expect("run etcdutl"));
+        self.members[0].restart();
+        self.await_ready(0);
+    }
+
     pub fn members(&mut self) -> &mut [Member] {
         &mut self.members
     }
@@ -229,6 +248,10 @@ impl Event {
             value: text(&event[if is_delete { "prev_kv" } else { "kv" }]["value"]),
         }
     }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path")
 }
 
 /// Whether a release is installed: 3.4 is Debian's; the others are downloaded for long tests only.
