@@ -10,8 +10,7 @@ use holdfast_tests::envtest::free_port;
 use holdfast_tests::server::binary;
 use holdfast_tests::{Folder, Server, clients, envtest, etcd, kubelet};
 use serde_json::{Value, json};
-use std::env::{join_paths, split_paths, var_os};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
