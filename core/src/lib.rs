@@ -12,6 +12,7 @@
 //! - [`history`]: the log shown to people; [`visible`]: untrusted text made safe to show.
 
 pub mod admission;
+pub mod amends;
 pub mod apiservices;
 pub mod apply;
 pub mod authz;

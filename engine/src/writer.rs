@@ -401,12 +401,13 @@ impl Writer {
                 Receipt::Unknown if planted(Bug::UnknownTakenForLost) => again.push(command),
                 Receipt::Unknown => self.awaited.unsure(command),
                 Receipt::Overtaken => again.push(command),
-                Receipt::Refused(fault) => refused.push((command, Poison::from(&fault))),
+                Receipt::Taken(claim) => refused.push((command, Rejection::Stale(Contested::Claim(claim)))),
+                Receipt::Refused(fault) => refused.push((command, Poison::from(&fault).rejection_of_tried())),
             }
         }
         let taken = self.take_over();
-        for (command, poison) in refused {
-            command.answer(Err(poison.rejection_of_tried()));
+        for (command, rejection) in refused {
+            command.answer(Err(rejection));
         }
         if let Err(fault) = taken {
             tracing::error!(%fault, "what became of writes cannot be read");
@@ -605,7 +606,18 @@ impl Batch {
                 command.writes.iter().zip(entries).zip(records.clone()).filter(|((write, _), _)| !write.delete);
             let claims = written
                 .flat_map(|((_, entry), place)| entry.index.claims.iter().map(move |claim| (place, claim.clone())));
-            Decision { claims: claims.collect(), expects: command.expects.iter().map(expected).collect(), records }
+            let had = records.clone().flat_map(|place| {
+                let before = self.changes.get(place).and_then(|(_, before)| before.as_ref());
+                before
+                    .into_iter()
+                    .flat_map(move |before| before.index.claims.iter().map(move |claim| (place, claim.clone())))
+            });
+            Decision {
+                claims: claims.collect(),
+                had: had.collect(),
+                expects: command.expects.iter().map(expected).collect(),
+                records,
+            }
         };
         holds.map(decision).collect()
     }

@@ -226,6 +226,7 @@ impl Server {
         let settings = pipeline::Settings {
             service_ranges: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
+            ports_elsewhere: etcd.as_ref().map(Upkeep::ports).unwrap_or_default(),
             allow_privileged: args.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)
@@ -309,7 +310,7 @@ impl Server {
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
             let mut kept = JoinSet::new();
             if let Some(etcd) = &etcd {
-                etcd.start(&mut kept);
+                etcd.start(service, &mut kept);
             }
             let presence = Presence { settings: presence, servers: etcd.as_ref().map(Upkeep::servers) };
             presence::ensure_service(service, &presence, true).await;

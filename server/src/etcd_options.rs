@@ -7,6 +7,7 @@ use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::etcd::Media;
 use holdfast_outbound::trust::ServerVerifier;
 use holdfast_outbound::{Identity, TlsTrust, client_config};
+use holdfast_storage_etcd::Transactions;
 use holdfast_storage_etcd::grpc::Address;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,6 +58,10 @@ pub struct EtcdArgs {
     /// Reads see all that was written before them; Kubernetes has no other ones since 1.17, and so false is refused.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub etcd_quorum_read: Option<bool>,
+    /// Transactions that the store takes: full (all of etcd's), plain (only those of Kubernetes, which write one key, as
+    /// kine does) or auto (the store is asked at the start) [default: auto].
+    #[arg(long, value_name = "KIND")]
+    pub etcd_transactions: Option<String>,
     /// Form of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf; the log
     /// of a server alone has a form of its own [default: application/vnd.kubernetes.protobuf].
     #[arg(long, value_name = "TYPE")]
@@ -76,6 +81,7 @@ impl EtcdArgs {
         faults.extend(etcd_overrides::read(&self.etcd_servers_overrides, servers).err().into_iter().flatten());
         faults.extend(self.prefix().err());
         faults.extend(self.media().err());
+        faults.extend(self.transactions().err());
         faults.extend(self.tls().err().map(|why| format!("{why:#}")));
         for (name, timeout) in [
             ("etcd-healthcheck-timeout", self.etcd_healthcheck_timeout),
@@ -107,6 +113,7 @@ impl EtcdArgs {
             ("etcd-healthcheck-timeout", self.etcd_healthcheck_timeout.is_some()),
             ("etcd-readycheck-timeout", self.etcd_readycheck_timeout.is_some()),
             ("lease-reuse-duration-seconds", self.lease_reuse_duration_seconds.is_some()),
+            ("etcd-transactions", self.etcd_transactions.is_some()),
             ("etcd-quorum-read", self.etcd_quorum_read.is_some()),
         ];
         all.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
@@ -132,6 +139,16 @@ impl EtcdArgs {
                 let known: Vec<&str> = Media::ALL.iter().map(|(known, _)| *known).collect();
                 format!("--storage-media-type={name:?}: there are {}", known.join(", "))
             }),
+        }
+    }
+
+    /// The transactions that the store takes; `None` if it is to be asked.
+    pub fn transactions(&self) -> Result<Option<Transactions>, String> {
+        match self.etcd_transactions.as_deref() {
+            None | Some("" | "auto") => Ok(None),
+            Some("full") => Ok(Some(Transactions::Full)),
+            Some("plain") => Ok(Some(Transactions::Plain)),
+            Some(other) => Err(format!("--etcd-transactions={other:?}: there are auto, full and plain")),
         }
     }
 
@@ -256,6 +273,9 @@ mod tests {
         fault(&["--lease-reuse-duration-seconds=-1"], local, "--lease-reuse-duration-seconds=-1");
         fault(&["--etcd-quorum-read=false"], local, "--etcd-quorum-read=false");
         fault(&["--etcd-quorum-read"], local, "");
+        fault(&["--etcd-transactions=some"], local, "--etcd-transactions=\"some\": there are auto, full and plain");
+        fault(&["--etcd-transactions=plain"], local, "");
+        fault(&["--etcd-transactions=plain"], "", "--etcd-transactions is about etcd");
         fault(&["--etcd-cafile=/nowhere"], local, "--etcd-cafile=/nowhere: No such file");
         fault(&["--etcd-cafile", &empty], local, "the file is empty");
         fault(&["--etcd-cafile", &garbage], local, "unable to load root certificates");

@@ -2,11 +2,14 @@
 //! there, and showing etcd's health in checks and metrics.
 
 use crate::etcd_options::EtcdArgs;
+use crate::etcd_repair;
 use futures_util::future::{BoxFuture, FutureExt};
 use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::{records, registry};
-use holdfast_service::Meter;
+use holdfast_core::pipeline::PortsElsewhere;
 use holdfast_service::housekeeping::presence;
+use holdfast_service::{Meter, Service};
+use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
 use holdfast_storage_etcd::first;
@@ -14,6 +17,7 @@ use holdfast_storage_etcd::health::{self, Probe, Turn};
 use holdfast_storage_etcd::measured::Measured;
 use holdfast_storage_etcd::servers::Servers;
 use holdfast_transport_http::HealthCheck;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -28,6 +32,9 @@ pub struct Upkeep {
     keys: Keys,
     options: EtcdArgs,
     began: Instant,
+    claims: Option<Arc<Claims>>,
+    /// Whether it is this server that repairs: of all that are there one does.
+    is_first: Arc<AtomicBool>,
 }
 
 impl Upkeep {
@@ -35,7 +42,18 @@ impl Upkeep {
     pub fn new((etcd, members): (Arc<dyn Etcd>, usize), keys: Keys, options: EtcdArgs) -> Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
-        Upkeep { etcd, others: Vec::new(), members, keys, options, began: Instant::now() }
+        let is_first = Arc::new(AtomicBool::new(true));
+        Upkeep { etcd, others: Vec::new(), members, keys, options, began: Instant::now(), claims: None, is_first }
+    }
+
+    pub fn with_claims(self, claims: Arc<Claims>) -> Upkeep {
+        Upkeep { claims: Some(claims), ..self }
+    }
+
+    /// The node ports that the servers on this etcd have given out.
+    pub fn ports(&self) -> PortsElsewhere {
+        let claims = self.claims.clone();
+        PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
     }
 
     /// Adds the etcd of an override.
@@ -83,11 +101,14 @@ impl Upkeep {
     /// The registry in which servers announce themselves to each other.
     pub fn servers(&self) -> Arc<dyn presence::Servers> {
         let servers = Servers::new(self.etcd(), self.keys.clone(), self.options.lease_reuse());
-        Arc::new(Announced { servers, began: self.began })
+        Arc::new(Announced { servers, began: self.began, is_first: self.is_first.clone() })
     }
 
     /// Starts the periodic tasks.
-    pub fn start(&self, tasks: &mut JoinSet<()>) {
+    pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
+        if let Some(claims) = &self.claims {
+            tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone()));
+        }
         for etcd in std::iter::once(&self.etcd).chain(&self.others) {
             self.start_for(etcd, tasks);
         }
@@ -176,6 +197,7 @@ impl HealthCheck for Check {
 struct Announced {
     servers: Servers,
     began: Instant,
+    is_first: Arc<AtomicBool>,
 }
 
 impl presence::Servers for Announced {
@@ -183,7 +205,11 @@ impl presence::Servers for Announced {
         let told = self.servers.announce(address, self.began.elapsed()).and_then(|()| self.servers.list());
         match told {
             Ok(all) if all.is_empty() => Err("etcd has no addresses of API servers, not even this one's".into()),
-            told => told.map_err(|why| why.to_string()),
+            Ok(all) => {
+                self.is_first.store(all.first().is_some_and(|first| first == address), Ordering::Relaxed);
+                Ok(all)
+            }
+            Err(why) => Err(why.to_string()),
         }
     }
 

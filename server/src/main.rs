@@ -23,6 +23,7 @@ mod envtest;
 mod etcd;
 mod etcd_options;
 mod etcd_overrides;
+mod etcd_repair;
 mod etcd_upkeep;
 mod flags;
 mod help;

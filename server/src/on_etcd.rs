@@ -11,22 +11,27 @@ use holdfast_core::etcd::Keys;
 use holdfast_core::kinds::KindId;
 use holdfast_encryption::Live;
 use holdfast_engine::Log;
+use holdfast_storage_etcd::claims::Claims;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use std::sync::Arc;
 
 /// The folder below the data folder that has the copies of the events of each override.
 const OVERRIDES: &str = "overrides";
 
+/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+type Found = (Transactions, bool);
+
 /// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
-    overrides: Vec<(Override, bool)>,
+    transactions: Transactions,
+    overrides: Vec<(Override, Found)>,
 }
 
 /// The logs on etcd, and the server's other work on it.
@@ -52,16 +57,32 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
-    let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
+    let (transactions, tells_progress) = asked(args, upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?;
     let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
     let mut overrides = Vec::new();
     for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
         let (etcd, members) = client(args, one.members.clone())?;
-        let tells_progress = judged(etcd.as_ref()).with_context(|| one.option.clone())?;
+        let found = asked(args, etcd.as_ref(), &prefix).with_context(|| one.option.clone())?;
         upkeep.add((etcd, members));
-        overrides.push((one, tells_progress));
+        overrides.push((one, found));
     }
-    Ok(Some(Connected { upkeep, tells_progress, overrides }))
+    Ok(Some(Connected { upkeep, tells_progress, transactions, overrides }))
+}
+
+/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Found> {
+    let answered = versions(etcd)?;
+    let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
+        Some(transactions) => transactions,
+        None => Transactions::of(etcd, prefix)?,
+    };
+    if transactions == Transactions::Plain {
+        tracing::info!(
+            "the store is used with transactions of one key: who wrote what is known of this server's own writes, and of \
+             those of other servers as far as managed fields say"
+        );
+    }
+    Ok((transactions, verdict(&answered, transactions)?))
 }
 
 /// A client, and the number of members.
@@ -73,7 +94,7 @@ fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> 
 
 /// Opens the logs on etcd, with `local` as the copy of most events.
 pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
-    let Connected { upkeep, tells_progress, overrides } = connected;
+    let Connected { upkeep, tells_progress, transactions, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -83,18 +104,29 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
+    let claims = Arc::new(Claims::new(
+        upkeep.etcd(),
+        &prefix,
+        (storing.media, storing.release),
+        args.service_node_port_range,
+        keys.clone(),
+    ));
+    let upkeep = upkeep.with_claims(claims.clone());
+    let claims = Some(claims);
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
     let (etcd, at) = (upkeep.etcd(), prefix.clone());
-    let parts = Parts { etcd, local, prefix: at, kinds, storing, keys: keys.clone(), tells_progress };
+    let parts =
+        Parts { etcd, local, prefix: at, kinds, storing, transactions, claims, keys: keys.clone(), tells_progress };
     let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
     let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
-    for ((one, tells_progress), etcd) in overrides.into_iter().zip(upkeep.others()) {
+    for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
         let folder = args.data_dir().join(OVERRIDES).join(one.folder());
         // The main log reserves room on the disk for both.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
         let (kinds, prefix, keys) = (Kinds::Only(one.places()), prefix.clone(), keys.clone());
-        let of_override = Parts { etcd, local, prefix, kinds, storing, keys, tells_progress };
+        let claims = None;
+        let of_override = Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress };
         let log = open_patiently(|| EtcdLog::open(of_override.clone()))
             .with_context(|| format!("{}, with its events in {}", one.option, folder.display()))?;
         parts.push((one.kinds.clone(), Arc::new(log)));
@@ -107,9 +139,14 @@ pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
-/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
-/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
+/// The members' versions by their addresses, and whether all of them answered.
+struct Answered {
+    versions: Vec<(String, String)>,
+    all: bool,
+}
+
+/// Asks all members for their versions; at least one must answer.
+fn versions(etcd: &dyn Etcd) -> Result<Answered> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {
@@ -121,11 +158,24 @@ pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
         bail!("no member answers: {}", silent.join("; "));
     }
     silent.iter().for_each(|why| tracing::warn!("a member of etcd does not answer: {why}"));
+    Ok(Answered { versions, all: silent.is_empty() })
+}
+
+/// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
+/// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
+    verdict(&versions(etcd)?, Transactions::Full)
+}
+
+/// A store that is no etcd has none of etcd's bugs, whatever release it says it is.
+fn verdict(Answered { versions, all }: &Answered, transactions: Transactions) -> Result<bool> {
     let members = versions.iter().map(|(address, version)| (address.as_str(), version.as_str()));
     let Judged { refused, warned, tells_progress } = releases::judge(members);
-    warned.iter().for_each(|why| tracing::warn!("{why}"));
-    if !refused.is_empty() {
-        bail!("{}", refused.join("; "));
+    if transactions == Transactions::Full {
+        warned.iter().for_each(|why| tracing::warn!("{why}"));
+        if !refused.is_empty() {
+            bail!("{}", refused.join("; "));
+        }
     }
-    Ok(tells_progress && silent.is_empty())
+    Ok(tells_progress && *all)
 }

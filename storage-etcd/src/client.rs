@@ -130,6 +130,17 @@ pub struct KeyValue {
     pub lease: u64,
 }
 
+/// The transactions that a store takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transactions {
+    /// All of etcd's: several comparisons, several keys.
+    #[default]
+    Full,
+    /// Only those of Kubernetes: one key is written if it has the expected revision. kine and some managed stores take
+    /// no others.
+    Plain,
+}
+
 /// Carries out all operations if all comparisons hold, and otherwise one read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {

@@ -1,6 +1,6 @@
 //! Values that the first server of a cluster writes and all others read, such as the secret that they share.
 
-use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Txn};
+use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Transactions, Txn};
 use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ pub struct Cluster<'e> {
 impl<'e> Cluster<'e> {
     /// `prefix` is `--etcd-prefix`.
     pub fn new(etcd: &'e dyn Etcd, prefix: &str) -> Cluster<'e> {
-        Cluster { etcd, key: Places::new(prefix, Kinds::All).cluster() }
+        Cluster { etcd, key: Places::new(prefix, Kinds::All, Transactions::Full).cluster() }
     }
 
     pub fn key(&self) -> &str {

@@ -1,10 +1,11 @@
 //! Copies etcd's events to the local log, in order and each once.
 
-use crate::client::{self, Compare, Event, Expected, Operation, Range, Txn, Watch, Watched, What};
+use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Watched};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
 use crate::shared::{Placed, Seen, Shared, fault, now_ms, wrong_cluster};
+use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
@@ -123,7 +124,7 @@ impl Follower {
     /// etcd's revision, by a linearizable read, which sees every write that was answered before.
     fn newest(&self) -> Result<u64, Fault> {
         let nothing = client::Keys::one(self.shared.places.secret());
-        let answer = self.shared.etcd.range(&Range::of(nothing).only(What::Count)).map_err(fault)?;
+        let answer = self.shared.etcd.range(&Range::of(nothing).limit(1)).map_err(fault)?;
         self.shared.check(&answer.header)?;
         Ok(answer.header.revision)
     }
@@ -248,6 +249,12 @@ impl Follower {
             }));
             return;
         }
+        if let Some(claims) = &self.shared.claims {
+            let ports = claims.ports_key();
+            for event in events.iter().filter(|event| event.now.key == ports) {
+                claims.note_ports(revision, (!event.is_delete).then(|| &event.now.value[..]));
+            }
+        }
         let claims = self.shared.places.claims();
         if events.iter().any(|event| event.now.key == claims) {
             self.shared.claimed.store(revision, Ordering::Release);
@@ -275,6 +282,9 @@ impl Follower {
 
     /// Makes one tick write for each event that waits for an offset.
     fn ask_numbers(&self, count: usize) {
+        if self.shared.transactions == Transactions::Plain {
+            return (0..count).for_each(|_| self.tick_plainly());
+        }
         let key = self.shared.places.tick(&self.shared.server);
         let put = || Operation::Put { key: key.clone(), value: Bytes::new(), lease: 0 };
         let txns = (0..count).map(|_| Txn { operations: vec![put()], ..Txn::default() }).collect();
@@ -282,6 +292,19 @@ impl Follower {
             if let Err(fault) = answer {
                 tracing::warn!(%fault, "an event waits for its number");
             }
+        }
+    }
+
+    /// A tick in a store that takes plain transactions only.
+    fn tick_plainly(&self) {
+        let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
+        let written = etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)).and_then(|found| {
+            let replaces = found.found.first().map_or(0, |found| found.mod_revision);
+            let put = Operation::Put { key, value: Bytes::new(), lease: 0 };
+            etcd.transact(vec![plain(replaces, put)]).pop().unwrap_or(Ok(Default::default()))
+        });
+        if let Err(fault) = written {
+            tracing::warn!(%fault, "an event waits for its number");
         }
     }
 
@@ -307,8 +330,12 @@ impl Follower {
         let shared = &self.shared;
         let who = events.iter().find(|event| matches!(shared.places.find(registry(), &event.now.key), Ok(Found::Who)));
         let who = who.and_then(|event| Record::decode_record(&event.now.value).ok());
-        for Event { is_delete, now, before } in events {
-            let who = who.as_ref().filter(|who| shared.places.keys.at(&who.resource, &who.key).as_bytes() == &*now.key);
+        for event @ Event { is_delete, now, before } in events {
+            let own = shared.sent.who(event);
+            let who = own
+                .as_ref()
+                .or(who.as_ref())
+                .filter(|who| shared.places.keys.at(&who.resource, &who.key).as_bytes() == &*now.key);
             let replaces = before.as_ref().map_or(0, |before| before.mod_revision);
             let record = match is_delete {
                 false => shared.put(now, replaces, who, Seen::Now(now_ms())),
@@ -425,8 +452,7 @@ impl Follower {
     /// without it.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
-        let compares = vec![Compare { key: key.clone(), is: Expected::ModRevision(mod_revision) }];
-        let txn = Txn { compares, operations: vec![Operation::Put { key, value, lease }], otherwise: None };
+        let txn = plain(mod_revision, Operation::Put { key, value, lease });
         for answer in self.shared.etcd.transact(vec![txn]) {
             if let Err(fault) = answer {
                 tracing::warn!(%fault, "a value that can be read now is not shown yet");
@@ -466,7 +492,10 @@ impl Follower {
                 let object = (placed.resource, placed.key);
                 let before = known.remove(&object).unwrap_or(0);
                 match before < found.mod_revision {
-                    true => waiting.extend(shared.put(found, before, None, Seen::Later(now_ms()))),
+                    true => {
+                        let who = shared.sent.who_wrote(&found.key, before, Some(&found.value));
+                        waiting.extend(shared.put(found, before, who.as_ref(), Seen::Later(now_ms())));
+                    }
                     false => shared.unread.confirm(&object.0, &object.1),
                 }
             }

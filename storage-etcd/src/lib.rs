@@ -6,6 +6,8 @@
 //! folders and etcd. This crate knows keys, records and bytes. A kind gives its place in storage as data, and
 //! `holdfast_core::etcd` converts the values.
 
+mod claiming;
+pub mod claims;
 pub mod client;
 pub mod compaction;
 pub mod first;
@@ -21,8 +23,10 @@ pub mod migrate;
 pub mod model;
 mod places;
 pub mod planted;
+mod probe;
 mod raise;
 pub mod releases;
+mod sent;
 pub mod servers;
 mod shared;
 mod transaction;
@@ -38,6 +42,7 @@ mod simulated;
 #[path = "../tests/world/mod.rs"]
 mod world;
 
+pub use client::Transactions;
 pub use log::{EtcdLog, Parts};
 pub use places::Kinds;
 pub use shared::Storing;

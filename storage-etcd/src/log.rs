@@ -1,7 +1,8 @@
 //! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
 //! into the local log.
 
-use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::claims::{Claims, Taking};
+use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
 use crate::first;
 use crate::follow::Follower;
 use crate::local::Local;
@@ -39,6 +40,9 @@ pub struct Parts {
     /// The kinds whose objects are in this etcd.
     pub kinds: Kinds,
     pub storing: Storing,
+    pub transactions: Transactions,
+    /// How addresses and node ports are given out; `None`: by a key of Holdfast's servers alone.
+    pub claims: Option<Arc<Claims>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
@@ -46,7 +50,7 @@ pub struct Parts {
 }
 
 pub struct EtcdLog {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     secret: [u8; 32],
     /// `Some` until the log gets a reader of its tail.
     follower: Mutex<Option<Follower>>,
@@ -56,8 +60,8 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, kinds, storing, keys, tells_progress } = parts;
-        let places = Places::new(&prefix, kinds);
+        let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress } = parts;
+        let places = Places::new(&prefix, kinds, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {
@@ -89,9 +93,19 @@ impl EtcdLog {
         source.cluster = found;
         local.keep_source(&source)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared = Arc::new(Shared::new(etcd, local, keys, places, storing, (server, found), tells_progress));
+        let shared = Arc::new(Shared::new(
+            etcd,
+            local,
+            keys,
+            places,
+            (storing, transactions, claims),
+            (server, found),
+            tells_progress,
+        ));
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
-        raise_fence(&shared)?;
+        if transactions == Transactions::Full {
+            raise_fence(&shared)?;
+        }
         let mut follower = Follower::new(shared.clone(), source);
         follower.begin()?;
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
@@ -128,12 +142,17 @@ impl EtcdLog {
             replaces: going.revision_of(records, record.replaces),
             value: if record.is_delete() { None } else { Some(shared.value(record)?) },
             lease: shared.lease(record)?,
-            who: (shared.places.who(&shared.server), who(record)),
+            who: (shared.places.who(&shared.server), who(record).encode_record().into()),
             fence: (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)),
             claims: going
                 .claims
                 .map(|revision| (shared.places.claims(), going.written.values().copied().max().unwrap_or(revision))),
         };
+        if shared.transactions == Transactions::Plain {
+            let txn = step.plain(&shared.places.keys);
+            shared.sent.note(step.replaces, &txn.operations[0], who(record));
+            return Ok(Some(txn));
+        }
         let is_written = |resource: &str, key: &str| {
             going.written.keys().any(|nth| records[*nth].resource == resource && records[*nth].key == key)
         };
@@ -169,6 +188,10 @@ impl EtcdLog {
                         leases_lost += 1;
                         self.shared.forget_leases(&txn.operations);
                         continue;
+                    }
+                    Err(client::Fault::Unknown(why)) if self.shared.transactions == Transactions::Plain => {
+                        self.shared.sent.unsure(txn);
+                        Err(client::Fault::Unknown(why))
                     }
                     answer => answer,
                 };
@@ -211,6 +234,26 @@ impl EtcdLog {
         }
     }
 
+    /// Sends all transactions without an answer again, until there is one. The revision of an object is never the same
+    /// twice, so that none of them can succeed any more. Only a creation can: if it comes so late that the object has
+    /// been created and deleted meanwhile, there is an object that a client has asked for and was told of before.
+    fn send_again(&self) -> Result<u64, Fault> {
+        let (shared, unsure) = (&self.shared, self.shared.sent.all_unsure());
+        for (txn, answer) in unsure.iter().zip(shared.etcd.transact(unsure.clone())) {
+            let answer = match answer {
+                Err(client::Fault::NoSpace(why)) => self.without_space(txn, why),
+                answer => answer,
+            };
+            match answer {
+                Ok(decided) => shared.check(&decided.header)?,
+                Err(why @ (client::Fault::Unknown(_) | client::Fault::Unreachable(_))) => return Err(fault(why)),
+                // It would be refused again.
+                Err(_) => {}
+            }
+        }
+        newest(shared)
+    }
+
     /// Finds out whether a write happened although etcd reported that it is full.
     fn read_back(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let write = txn.operations.last().filter(|_| !planted(Bug::FullTakenForFailure));
@@ -237,22 +280,24 @@ impl EtcdLog {
 }
 
 /// A decision being written.
-struct Going {
-    decision: Decision,
+pub(crate) struct Going {
+    pub decision: Decision,
     /// The positions of its records in the order of writing.
     order: Vec<usize>,
     /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
     /// For a decision with claims: the revision of the last claim in the cluster.
     claims: Option<u64>,
-    receipt: Option<Receipt>,
+    /// What it takes and gives back of addresses and node ports.
+    pub taking: Option<Taking>,
+    pub receipt: Option<Receipt>,
 }
 
 impl Going {
     fn of(decision: Decision, records: &[Record]) -> Going {
         let first = decision.records.start;
         let order = order(&records[decision.records.clone()]).into_iter().map(|nth| first + nth).collect();
-        Going { decision, order, written: BTreeMap::new(), claims: None, receipt: None }
+        Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
     /// Whether its next transaction may be sent: a decision with claims waits until the claims before it are known.
@@ -303,10 +348,10 @@ impl Going {
 }
 
 /// Who wrote a record's object, and when.
-fn who(record: &Record) -> Bytes {
+fn who(record: &Record) -> Record {
     let Record { time_ms, resource, key, actor, .. } = record;
     let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
-    Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }.encode_record().into()
+    Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
 /// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
@@ -323,7 +368,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
 
 /// etcd's revision, by a linearizable read, which sees every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
-    let nothing = Range::of(Keys::one(shared.places.secret())).only(What::Count);
+    let nothing = Range::of(Keys::one(shared.places.secret())).limit(1);
     let header = shared.etcd.range(&nothing).map_err(fault)?.header;
     shared.check(&header)?;
     Ok(header.revision)
@@ -423,7 +468,13 @@ impl Log for EtcdLog {
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
         // The decisions were checked against everything before their records.
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
-        let through = self.drive(&mut going, records).max(self.claim(&mut going, records, known));
+        let taken = self.take_shares(&mut going, records);
+        if self.shared.transactions == Transactions::Plain {
+            // No second key can be compared.
+            going.iter_mut().for_each(|going| going.decision.claims.clear());
+        }
+        let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
+        let through = through.max(self.settle_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
             // The write is read back when the watch is up again.
@@ -432,7 +483,11 @@ impl Log for EtcdLog {
             // It was not sent, because a decision before it was overtaken.
             None => Receipt::Overtaken,
         };
-        Ok(Append::Numbered(going.into_iter().map(receipt).collect()))
+        let receipts: Vec<Receipt> = going.into_iter().map(receipt).collect();
+        if !receipts.iter().any(|receipt| matches!(receipt, Receipt::Unknown)) {
+            self.shared.sent.clear();
+        }
+        Ok(Append::Numbered(receipts))
     }
 
     fn is_shared(&self) -> bool {
@@ -491,11 +546,15 @@ impl Log for EtcdLog {
     }
 
     fn recover(&self) -> Result<(), Fault> {
-        let fenced = match planted(Bug::FenceNotRaised) {
-            true => newest(&self.shared)?,
-            false => raise_fence(&self.shared)?,
+        let known = match self.shared.transactions {
+            _ if planted(Bug::FenceNotRaised) => newest(&self.shared)?,
+            Transactions::Full => raise_fence(&self.shared)?,
+            Transactions::Plain => self.send_again()?,
         };
-        self.wait_through(fenced)
+        self.wait_through(known)?;
+        self.shared.sent.clear();
+        self.free_unwritten();
+        Ok(())
     }
 }
 

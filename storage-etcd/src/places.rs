@@ -1,6 +1,6 @@
 //! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own beside them.
 
-use crate::client;
+use crate::client::{self, Transactions};
 use bytes::Bytes;
 use holdfast_core::etcd::{Fault, Keys, Place};
 use holdfast_core::kinds::{Kind, Registry};
@@ -41,8 +41,10 @@ pub struct Places {
     pub keys: Keys,
     pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list it, and it is next to `/registry/`, so that one watch covers
-    /// both.
+    /// both. In a store for Kubernetes alone it is `/registry/holdfast/`: such a store may watch no range but a prefix.
+    /// No resource has such a key.
     own: String,
+    is_within: bool,
 }
 
 /// The meaning of a key.
@@ -56,14 +58,21 @@ pub enum Found<'k> {
 }
 
 impl Places {
-    pub fn new(prefix: &str, kinds: Kinds) -> Places {
+    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> Places {
         let keys = Keys::new(prefix);
-        let own = format!("{}.holdfast/", keys.root().trim_end_matches('/'));
-        Places { keys, kinds, own }
+        let is_within = transactions == Transactions::Plain;
+        let own = match is_within {
+            true => format!("{}holdfast/", keys.root()),
+            false => format!("{}.holdfast/", keys.root().trim_end_matches('/')),
+        };
+        Places { keys, kinds, own, is_within }
     }
 
     /// All keys that are watched.
     pub fn watched(&self) -> client::Keys {
+        if self.is_within {
+            return self.objects();
+        }
         client::Keys::between(self.own.clone(), self.behind())
     }
 
@@ -149,7 +158,7 @@ mod tests {
 
     #[test]
     fn keys_are_told_from_each_other() {
-        let places = Places::new("/registry", Kinds::All);
+        let places = Places::new("/registry", Kinds::All, Transactions::Full);
         for (key, expected) in [
             ("/registry/pods/a/b", "pods a/b true"),
             ("/registry/services/specs/a/b", "services/specs a/b true"),
@@ -162,6 +171,16 @@ mod tests {
             assert_eq!(told(&places, key), expected, "{key}");
         }
         assert!(told(&places, "/registry/pods/a").contains("/registry/pods/a cannot be read"));
+    }
+
+    #[test]
+    fn in_a_store_for_kubernetes_alone_all_keys_have_one_prefix() {
+        let places = Places::new("/registry", Kinds::All, Transactions::Plain);
+        assert_eq!(places.watched(), client::Keys::between("/registry/", "/registry0"));
+        for own in [places.secret(), places.tick("x")] {
+            assert!(places.watched().contains(&own));
+            assert_eq!(told(&places, &String::from_utf8_lossy(&own)), "other");
+        }
     }
 
     #[test]
@@ -183,7 +202,11 @@ mod tests {
                 (Kinds::Except(events.clone()), of_others),
                 (Kinds::Only(events.clone()), of_events),
             ] {
-                assert_eq!(told(&Places::new("/registry", kinds.clone()), key), expected, "{kinds:?} {key}");
+                assert_eq!(
+                    told(&Places::new("/registry", kinds.clone(), Transactions::Full), key),
+                    expected,
+                    "{kinds:?} {key}"
+                );
             }
         }
     }
@@ -191,7 +214,7 @@ mod tests {
     #[test]
     fn one_range_has_the_objects_and_what_is_told_of_them_and_nothing_else() {
         for prefix in ["/registry", "/", "a/b"] {
-            let places = Places::new(prefix, Kinds::All);
+            let places = Places::new(prefix, Kinds::All, Transactions::Full);
             let (watched, objects) = (places.watched(), places.objects());
             let pod = places.keys.at("pods", "a/b");
             assert!(watched.contains(pod.as_bytes()) && objects.contains(pod.as_bytes()), "{prefix}");
@@ -199,7 +222,7 @@ mod tests {
                 assert!(watched.contains(&own) && !objects.contains(&own), "{prefix}");
             }
         }
-        let watched = Places::new("/registry", Kinds::All).watched();
+        let watched = Places::new("/registry", Kinds::All, Transactions::Full).watched();
         for other in ["/registry-b/pods/a/b", "/registry", "/registry0", "compact_rev_key", "/registryx/pods/a/b"] {
             assert!(!watched.contains(other.as_bytes()), "{other}");
         }

@@ -38,14 +38,14 @@ pub fn raise(etcd: &dyn Etcd, key: &Bytes, revision: u64, above: u64) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{Keys, Range};
+    use crate::client::{Keys, Range, Transactions};
     use crate::model::Model;
-    use crate::places::Places;
+    use crate::places::{Kinds, Places};
 
     #[test]
     fn the_revision_is_raised_above_another_and_no_further() {
         let client = Model::default().plain_client(1);
-        let key = Places::new("/registry").tick("t");
+        let key = Places::new("/registry", Kinds::All, Transactions::Full).tick("t");
         let now = || client.range(&Range::of(Keys::one("x"))).expect("a read").header.revision;
         let before = now();
         assert_eq!(raise(&client, &key, before, 1000), Ok(Some(1001)));

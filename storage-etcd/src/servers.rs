@@ -1,8 +1,9 @@
 //! The running API servers, which announce themselves in the store under `/registry/masterleases/IP`, each with a lease
 //! that it renews.
 
-use crate::client::{self, Compare, Etcd, Expected, Fault, Operation, Range, Txn};
+use crate::client::{self, Etcd, Fault, Operation, Range};
 use crate::leases::Leases;
+use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_core::etcd::{Keys, Media, read_record, write_record};
 use holdfast_core::kinds::records::SERVERS;
@@ -38,8 +39,8 @@ impl Servers {
             let value = write_record(&SERVERS, &key, &document(address, before.as_ref()), Media::Protobuf)
                 .map_err(|fault| Fault::Refused(fault.to_string()))?;
             let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
-            let expected = Expected::ModRevision(found.map_or(0, |found| found.mod_revision));
-            match self.write(&key, expected, Operation::Put { key: key.clone().into(), value: value.into(), lease }) {
+            let replaces = found.map_or(0, |found| found.mod_revision);
+            match self.write(replaces, Operation::Put { key: key.clone().into(), value: value.into(), lease }) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(Fault::NoLease(_)) => self.leases().forget(lease),
@@ -71,14 +72,14 @@ impl Servers {
     /// Withdraws the announcement of the server at this address.
     pub fn withdraw(&self, address: &str) -> Result<(), Fault> {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
-        let gone = Txn { operations: vec![Operation::Delete { key }], ..Txn::default() };
-        self.etcd.transact(vec![gone]).pop().unwrap_or_else(|| Err(nothing())).map(drop)
+        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
+        let Some(found) = found else { return Ok(()) };
+        // If it was renewed meanwhile, another server has this address.
+        self.write(found.mod_revision, Operation::Delete { key }).map(drop)
     }
 
-    fn write(&self, key: &str, is: Expected, operation: Operation) -> Result<bool, Fault> {
-        let compares = vec![Compare { key: Bytes::copy_from_slice(key.as_bytes()), is }];
-        let asked = Txn { compares, operations: vec![operation], otherwise: None };
-        let decided = self.etcd.transact(vec![asked]).pop().unwrap_or_else(|| Err(nothing()))?;
+    fn write(&self, replaces: u64, operation: Operation) -> Result<bool, Fault> {
+        let decided = self.etcd.transact(vec![plain(replaces, operation)]).pop().unwrap_or_else(|| Err(nothing()))?;
         Ok(decided.held)
     }
 
@@ -110,7 +111,7 @@ fn address_of(document: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::KeyValue;
+    use crate::client::{KeyValue, Txn};
     use crate::model::Model;
 
     const NOW: Duration = Duration::ZERO;
@@ -142,6 +143,19 @@ mod tests {
         assert_eq!(one.list().expect("servers"), ["10.0.0.7"], "the other has said nothing for longer than its lease");
         one.withdraw("10.0.0.7").expect("withdrawn");
         assert_eq!(other.list().expect("servers"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_store_for_kubernetes_alone_takes_announcements() {
+        let model = Model::default();
+        model.be_plain();
+        let one = servers(&model);
+        one.announce("10.0.0.7", NOW).expect("announced");
+        one.announce("10.0.0.7", NOW).expect("renewed");
+        assert_eq!(one.list().expect("servers"), ["10.0.0.7"]);
+        one.withdraw("10.0.0.7").expect("withdrawn");
+        assert_eq!(one.list().expect("servers"), Vec::<String>::new());
+        one.withdraw("10.0.0.7").expect("nothing to withdraw");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! What the parts of a log on etcd share.
 
-use crate::client::{self, Etcd, Header};
+use crate::claims::{Claims, Share};
+use crate::client::{self, Etcd, Header, Transactions};
 use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
+use crate::sent::Sent;
 use crate::unread::Unread;
 use bytes::Bytes;
 use holdfast_core::etcd::{Author, Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_core::kinds::networking::Holder;
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_encryption::{Live, Locked, SealedLog};
 use holdfast_engine::log::{Flaw, Unreadable, Wake};
@@ -39,6 +42,11 @@ pub struct Shared {
     pub unread: Unread,
     pub places: Places,
     pub storing: Storing,
+    pub transactions: Transactions,
+    pub sent: Sent,
+    /// `None` in a store where no API server gives out addresses and ports.
+    pub claims: Option<Arc<Claims>>,
+    unsure: Mutex<Vec<Unsure>>,
     /// The server's name among the servers.
     pub server: String,
     /// The id of etcd's cluster.
@@ -57,6 +65,14 @@ pub struct Shared {
     pub closing: AtomicBool,
 }
 
+/// What was taken for a Service of which nobody said whether it was written.
+pub struct Unsure {
+    pub key: Bytes,
+    pub value: Bytes,
+    pub holder: Holder,
+    pub got: Share,
+}
+
 #[derive(Default)]
 struct Progress {
     /// The local log has all events up to this revision.
@@ -73,7 +89,7 @@ impl Shared {
         local: Arc<dyn Local>,
         keys: Arc<Live>,
         places: Places,
-        storing: Storing,
+        (storing, transactions, claims): (Storing, Transactions, Option<Arc<Claims>>),
         (server, cluster): (String, u64),
         tells_progress: bool,
     ) -> Shared {
@@ -88,6 +104,10 @@ impl Shared {
             unread: Unread::default(),
             places,
             storing,
+            transactions,
+            sent: Sent::default(),
+            claims,
+            unsure: Mutex::default(),
             server,
             cluster,
             fence: AtomicU64::new(0),
@@ -101,6 +121,10 @@ impl Shared {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn unsure(&self) -> MutexGuard<'_, Vec<Unsure>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn through(&self) -> u64 {

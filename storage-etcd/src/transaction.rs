@@ -5,7 +5,7 @@
 //! transaction writes two objects, as in kube-apiserver. Each transaction compares everything that the decision was
 //! judged on.
 
-use crate::client::{Compare, Expected, Operation, Txn};
+use crate::client::{Compare, Expected, Keys as Range, Operation, Txn};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use holdfast_core::etcd::Keys;
@@ -15,6 +15,14 @@ use std::collections::BTreeMap;
 
 /// The most comparisons, and the most operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
+
+/// A write of one key that has this revision, or does not exist if it is zero: the form of Kubernetes' own
+/// transactions. Of a key with another revision they return what it holds, except where it should not exist.
+pub fn plain(replaces: u64, write: Operation) -> Txn {
+    let key = write.key().clone();
+    let otherwise = (replaces > 0).then(|| Range::one(key.clone()));
+    Txn { compares: vec![Compare { key, is: Expected::ModRevision(replaces) }], operations: vec![write], otherwise }
+}
 
 /// Why a decision cannot be written as transactions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,13 +94,9 @@ impl Step<'_> {
             compares.remove(&key);
         }
         let still = |(key, revision): (Bytes, u64)| Compare { key, is: Expected::ModRevision(revision) };
+        let write = self.write(key.into());
         let fence = Some(self.fence).filter(|_| !planted(Bug::FenceNotCompared));
         let claimed = self.claims.as_ref().map(|(key, _)| key.clone());
-        let key = Bytes::from(key);
-        let write = match self.value {
-            Some(value) => Operation::Put { key, value, lease: self.lease },
-            None => Operation::Delete { key },
-        };
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
             compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
@@ -100,6 +104,18 @@ impl Step<'_> {
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })
+    }
+
+    /// The same for a store that takes plain transactions only: the object alone, and nothing else is compared.
+    pub fn plain(&self, keys: &Keys) -> Txn {
+        plain(self.replaces, self.write(keys.at(&self.record.resource, &self.record.key).into()))
+    }
+
+    fn write(&self, key: Bytes) -> Operation {
+        match &self.value {
+            Some(value) => Operation::Put { key, value: value.clone(), lease: self.lease },
+            None => Operation::Delete { key },
+        }
     }
 }
 
@@ -116,7 +132,7 @@ mod tests {
 
     fn plan(replaces: u64, expects: Vec<log::Expected>) -> Result<Txn, Unplannable> {
         let record = record("pods", "a/p", event::Operation::Put);
-        let decision = Decision { records: 0..1, expects, claims: Vec::new() };
+        let decision = Decision { records: 0..1, expects, claims: Vec::new(), had: Vec::new() };
         let value = Some(Bytes::from_static(b"pod"));
         let (who, fence) = (("who".into(), "jane".into()), ("fence".into(), 3));
         let step = Step { record: &record, replaces, value, lease: 0, who, fence, claims: None };
@@ -151,6 +167,18 @@ mod tests {
         assert_eq!(compares, expected);
         let keys: Vec<&[u8]> = txn.operations.iter().map(|operation| &**operation.key()).collect();
         assert_eq!(keys, [&b"who"[..], b"/registry/pods/a/p"]);
+    }
+
+    #[test]
+    fn a_plain_transaction_is_one_of_kubernetes_four() {
+        let (put, key) = (Operation::Put { key: "k".into(), value: "v".into(), lease: 7 }, Bytes::from("k"));
+        let delete = Operation::Delete { key: key.clone() };
+        let is = |revision| vec![Compare { key: key.clone(), is: Expected::ModRevision(revision) }];
+        let read = || Some(Range::one("k"));
+        for (replaces, write, otherwise) in [(0, &put, None), (4, &put, read()), (4, &delete, read())] {
+            let expected = Txn { compares: is(replaces), operations: vec![write.clone()], otherwise };
+            assert_eq!(plain(replaces, write.clone()), expected);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use holdfast_storage_etcd::client::{
     Decided, Etcd, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched,
 };
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
 use std::path::Path;
@@ -38,6 +38,8 @@ fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
         kinds: Kinds::All,
         storing: storing(),
         keys: Live::none(),
+        transactions: Transactions::Full,
+        claims: None,
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
@@ -80,7 +82,7 @@ fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
 }
 
 fn decision(records: std::ops::Range<usize>) -> Decision {
-    Decision { records, expects: Vec::new(), claims: Vec::new() }
+    Decision { records, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
 }
 
 fn numbered(append: Append) -> Vec<Receipt> {
@@ -346,7 +348,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
 }
 
 mod suite {
-    use super::{Kinds, Live, Parts, RocksLog, client, folder, storing};
+    use super::{Kinds, Live, Parts, RocksLog, Transactions, client, folder, storing};
     use holdfast_engine::Log;
     use holdfast_engine::log::suite::shared::Backend;
     use holdfast_storage_etcd::EtcdLog;
@@ -390,6 +392,8 @@ mod suite {
                 kinds: Kinds::All,
                 storing: storing(),
                 keys: Live::none(),
+                transactions: Transactions::Full,
+                claims: None,
                 tells_progress: true,
             };
             self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));

@@ -120,14 +120,17 @@ where
         poll_fn(|context| guest.place.poll_turn(context)).await;
         let tls = self.tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let mut handshake = pin!(acceptor.accept(stream));
-        let steps = poll_fn(|context| {
-            ready!(guest.place.poll_turn(context));
-            let step = handshake.as_mut().poll(context);
-            guest.place.end_turn();
-            step
-        });
-        let stream = tokio::time::timeout(bounds.handshake, steps).await??;
+        let stream = {
+            // Boxed, so that what it needs goes with it.
+            let mut handshake = Box::pin(acceptor.accept(stream));
+            let steps = poll_fn(|context| {
+                ready!(guest.place.poll_turn(context));
+                let step = handshake.as_mut().poll(context);
+                guest.place.end_turn();
+                step
+            });
+            tokio::time::timeout(bounds.handshake, steps).await??
+        };
         self.serve_http(stream, tls, guest).await
     }
 

@@ -21,6 +21,9 @@ pub struct Args {
 /// How much of a value a line shows.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
+/// Under the table where a user is missing.
+const OF_OTHERS: &str = "no USER: another server wrote it, and no more is known than managed fields say";
+
 pub fn run(args: &Args) -> Result<()> {
     args.common.run(&[args.named.kind()], |view| look(view, &args.named))
 }
@@ -102,7 +105,10 @@ impl Report for Blamed {
         }
         let mut lines = table(&rows).into_iter();
         let head = lines.next().map(|head| paint.paint(Colour::Bold, &head)).into_iter();
-        head.chain(lines).map(|line| line + "\n").collect()
+        let mut shown = self.fields.iter().map(|set| &self.records[&set.origin.version].actor);
+        let is_told = shown.any(|actor| actor.user.is_empty());
+        let note = is_told.then(|| OF_OTHERS.to_owned());
+        head.chain(lines).chain(note).map(|line| line + "\n").collect()
     }
 
     fn value(&self) -> Value {

@@ -3,6 +3,7 @@
 use super::table::{self, Block, RuleLine};
 use crate::kinds::core::ServiceRanges;
 use crate::kinds::known;
+use crate::kinds::networking::{Holder, given_address};
 use holdfast_value::{Map, Value, json};
 use std::net::IpAddr;
 
@@ -47,18 +48,7 @@ pub fn kubernetes_service(service_ranges: &ServiceRanges, advertise: IpAddr, por
             "metadata": {"name": "kubernetes"},
             "spec": {"cidrs": service_ranges},
         }),
-        json!({
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "IPAddress",
-            "metadata": {
-                "name": address.to_string(),
-                "labels": {
-                    "ipaddress.kubernetes.io/ip-family": family(address),
-                    "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-                },
-            },
-            "spec": {"parentRef": {"name": "kubernetes", "namespace": "default", "resource": "services"}},
-        }),
+        given_address(&address.to_string(), &Holder { namespace: "default".into(), name: "kubernetes".into() }),
         json!({
             "apiVersion": "v1",
             "kind": "Service",

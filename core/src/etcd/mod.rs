@@ -8,12 +8,16 @@
 //! takes work in proportion to the value's size.
 
 mod cbor;
+mod claimed;
 mod keys;
+mod ports;
 mod read;
 mod stored;
 mod write;
 
+pub use claimed::{address_key, read_holder, write_address};
 pub use keys::{Keys, Place};
+pub use ports::Ports;
 pub use read::{read, read_record};
 pub use stored::{Author, nothing_but, read_event, renumbered, write_event};
 pub use write::{Media, write, write_record};

@@ -1,6 +1,6 @@
 //! Kinds whose objects may be in another store than those of most kinds.
 
-use super::{KindId, Registry};
+use super::{KindId, Registry, known};
 
 impl Registry {
     /// The built-in kind of a resource in a group, if its objects may be in another store than those of most kinds. An
@@ -30,6 +30,8 @@ impl Registry {
             Some("it is not stored")
         } else if kind.custom.is_some() || kind.stored_as_json {
             Some("overrides are for the resources of kube-apiserver itself")
+        } else if self.known(known::IP_ADDRESS).is_some_and(|(address, _)| address == id) {
+            Some("an address of a Service is given out by it")
         } else if id == self.namespaces() {
             Some("objects are created only where the namespace exists")
         } else if id == self.quotas() {
@@ -64,6 +66,7 @@ mod tests {
             ("apps", "events", Some("apps/events is no resource of this server")),
             ("example.com", "gadgets", Some("example.com/gadgets is no resource")),
             ("", "bindings", Some("it is not stored")),
+            ("networking.k8s.io", "ipaddresses", Some("an address of a Service is given out by it")),
             ("", "namespaces", Some("/namespaces must be where most resources are: objects are created only where")),
             ("", "resourcequotas", Some("quotas limit")),
             ("", "services", Some("no two objects may have the same address")),

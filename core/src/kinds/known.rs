@@ -124,6 +124,8 @@ pub const POD_CERTIFICATE_REQUEST: Known = Known {
     kind: "PodCertificateRequest",
     resource: "podcertificaterequests",
 };
+pub const IP_ADDRESS: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "IPAddress", resource: "ipaddresses" };
 pub const SERVICE_CIDR: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "ServiceCIDR", resource: "servicecidrs" };
 pub const POD_DISRUPTION_BUDGET: Known =
@@ -175,6 +177,7 @@ mod tests {
             VOLUME_ATTRIBUTES_CLASS,
             INGRESS,
             INGRESS_CLASS,
+            IP_ADDRESS,
             SERVICE_CIDR,
             FLOW_SCHEMA,
             PRIORITY_LEVEL_CONFIGURATION,

@@ -3,19 +3,23 @@
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::{Allocator, known};
+use crate::kinds::core::{Held, held, port_claims};
+use crate::kinds::networking::{Holder, holder};
+use crate::kinds::{Allocator, Claims, known};
 use crate::object::meta;
 use crate::refusal::{CauseReason, Internal, Refusal};
 use crate::state::State;
 use holdfast_value::Value;
+use std::sync::{Arc, LazyLock};
 
 pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let Some(allocate) = context.kind.hooks.allocate.filter(|_| endpoint.part != Part::Deletion) else {
         return Ok(());
     };
+    let owner = context.state.owner(context.request.target.kind, &object.key);
     let allocator = Allocator {
-        claims: context.state,
-        owner: context.state.owner(context.request.target.kind, &object.key),
+        claims: &Given { context, key: &object.key, owner: &owner },
+        owner: owner.clone(),
         service_ranges: &context.settings.service_ranges,
         service_cidrs: &|| service_cidrs(context.state),
         node_ports: context.settings.node_ports,
@@ -31,6 +35,45 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         return Ok(());
     }
     Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.fields())), causes })
+}
+
+/// What is given out: what objects hold, and what other servers or other kinds of objects have taken.
+struct Given<'a> {
+    context: &'a Context<'a>,
+    /// The key of the object that asks.
+    key: &'a str,
+    owner: &'a Arc<str>,
+}
+
+/// The owner of what no object of this server's state holds.
+static ANOTHER: LazyLock<Arc<str>> = LazyLock::new(|| "another".into());
+
+impl Claims for Given<'_> {
+    fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+        let claimant = self.context.state.claimant(claim);
+        claimant.or_else(|| self.is_taken(held(claim)?).then(|| &*ANOTHER))
+    }
+}
+
+impl Given<'_> {
+    fn is_taken(&self, held: Held) -> bool {
+        let Context { state, settings, .. } = self.context;
+        match held {
+            Held::Address(address) => {
+                let kind = state.registry.known(known::IP_ADDRESS).map(|(kind, _)| kind);
+                let Some(given) = kind.and_then(|kind| state.get(kind, address)) else { return false };
+                let (namespace, name) = meta::split_key(self.key);
+                // It may have been taken for this object, which was not written then.
+                holder(&given.document()).is_none_or(|Holder { namespace: of, name: whose }| {
+                    (of.as_str(), whose.as_str()) != (namespace.unwrap_or_default(), name)
+                })
+            }
+            Held::Port(port) => {
+                let is_own = |claim: &String| state.claimant(claim).is_some_and(|claimant| claimant == self.owner);
+                settings.ports_elsewhere.has(port) && !port_claims(port).iter().any(is_own)
+            }
+        }
+    }
 }
 
 fn service_cidrs(state: &State) -> Vec<Value> {

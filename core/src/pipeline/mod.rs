@@ -47,7 +47,7 @@ pub use delete::{validate_options as validate_delete_options, warning as delete_
 pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use room::makes_room;
 pub use scale::scale_of;
-pub use settings::Settings;
+pub use settings::{PortsElsewhere, Settings};
 
 use crate::admission::{Admitted, Told};
 use crate::authz::{Authorizer, Chain};

@@ -5,6 +5,8 @@ use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRanges;
 use crate::list::TokenKey;
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -12,6 +14,7 @@ pub struct Settings {
     pub service_ranges: ServiceRanges,
     /// First and last node port.
     pub node_ports: (u16, u16),
+    pub ports_elsewhere: PortsElsewhere,
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
     /// How requests are authorized; also bounds what users may grant.
@@ -42,6 +45,29 @@ pub struct Settings {
     pub gates_off: BTreeSet<&'static str>,
 }
 
+/// Tells whether any of the servers that share a log has given out a node port.
+type HasPort = Arc<dyn Fn(u16) -> bool + Send + Sync>;
+
+/// The node ports that servers sharing a log have given out, also to Services whose events have not come yet.
+#[derive(Clone, Default)]
+pub struct PortsElsewhere(Option<HasPort>);
+
+impl PortsElsewhere {
+    pub fn new(has: HasPort) -> PortsElsewhere {
+        PortsElsewhere(Some(has))
+    }
+
+    pub fn has(&self, port: u16) -> bool {
+        self.0.as_ref().is_some_and(|has| has(port))
+    }
+}
+
+impl fmt::Debug for PortsElsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PortsElsewhere").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Large enough that a collection's deletions share few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
@@ -67,6 +93,7 @@ impl Default for Settings {
         Self {
             service_ranges: ServiceRanges::default(),
             node_ports: (30000, 32767),
+            ports_elsewhere: PortsElsewhere::default(),
             allow_privileged: true,
             authorization: Way::AlwaysAllow.into(),
             admission: Admission::default(),

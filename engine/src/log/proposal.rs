@@ -24,6 +24,8 @@ pub struct Decision {
     pub expects: Vec<Expected>,
     /// What no other object may hold: the claim, and which record's object is to hold it.
     pub claims: Vec<(usize, Arc<str>)>,
+    /// What its objects held before, in the same form.
+    pub had: Vec<(usize, Arc<str>)>,
 }
 
 /// The newest event of an object that a decision has seen; nothing where there was no such object.
@@ -54,6 +56,8 @@ pub enum Receipt {
     /// Something that it counted on is no longer so. Nothing of it is in the log, or, where the log takes one object
     /// after the other, not the last of it.
     Overtaken,
+    /// Nothing of it is in the log, because somebody else has what it claims: this claim. The request is judged again.
+    Taken(Arc<str>),
     /// Nothing of it is in the log, for another reason.
     Refused(Fault),
     /// It was sent, and nobody said what came of it.

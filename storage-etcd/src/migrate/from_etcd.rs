@@ -1,7 +1,7 @@
 //! Reads the objects of an etcd at one revision.
 
 use super::{Found, Meaning, Object, Pair, Source, Stopped};
-use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, What};
+use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, Transactions, What};
 use crate::places::{Kinds, Places};
 use crate::shared::fault;
 use holdfast_core::etcd::Place;
@@ -26,7 +26,7 @@ pub struct FromEtcd {
 
 impl FromEtcd {
     pub fn open(etcd: Arc<dyn Etcd>, prefix: &str) -> Result<FromEtcd, Stopped> {
-        let places = Places::new(prefix, Kinds::All);
+        let places = Places::new(prefix, Kinds::All, Transactions::Full);
         let header = etcd.range(&Range::of(Keys::one(places.secret())).only(What::Count)).map_err(fault)?.header;
         let id = format!("the keys below {} in the etcd cluster {:x}", places.keys.root(), header.cluster);
         Ok(FromEtcd { etcd, places, id, revision: header.revision })

@@ -1,7 +1,7 @@
 //! Writes objects into an etcd.
 
 use super::{Cause, Note, Object, Pair, Prepared, Stopped, Target};
-use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
 use crate::leases::Leases;
 use crate::places::{Kinds, Places};
 use crate::raise::raise;
@@ -58,7 +58,7 @@ impl ToEtcd {
         ToEtcd {
             etcd,
             name: format!("{name}, below {prefix},"),
-            places: Places::new(prefix, Kinds::All),
+            places: Places::new(prefix, Kinds::All, Transactions::Full),
             storage,
             leases: Mutex::new(Leases::new(Duration::from_secs(60))),
             began: Instant::now(),

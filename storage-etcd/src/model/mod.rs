@@ -8,7 +8,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use crate::client::{Decided, Etcd, Event, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched};
+use crate::client::{
+    Decided, Etcd, Event, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn,
+};
+use crate::client::{Watch, Watched};
+use crate::compaction::COMPACT_REV_KEY;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -81,6 +85,8 @@ struct State {
     /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
+    /// Only transactions of Kubernetes' forms are taken.
+    is_plain: bool,
 }
 
 /// A client of the model, connected to one member.
@@ -102,6 +108,7 @@ impl Default for Model {
             lagging: BTreeMap::new(),
             is_alone: false,
             late: Vec::new(),
+            is_plain: false,
         };
         Model(Arc::new(Shared { state: Mutex::new(state), moved: Condvar::new() }))
     }
@@ -125,6 +132,11 @@ impl Model {
     /// The version that members report; `3.6.16` by default.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.0.lock().version);
+    }
+
+    /// Makes it refuse all transactions but those of Kubernetes' forms, like kine.
+    pub fn be_plain(&self) {
+        self.0.lock().is_plain = true;
     }
 
     pub fn set_full(&self, is_full: bool) {
@@ -182,6 +194,7 @@ impl Model {
             restored.cluster = state.cluster + 1;
             restored.now = state.now;
             restored.is_alone = state.is_alone;
+            restored.is_plain = state.is_plain;
             restored.store = state.store.clone();
         }
         backup
@@ -263,6 +276,20 @@ impl State {
     }
 }
 
+/// Whether a transaction is one of those that Kubernetes makes: create, update, delete, and the mark of compactions.
+fn is_plain(asked: &Txn) -> bool {
+    let ([compare], [operation]) = (asked.compares.as_slice(), asked.operations.as_slice()) else { return false };
+    let otherwise = asked.otherwise.as_ref().map(|keys| (&keys.from, keys.to.is_empty()));
+    let reads_it = otherwise == Some((&compare.key, true));
+    let is_form = match (compare.is, operation) {
+        (Expected::ModRevision(0), Operation::Put { .. }) => otherwise.is_none() || reads_it,
+        (Expected::ModRevision(_), _) => reads_it,
+        (Expected::Version(_), Operation::Put { key, .. }) => reads_it && *key == COMPACT_REV_KEY,
+        (Expected::Version(_), Operation::Delete { .. }) => false,
+    };
+    is_form && *operation.key() == compare.key
+}
+
 fn lost() -> Fault {
     Fault::Unknown("etcdserver: request timed out".into())
 }
@@ -280,6 +307,9 @@ impl Client {
         let fate = self.fate(Call::Transact);
         let mut state = self.shared.lock();
         state.pass();
+        if state.is_plain && !is_plain(&asked) {
+            return Err(Fault::Refused("etcdserver: unsupported operations in txn request".into()));
+        }
         let outcome = match fate {
             Fate::Unreachable => return Err(unreachable()),
             Fate::LostUnanswered => return Err(lost()),

@@ -9,7 +9,7 @@ use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
 use holdfast_storage_etcd::model::{Bugs, Call, Fate, Model};
-use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -26,8 +26,8 @@ const WHO: &str = "/registry.holdfast/who/";
 const PREFIX: &str = "/registry/configmaps/a/";
 
 /// Runs one seed; fails with the rule that was broken.
-pub fn run(seed: u64) -> Result<(), String> {
-    let mut world = World::new(seed)?;
+pub fn run(seed: u64, transactions: Transactions) -> Result<(), String> {
+    let mut world = World::new(seed, transactions)?;
     for _ in 0..STEPS {
         world.step()?;
     }
@@ -36,6 +36,7 @@ pub fn run(seed: u64) -> Result<(), String> {
 
 struct World {
     model: Model,
+    transactions: Transactions,
     random: StdRng,
     servers: Vec<Server>,
     values: u64,
@@ -82,9 +83,12 @@ fn told(fault: impl std::fmt::Display) -> String {
 }
 
 impl World {
-    fn new(seed: u64) -> Result<World, String> {
+    fn new(seed: u64, transactions: Transactions) -> Result<World, String> {
         let model = Model::default();
         model.be_alone();
+        if transactions == Transactions::Plain {
+            model.be_plain();
+        }
         let mut random = StdRng::seed_from_u64(seed);
         let repeats_events = random.random_ratio(1, 3);
         model.set_bugs(Bugs { repeats_events, ..Bugs::default() });
@@ -92,7 +96,7 @@ impl World {
         let servers = vec![Server { folder: folder()?, log: None }, Server { folder: folder()?, log: None }];
         let is_calm = Arc::new(AtomicBool::new(true));
         let (told, truth) = (BTreeMap::new(), BTreeMap::new());
-        let mut world = World { model, random, servers, values: 0, told, truth, is_calm };
+        let mut world = World { model, transactions, random, servers, values: 0, told, truth, is_calm };
         for at in 0..world.servers.len() {
             world.open(at)?;
         }
@@ -117,6 +121,8 @@ impl World {
             prefix: "/registry".into(),
             kinds: Kinds::All,
             storing,
+            transactions: self.transactions,
+            claims: None,
             keys: Live::none(),
             tells_progress: true,
         };
@@ -185,7 +191,12 @@ impl World {
                 version: Some(*version).filter(|version| *version > 0).map(Offset),
             });
             let place = records.len();
-            decisions.push(Decision { records: place..place + 1, expects: expects.collect(), claims: Vec::new() });
+            decisions.push(Decision {
+                records: place..place + 1,
+                expects: expects.collect(),
+                claims: Vec::new(),
+                had: Vec::new(),
+            });
             records.push(record(self.values, &name, known, is_delete));
             self.told.insert(self.values, Told { name, replaces: known, counts_on, outcome: Outcome::No });
         }
@@ -201,7 +212,7 @@ impl World {
         for (value, receipt) in (first..).zip(receipts) {
             let outcome = match receipt {
                 Receipt::At(offsets) => Outcome::At(offsets[0].0),
-                Receipt::Overtaken | Receipt::Refused(_) => Outcome::No,
+                Receipt::Overtaken | Receipt::Taken(_) | Receipt::Refused(_) => Outcome::No,
                 Receipt::Unknown => {
                     unknown.push(value);
                     continue;
@@ -290,7 +301,7 @@ impl World {
                 return Err(format!("revision {revision} has {} objects of one resource", events.len()));
             }
             // A full etcd accepts a deletion only without a put beside it.
-            if events.len() == 1 && who.is_empty() && !events[0].is_delete {
+            if events.len() == 1 && who.is_empty() && !events[0].is_delete && !self.is_plain() {
                 return Err(format!("nobody knows who wrote revision {revision}"));
             }
         }
@@ -301,14 +312,19 @@ impl World {
                 happened.who.contains(&marker(*value))
                     || *outcome == Outcome::At(**at) && happened.who.is_empty() && is_bare()
             };
-            let done = self.truth.iter().find(is_it);
+            let done = match self.is_plain() {
+                true => self.truth.iter().find(|(_, happened)| happened.is_of(*value, name, *replaces, outcome)),
+                false => self.truth.iter().find(is_it),
+            };
             let told = match outcome {
                 Outcome::At(revision) => Some(*revision),
                 Outcome::ReadBack(found) => *found,
                 Outcome::No => None,
             };
             let happened = done.map(|(revision, _)| *revision);
-            if told != happened {
+            // A creation that comes so late that the object was deleted again cannot be stopped.
+            let is_late = self.is_plain() && *replaces == 0 && *outcome == Outcome::ReadBack(None);
+            if told != happened && !is_late {
                 return Err(format!("value {value} of {name}: told {outcome:?}, and etcd has it at {happened:?}"));
             }
             let Some((revision, Happened { events, .. })) = done else { continue };
@@ -319,7 +335,7 @@ impl World {
             if before != *replaces {
                 return Err(format!("value {value} of {name} replaces {before}, and counted on {replaces}"));
             }
-            if let Some((other, version)) = counts_on {
+            if let Some((other, version)) = counts_on.as_ref().filter(|_| !self.is_plain()) {
                 let stood = self.version_before(other, *revision);
                 if stood != *version {
                     return Err(format!("value {value} counted on {other} at {version}, which was at {stood}"));
@@ -327,6 +343,10 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn is_plain(&self) -> bool {
+        self.transactions == Transactions::Plain
     }
 
     /// The version that an object had right before a revision; zero for none.
@@ -383,6 +403,27 @@ impl World {
             Ok(()) => Err("an etcd that was restored is taken for the one that was there".into()),
         }
     }
+}
+
+impl Happened {
+    /// Whether a value was written, in a store where no key says who did. Who deleted a version cannot be told: whoever
+    /// was told so may have done it.
+    fn is_of(&self, value: u64, name: &str, replaces: u64, outcome: &Outcome) -> bool {
+        let Some(event) = self.events.first().filter(|event| event.now.key == format!("{PREFIX}{name}")) else {
+            return false;
+        };
+        let at = event.now.mod_revision;
+        let is_told = matches!(outcome, Outcome::At(told) | Outcome::ReadBack(Some(told)) if *told == at);
+        match event.is_delete {
+            true => is_told && event.before.as_ref().is_some_and(|before| before.mod_revision == replaces),
+            // The value is in the object, where numbers end with a dot.
+            false => contains(&event.now.value, &marker(value)),
+        }
+    }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 fn text(bytes: &Bytes) -> String {

@@ -1,10 +1,12 @@
 //! Real etcd servers on the loopback address: clusters of one or several members, which can be killed, paused and
 //! restarted, and proxies that interrupt or delay connections to them.
 
+mod kine;
 mod member;
 mod proxy;
 pub mod shared;
 
+pub use kine::Kine;
 pub use member::Member;
 pub use proxy::Proxy;
 
@@ -183,13 +185,23 @@ impl Cluster {
     fn etcdctl(&self, urls: &str) -> Command {
         // The newest etcdctl works with all releases but 3.4.
         let version = if self.version == "3.4" { "3.4" } else { NEWEST };
-        let mut command = Command::new(program(version, "etcdctl"));
-        command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
+        let mut command = etcdctl_at(version, urls);
         if let Some(Files { authority, certificate, key }) = &self.files {
             command.arg("--cacert").arg(authority).arg("--cert").arg(certificate).arg("--key").arg(key);
         }
         command
     }
+}
+
+/// The newest etcdctl, for another store that speaks etcd's protocol.
+fn etcdctl_of(urls: &str) -> Command {
+    etcdctl_at(NEWEST, urls)
+}
+
+fn etcdctl_at(version: &str, urls: &str) -> Command {
+    let mut command = Command::new(program(version, "etcdctl"));
+    command.env("ETCDCTL_API", "3").args(["--endpoints", urls]);
+    command
 }
 
 /// An event of etcd: one write of a key.
@@ -236,6 +248,22 @@ pub fn program(version: &str, name: &str) -> PathBuf {
     path
 }
 
+/// A program that is not etcd's; it is fetched if it is missing.
+fn place(of: &str, name: &str) -> PathBuf {
+    static FETCHED: OnceLock<()> = OnceLock::new();
+    let path = folder().join(of).join(name);
+    if !path.exists() {
+        FETCHED.get_or_init(|| fetch(folder(), &[of]));
+    }
+    path
+}
+
+fn fetch(folder: &Path, versions: &[&str]) {
+    let fetch = crate::folder().join("../scripts/fetch-etcd.sh");
+    let status = Command::new(fetch).arg(folder).args(versions).status().expect("run fetch-etcd.sh");
+    assert!(status.success(), "etcd could not be fetched");
+}
+
 /// The folder of the releases; the newest is downloaded if it is missing.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -244,9 +272,7 @@ fn folder() -> &'static Path {
             std::env::var_os("HOLDFAST_CLIENTS").map_or_else(|| crate::server::target().join("clients"), PathBuf::from);
         let folder = clients.join("etcd");
         if !folder.join(NEWEST).join("etcd").exists() {
-            let fetch = crate::folder().join("../scripts/fetch-etcd.sh");
-            let status = Command::new(fetch).arg(&folder).status().expect("run fetch-etcd.sh");
-            assert!(status.success(), "etcd could not be fetched");
+            fetch(&folder, &[]);
         }
         folder
     })

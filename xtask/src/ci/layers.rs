@@ -10,7 +10,7 @@ use anyhow::bail;
 const CORE: &str = "core/src";
 
 /// From low to high. A file belongs to the longest entry with which its path begins.
-const LAYERS: [&str; 45] = [
+const LAYERS: [&str; 46] = [
     "event",
     "stamp",
     "visible",
@@ -50,6 +50,8 @@ const LAYERS: [&str; 45] = [
     "authz/upkeep",
     "apiservices",
     "presence",
+    // Makes Events as `presence` makes objects.
+    "amends",
     "election",
     "flowcontrol",
     "flowcontrol/upkeep",

@@ -5,7 +5,45 @@ use crate::kinds::shapes::{canonical_cidr, count, need_segment};
 use crate::object::address::network;
 use crate::object::names;
 use crate::refusal::Causes;
-use holdfast_value::Value;
+use holdfast_value::{Value, json};
+use std::net::IpAddr;
+
+const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+/// Whoever gives addresses to Services marks them so.
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const SERVICES: &str = "services";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+/// The Service to which an address is given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// The object that gives an address to a Service.
+pub fn given_address(address: &str, holder: &Holder) -> Value {
+    let family = if address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) { "IPv6" } else { "IPv4" };
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {"name": address, "labels": {FAMILY: family, MANAGED_BY: ALLOCATOR}},
+        "spec": {"parentRef": {"name": holder.name.as_str(), "namespace": holder.namespace.as_str(), "resource": SERVICES}},
+    })
+}
+
+/// The Service that has an address; `None` if it is given to something else.
+pub fn holder(address: &Value) -> Option<Holder> {
+    let parent = &address["spec"]["parentRef"];
+    let text = |field: &str| parent[field].as_str().unwrap_or_default();
+    let is_service = text("group").is_empty() && text("resource") == SERVICES;
+    is_service.then(|| Holder { namespace: text("namespace").to_owned(), name: text("name").to_owned() })
+}
+
+/// Whether an address was given by an API server, and not made by somebody else.
+pub fn is_given(address: &Value) -> bool {
+    address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR
+}
 
 pub fn ip_address(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();

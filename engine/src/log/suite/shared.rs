@@ -78,7 +78,7 @@ fn deletion(record: Record) -> Record {
 }
 
 fn one(records: Range<usize>) -> Decision {
-    Decision { records, expects: Vec::new(), claims: Vec::new() }
+    Decision { records, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
 }
 
 fn commit(log: &dyn Log, records: &[Record], decisions: &[Decision]) -> Vec<Receipt> {

@@ -36,6 +36,29 @@ pub fn claims(service: &Value) -> Vec<String> {
     claims
 }
 
+/// What a claim of a service is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held<'c> {
+    Address(&'c str),
+    /// The same number for any protocol.
+    Port(u16),
+}
+
+/// What a claim is about; `None` if it is not a service's.
+pub fn held(claim: &str) -> Option<Held<'_>> {
+    let (what, rest) = claim.split_once('/')?;
+    match what {
+        "ip" => Some(Held::Address(rest)),
+        "nodeport" => rest.split('/').next()?.parse().ok().map(Held::Port),
+        _ => None,
+    }
+}
+
+/// The claims to a node port, one for each protocol.
+pub fn port_claims(port: u16) -> [String; 3] {
+    ["TCP", "UDP", "SCTP"].map(|protocol| port_claim(port.into(), protocol))
+}
+
 /// An address can be written in many ways, and is the same.
 fn address_claim(ip: &str) -> String {
     match address(ip) {

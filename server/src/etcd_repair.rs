@@ -1,0 +1,82 @@
+//! Puts right what is recorded as given out of addresses and node ports, on one of the servers on an etcd at a time.
+
+use holdfast_core::amends::{Leaks, Wrong};
+use holdfast_core::kinds::networking::Holder;
+use holdfast_service::Service;
+use holdfast_storage_etcd::claims::{Address, Claims};
+use holdfast_storage_etcd::client::Fault;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// As in kube-apiserver.
+const PERIOD: Duration = Duration::from_secs(180);
+/// What is still wrong after this time was not just on its way.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Repairs while `is_first` says that this server does.
+pub async fn run(service: Arc<Service>, claims: Arc<Claims>, is_first: Arc<AtomicBool>) {
+    let mut leaks = Leaks::default();
+    // By then it is known which server repairs.
+    tokio::time::sleep(PAUSE).await;
+    loop {
+        if is_first.load(Ordering::Relaxed) {
+            if let Err(why) = repair(&service, &claims, &mut leaks).await {
+                tracing::warn!(%why, "addresses and node ports of Services were not compared with what is recorded");
+            }
+        } else {
+            leaks = Leaks::default();
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn repair(service: &Arc<Service>, claims: &Arc<Claims>, leaks: &mut Leaks) -> Result<(), Fault> {
+    let earlier = find(service, claims).await?;
+    tokio::time::sleep(PAUSE).await;
+    let wrong = earlier.still(&find(service, claims).await?);
+    let due = leaks.due(&wrong.leaked_ports);
+    let news = wrong.news(&service.engine().snapshot(), service.engine().stamp());
+    for step in news {
+        if let Err(refusal) = service.act(step.request).await {
+            tracing::debug!(?refusal, "an Event about a repair was refused");
+        }
+    }
+    let claims = claims.clone();
+    blocking(move || mend(&claims, &wrong, &due)).await
+}
+
+async fn find(service: &Arc<Service>, claims: &Arc<Claims>) -> Result<Wrong, Fault> {
+    let claims = claims.clone();
+    let ports = blocking(move || claims.read_ports()).await?;
+    Ok(Wrong::find(&service.engine().snapshot(), &ports, service.engine().stamp().time))
+}
+
+fn mend(claims: &Claims, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
+    // Where there is no bitmap yet, this makes one.
+    claims.mend_ports(&wrong.unrecorded_ports.keys().copied().collect(), due)?;
+    if !due.is_empty() {
+        tracing::info!("node ports {due:?} are free: no Service has them");
+    }
+    let leaked: Vec<(&str, &Holder)> =
+        wrong.leaked.iter().map(|(address, holder)| (address.as_str(), holder)).collect();
+    claims.free_addresses(&leaked)?;
+    let unrecorded: Vec<(&str, &Holder)> =
+        wrong.unrecorded.iter().map(|(address, holder)| (address.as_str(), holder)).collect();
+    for ((address, holder), answer) in unrecorded.iter().zip(claims.take_addresses(&unrecorded)) {
+        let Holder { namespace, name } = holder;
+        match answer? {
+            Address::Made(_) => tracing::warn!("{address} of the Service {namespace}/{name} was recorded as free"),
+            Address::Had => {}
+            Address::Taken(_) => tracing::warn!(
+                "{address} of the Service {namespace}/{name} is recorded as another's: please make the Service anew"
+            ),
+        }
+    }
+    Ok(())
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Fault::Unknown(error.to_string())))
+}

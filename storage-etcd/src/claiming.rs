@@ -1,0 +1,150 @@
+//! A commit's part about addresses and node ports: they are taken before the Services are written, and given back when
+//! a Service was not written after all, or no longer has them.
+
+use crate::claims::{Address, Share, Taking};
+use crate::client::{self, Range};
+use crate::log::{EtcdLog, Going};
+use crate::shared::{Unsure, fault};
+use holdfast_core::event::Record;
+use holdfast_core::kinds::core::held;
+use holdfast_core::kinds::networking::Holder;
+use holdfast_core::object::meta::split_key;
+use holdfast_engine::log::Receipt;
+use std::collections::BTreeSet;
+
+impl EtcdLog {
+    /// Takes what decisions claim. A decision is told if another server has given out what it claims. Returns the
+    /// revision up to which there are events about that.
+    pub(crate) fn take_shares(&self, going: &mut [Going], records: &[Record]) -> u64 {
+        let Some(claims) = &self.shared.claims else { return 0 };
+        for decision in going.iter_mut() {
+            decision.taking = taking(decision, records);
+        }
+        // Addresses come first: kube-apiserver looks for the address as soon as it sees the Service.
+        let mut wanted = Vec::new();
+        for (nth, decision) in going.iter().enumerate().filter(|(_, decision)| decision.receipt.is_none()) {
+            let Some(taking) = &decision.taking else { continue };
+            wanted.extend(taking.wants.addresses.iter().map(|address| (nth, address.clone(), taking.holder.clone())));
+        }
+        let asked: Vec<(&str, &Holder)> =
+            wanted.iter().map(|(_, address, holder)| (address.as_str(), holder)).collect();
+        let mut through = 0;
+        for ((nth, address, _), answer) in wanted.iter().zip(claims.take_addresses(&asked)) {
+            let decision = &mut going[*nth];
+            match (answer, &mut decision.taking) {
+                (Ok(Address::Made(revision)), Some(taking)) => {
+                    taking.got.addresses.insert(address.clone());
+                    through = through.max(revision);
+                }
+                (Ok(Address::Taken(revision)), Some(taking)) => {
+                    decision.receipt = Some(Receipt::Taken(taking.claim.clone()));
+                    through = through.max(revision);
+                }
+                (Ok(_), _) => {}
+                (Err(why), _) => decision.receipt = Some(Receipt::Refused(fault(why))),
+            }
+        }
+        let wants_ports = |going: &Going| {
+            going.receipt.is_none() && going.taking.as_ref().is_some_and(|taking| !taking.wants.ports.is_empty())
+        };
+        let mut wanting: Vec<&mut Going> = going.iter_mut().filter(|going| wants_ports(going)).collect();
+        if !wanting.is_empty() {
+            let wanted: Vec<&BTreeSet<u16>> =
+                wanting.iter().filter_map(|going| going.taking.as_ref().map(|taking| &taking.wants.ports)).collect();
+            match claims.take_ports(&wanted) {
+                Ok(granted) => {
+                    for (decision, is_granted) in wanting.iter_mut().zip(granted) {
+                        let Some(taking) = &mut decision.taking else { continue };
+                        match is_granted {
+                            true => taking.got.ports = taking.wants.ports.clone(),
+                            false => decision.receipt = Some(Receipt::Taken(taking.claim.clone())),
+                        }
+                    }
+                }
+                Err(why) => {
+                    for decision in wanting {
+                        decision.receipt = Some(Receipt::Refused(fault(why.clone())));
+                    }
+                }
+            }
+        }
+        through
+    }
+
+    /// Gives back what Services no longer have, and what was taken for those that were not written. What cannot be given
+    /// back now is given back by whoever repairs.
+    pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
+        let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
+        for decision in going {
+            let Some(taking) = &decision.taking else { continue };
+            let back = match &decision.receipt {
+                Some(Receipt::At(_)) => &taking.frees,
+                Some(Receipt::Unknown) => {
+                    self.remember(decision, taking, records);
+                    continue;
+                }
+                _ => &taking.got,
+            };
+            addresses.extend(back.addresses.iter().map(|address| (address.as_str(), &taking.holder)));
+            ports.extend(&back.ports);
+        }
+        self.give_back(&addresses, &ports)
+    }
+
+    fn give_back(&self, addresses: &[(&str, &Holder)], ports: &BTreeSet<u16>) -> u64 {
+        let Some(claims) = &self.shared.claims else { return 0 };
+        if !ports.is_empty()
+            && let Err(why) = claims.mend_ports(&BTreeSet::new(), ports)
+        {
+            tracing::warn!(%why, "node ports {ports:?} are free, and still recorded as given out");
+        }
+        claims.free_addresses(addresses).unwrap_or_else(|why| {
+            tracing::warn!(%why, "addresses of Services are free, and still recorded as given out");
+            0
+        })
+    }
+
+    /// Keeps what was taken for a Service of which nobody said whether it was written.
+    fn remember(&self, decision: &Going, taking: &Taking, records: &[Record]) {
+        let record = &records[decision.decision.records.start];
+        if taking.got.is_empty() || record.is_delete() {
+            return;
+        }
+        let Ok(value) = self.shared.value(record) else { return };
+        let key = self.shared.places.keys.at(&record.resource, &record.key).into();
+        let (holder, got) = (taking.holder.clone(), taking.got.clone());
+        self.shared.unsure().push(Unsure { key, value, holder, got });
+    }
+
+    /// Once the outcome of all writes is certain: gives back what was taken for Services that were not written.
+    pub(crate) fn free_unwritten(&self) {
+        let unsure = std::mem::take(&mut *self.shared.unsure());
+        for unsure in unsure {
+            let Unsure { key, value, holder, got } = &unsure;
+            match self.shared.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)) {
+                Ok(answer) if answer.found.first().is_some_and(|found| found.value == *value) => {}
+                Ok(_) => {
+                    let addresses: Vec<_> = got.addresses.iter().map(|address| (address.as_str(), holder)).collect();
+                    self.give_back(&addresses, &got.ports);
+                }
+                Err(_) => self.shared.unsure().push(unsure),
+            }
+        }
+    }
+}
+
+/// What a decision takes and gives back. It is no longer among its other claims then.
+fn taking(going: &mut Going, records: &[Record]) -> Option<Taking> {
+    let decision = &mut going.decision;
+    let (held_now, others) =
+        std::mem::take(&mut decision.claims).into_iter().partition(|(_, claim)| held(claim).is_some());
+    let held_now: Vec<(usize, _)> = held_now;
+    decision.claims = others;
+    let (place, claim) = held_now.first().or(decision.had.first()).cloned()?;
+    let now = Share::of(held_now.iter().map(|(_, claim)| &**claim));
+    let had = Share::of(decision.had.iter().map(|(_, claim)| &**claim));
+    let (namespace, name) = split_key(&records[place].key);
+    let holder = Holder { namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() };
+    let taking = Taking { claim, holder, wants: now.without(&had), frees: had.without(&now), got: Share::default() };
+    (!taking.wants.is_empty() || !taking.frees.is_empty()).then_some(taking)
+}

@@ -1,0 +1,41 @@
+// A kine for tests: its server, which accepts Kubernetes' transactions alone, in front of its store in memory. kine's
+// own program would have all its databases compiled.
+package main
+
+import (
+	"context"
+	"log"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/k3s-io/kine/pkg/drivers"
+	"github.com/k3s-io/kine/pkg/drivers/memory"
+	"github.com/k3s-io/kine/pkg/server"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// The release that it says it is, as kine's program does.
+const emulated = "3.5.13"
+
+// usage: kine ADDRESS
+func main() {
+	listener, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	_, backend, err := memory.New(ctx, &sync.WaitGroup{}, &drivers.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := backend.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
+	answering := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(pings), grpc.MaxRecvMsgSize(4<<20))
+	server.New(backend, "http", 5*time.Second, emulated).Register(answering)
+	log.Fatal(answering.Serve(listener))
+}

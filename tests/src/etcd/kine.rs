@@ -1,0 +1,52 @@
+//! kine, which speaks etcd's protocol and accepts only the transactions that Kubernetes makes. `tests/etcd/kine` pins
+//! it; its store is in memory.
+
+use super::{etcdctl_of, free_port, place};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const READY_MAX: Duration = Duration::from_secs(30);
+
+/// A running kine. Dropping it kills it.
+pub struct Kine {
+    child: Child,
+    port: u16,
+}
+
+impl Kine {
+    pub fn start() -> Kine {
+        let (program, port) = (place("kine", "kine"), free_port());
+        let mut command = Command::new(program);
+        command.arg(format!("127.0.0.1:{port}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let kine = Kine { child, port };
+        let deadline = Instant::now() + READY_MAX;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "kine does not answer within {READY_MAX:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kine
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Runs etcdctl against it and returns its output. kine knows `get` and `put`.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        crate::server::succeeds(etcdctl_of(&self.url()).args(arguments).output().expect("run etcdctl"))
+    }
+}
+
+impl Drop for Kine {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

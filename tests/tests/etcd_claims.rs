@@ -1,0 +1,294 @@
+//! Addresses and node ports of Services on an etcd that a kube-apiserver shares. The neighbour here makes
+//! kube-apiserver's transactions by a client of etcd.
+
+use holdfast_core::etcd::{Keys, Media, Ports, address_key, read_holder, write_address};
+use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::offered::NEWEST;
+use holdfast_core::kinds::records::NODE_PORTS;
+use holdfast_core::stamp::Stamp;
+use holdfast_storage_etcd::client::{self, Compare, Etcd, Expected, Operation, Range, Txn};
+use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
+use holdfast_tests::etcd::{Cluster, Kine};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, eventually};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+const PORTS: (u16, u16) = (30000, 30099);
+const OPTIONS: [&str; 2] = ["--service-cluster-ip-range=10.96.0.0/25", "--service-node-port-range=30000-30099"];
+
+/// A neighbour on the same store.
+struct Neighbour {
+    etcd: Client,
+    keys: Keys,
+}
+
+impl Neighbour {
+    fn on(url: &str) -> Neighbour {
+        let address = Address::parse(url).expect("an address");
+        Neighbour { etcd: Client::new(vec![address], None).expect("a client"), keys: Keys::new("/registry") }
+    }
+
+    /// One of kube-apiserver's transactions.
+    fn write(&self, replaces: u64, operation: Operation) -> bool {
+        let key = operation.key().clone();
+        let otherwise = (replaces > 0).then(|| client::Keys::one(key.clone()));
+        let compares = vec![Compare { key, is: Expected::ModRevision(replaces) }];
+        let asked = Txn { compares, operations: vec![operation], otherwise };
+        self.etcd.transact(vec![asked]).remove(0).expect("an answer").held
+    }
+
+    fn create(&self, key: &str, value: Vec<u8>) -> bool {
+        self.write(0, Operation::Put { key: key.to_owned().into(), value: value.into(), lease: 0 })
+    }
+
+    fn take_address(&self, address: &str, name: &str, time: &str) -> bool {
+        let key = address_key(&self.keys, address);
+        let stamp = Stamp { time: time.parse().expect("a time"), seed: 7 };
+        let holder = Holder { namespace: "default".into(), name: name.into() };
+        let value = write_address(&key, address, &holder, stamp, Media::Protobuf, NEWEST).expect("a value");
+        self.create(&key, value)
+    }
+
+    /// Sets or clears a port by the compare of the bitmap's revision; whether it was a change.
+    fn set_port(&self, port: u16, is_taken: bool) -> bool {
+        loop {
+            let (revision, mut ports) = self.ports();
+            if !ports.set(port, is_taken) {
+                return false;
+            }
+            let key = self.keys.of_record(&NODE_PORTS, "");
+            let value = ports.write(&key, Media::Protobuf).expect("a value").into();
+            if self.write(revision, Operation::Put { key: key.into(), value, lease: 0 }) {
+                return true;
+            }
+        }
+    }
+
+    fn ports(&self) -> (u64, Ports) {
+        let key = self.keys.of_record(&NODE_PORTS, "");
+        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone()))).expect("a read").found;
+        match found.first() {
+            Some(found) => (found.mod_revision, Ports::read(&key, &found.value, PORTS).expect("a bitmap")),
+            None => (0, Ports::free(PORTS)),
+        }
+    }
+
+    /// The addresses that are given out, each with the name of its Service and its revision.
+    fn addresses(&self) -> BTreeMap<String, (String, u64)> {
+        let from = address_key(&self.keys, "");
+        let range = client::Keys::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
+        let found = self.etcd.range(&Range::of(range)).expect("a read").found;
+        let shown = found.iter().map(|found| {
+            let key = String::from_utf8_lossy(&found.key).into_owned();
+            let holder = read_holder(&key, &found.value).expect("an address").expect("a Service's");
+            (key[from.len()..].to_owned(), (holder.name, found.mod_revision))
+        });
+        shown.collect()
+    }
+
+    fn taken_ports(&self) -> Vec<u16> {
+        self.ports().1.taken().collect()
+    }
+}
+
+fn service(name: &str, more: &Value) -> Value {
+    let mut spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+}
+
+async fn make(wire: &Wire, name: &str, more: &Value) -> Result<Value, String> {
+    let answer = wire.post(SERVICES, &service(name, more)).await;
+    match answer.code {
+        201 => Ok(answer.json()),
+        _ => Err(answer.json()["message"].as_str().unwrap_or_default().to_owned()),
+    }
+}
+
+fn start(url: &str, folder: &Folder, address: &str) -> Server {
+    let (etcd, address) = (format!("--etcd-servers={url}"), format!("--advertise-address={address}"));
+    Server::start(folder.path(), &[&etcd, &address, OPTIONS[0], OPTIONS[1]])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_until_it_goes() {
+    let (etcd, folder) = (Cluster::single(), Folder::new());
+    let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
+    let wire = Wire::admin(&server);
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    let made = make(&wire, "own", &local).await.expect("created");
+    let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    let port = |field: &Value| u16::try_from(field.as_u64().expect("a port")).expect("a port");
+    let mut ports = vec![port(&made["spec"]["ports"][0]["nodePort"]), port(&made["spec"]["healthCheckNodePort"])];
+    ports.sort_unstable();
+    assert_eq!(neighbour.taken_ports(), ports);
+    let (holder, revision) = neighbour.addresses().remove(&address).expect("an address");
+    assert_eq!(holder, "own");
+    let own: u64 = made["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number");
+    assert!(revision < own, "the address was taken before");
+    let shown = wire.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.expect(200).json();
+    assert_eq!(shown["spec"]["parentRef"], json!({"resource": "services", "namespace": "default", "name": "own"}));
+    // A Service that becomes another type gives back what it has no more.
+    let patch = json!({"spec": {"type": "ClusterIP", "externalTrafficPolicy": null}});
+    let merge = [("content-type", "application/merge-patch+json")];
+    wire.send(Method::PATCH, &format!("{SERVICES}/own"), &merge, patch.to_string()).await.expect(200);
+    assert_eq!((neighbour.taken_ports(), neighbour.addresses().contains_key(&address)), (vec![], true));
+    wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
+    assert!(!neighbour.addresses().contains_key(&address));
+    // It can be had again at once, by another one.
+    let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
+    make(&wire, "other", &again).await.expect("created");
+    // What is not made leaves nothing behind.
+    let (before, taken) = (neighbour.addresses(), neighbour.taken_ports());
+    make(&wire, "other", &json!({})).await.expect_err("there is one");
+    wire.post(&format!("{SERVICES}?dryRun=All"), &service("dry", &json!({}))).await.expect(201);
+    assert_eq!((neighbour.addresses(), neighbour.taken_ports()), (before, taken));
+    // One Service may use a number for two protocols.
+    let both = json!([
+        {"name": "t", "port": 53, "nodePort": 30077, "protocol": "TCP"},
+        {"name": "u", "port": 53, "nodePort": 30077, "protocol": "UDP"},
+    ]);
+    make(&wire, "dns", &json!({"ports": both})).await.expect("created");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_neighbour_has_taken_is_not_given_out() {
+    let (etcd, folder) = (Cluster::single(), Folder::new());
+    let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
+    let wire = Wire::admin(&server);
+    assert!(neighbour.take_address("10.96.0.50", "theirs", "2026-01-01T00:00:00Z") && neighbour.set_port(30050, true));
+    let why = make(&wire, "a", &json!({"clusterIP": "10.96.0.50"})).await.expect_err("it is theirs");
+    assert!(why.contains("failed to allocate IP 10.96.0.50: provided IP is already allocated"), "{why}");
+    let theirs = json!({"ports": [{"port": 80, "nodePort": 30050}]});
+    let why = make(&wire, "a", &theirs).await.expect_err("it is theirs");
+    assert!(why.contains("provided port is already allocated"), "{why}");
+    assert_eq!(neighbour.taken_ports(), [30050], "nothing else was taken");
+    // Once the neighbour has given it back it can be had.
+    neighbour.set_port(30050, false);
+    eventually(PATIENCE, async || make(&wire, "a", &theirs).await).await;
+    // All ports but one are theirs: that one is found, and then there is none.
+    (PORTS.0..=PORTS.1)
+        .filter(|port| *port != 30050 && *port != 30099)
+        .for_each(|port| _ = neighbour.set_port(port, true));
+    let last = make(&wire, "last", &json!({})).await.expect("created");
+    assert_eq!(last["spec"]["ports"][0]["nodePort"], 30099);
+    let why = make(&wire, "none", &json!({})).await.expect_err("there is none");
+    assert!(why.contains("range is full"), "{why}");
+    assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
+}
+
+/// Many Services at once on two servers, while the neighbour takes addresses and ports from the same small ranges.
+async fn race(url: &str) {
+    let (folders, neighbour) = ([Folder::new(), Folder::new()], Neighbour::on(url));
+    let servers = [start(url, &folders[0], "10.1.1.1"), start(url, &folders[1], "10.1.1.2")];
+    let theirs = std::thread::spawn({
+        let neighbour = Neighbour::on(url);
+        move || {
+            let (mut addresses, mut ports) = (Vec::new(), Vec::new());
+            for nth in 0..30_u16 {
+                let address = format!("10.96.0.{}", 16 + nth * 3);
+                addresses.extend(neighbour.take_address(&address, "theirs", "2026-01-01T00:00:00Z").then_some(address));
+                let port = 30000 + nth * 3;
+                ports.extend(neighbour.set_port(port, true).then_some(port));
+            }
+            (addresses, ports)
+        }
+    });
+    let wires = [Wire::admin(&servers[0]), Wire::admin(&servers[1])];
+    let creating = (0..40).map(|nth| {
+        let wire = &wires[nth % 2];
+        async move { make(wire, &format!("s{nth}"), &json!({})).await.unwrap_or_else(|why| panic!("s{nth}: {why}")) }
+    });
+    let made = futures_util::future::join_all(creating).await;
+    let (addresses, ports) = theirs.join().expect("the neighbour");
+    let mut given: BTreeMap<String, String> = addresses.iter().map(|one| (one.clone(), "theirs".to_owned())).collect();
+    let mut taken = ports.clone();
+    for service in &made {
+        let name = service["metadata"]["name"].as_str().expect("a name").to_owned();
+        let address = service["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+        taken.push(u16::try_from(service["spec"]["ports"][0]["nodePort"].as_u64().expect("a port")).expect("a port"));
+        assert_eq!(given.insert(address.clone(), name), None, "{address} was given out twice");
+    }
+    taken.sort_unstable();
+    assert!(taken.is_sorted_by(|a, b| a < b), "a port was given out twice: {taken:?}");
+    assert_eq!(neighbour.taken_ports(), taken);
+    let mut recorded: BTreeMap<String, String> =
+        neighbour.addresses().into_iter().map(|(address, (name, _))| (address, name)).collect();
+    assert_eq!(recorded.remove("10.96.0.1").as_deref(), Some("kubernetes"));
+    assert_eq!(recorded, given);
+    // All go at once, and only the neighbour's is left.
+    let going = (0..40).map(|nth| {
+        let wire = &wires[(nth + 1) % 2];
+        async move { wire.send(Method::DELETE, &format!("{SERVICES}/s{nth}"), &[], "").await.expect(200) }
+    });
+    futures_util::future::join_all(going).await;
+    let mut ports = ports;
+    ports.sort_unstable();
+    assert_eq!(neighbour.taken_ports(), ports);
+    assert_eq!(neighbour.addresses().len(), addresses.len() + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_address_and_no_port_is_given_out_twice() {
+    race(&Cluster::single().urls()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_on_a_store_for_kubernetes_alone() {
+    race(&Kine::start().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_recorded_wrongly_is_put_right() {
+    let (etcd, folder) = (Cluster::single(), Folder::new());
+    let neighbour = Neighbour::on(&etcd.urls());
+    let mut unrecorded = service(
+        "unrecorded",
+        &json!({
+            "clusterIP": "10.96.0.60", "clusterIPs": ["10.96.0.60"], "ports": [{"port": 80, "nodePort": 30060, "protocol": "TCP"}]
+        }),
+    );
+    unrecorded["metadata"] =
+        json!({"name": "unrecorded", "namespace": "default", "uid": "5f7c3a2e-1111-4222-8333-444455556666"});
+    assert!(neighbour.create("/registry/services/specs/default/unrecorded", unrecorded.to_string().into_bytes()));
+    assert!(neighbour.take_address("10.96.0.61", "leaked", "2026-01-01T00:00:00Z"));
+    let server = start(&etcd.urls(), &folder, "10.1.1.1");
+    let wire = Wire::admin(&server);
+    eventually(PATIENCE, async || {
+        let (addresses, ports) = (neighbour.addresses(), neighbour.taken_ports());
+        let holder = addresses.get("10.96.0.60").map(|(name, _)| name.as_str());
+        match holder == Some("unrecorded") && !addresses.contains_key("10.96.0.61") && ports == [30060] {
+            true => Ok(()),
+            false => Err(format!("{addresses:?} {ports:?}")),
+        }
+    })
+    .await;
+    let events = wire.get("/api/v1/namespaces/default/events").await.expect(200).json();
+    let mut reasons: Vec<&str> =
+        events["items"].as_array().expect("events").iter().filter_map(|event| event["reason"].as_str()).collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, ["ClusterIPNotAllocated", "IPAddressNotAllocated", "PortNotAllocated"]);
+}
+
+/// Servers with other ranges would fight over one bitmap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bitmap_of_another_range_is_not_touched() {
+    let (etcd, folder) = (Cluster::single(), Folder::new());
+    let neighbour = Neighbour::on(&etcd.urls());
+    let key = "/registry/ranges/servicenodeports";
+    let value = Ports::free((31000, 31999)).write(key, Media::Protobuf).expect("a value");
+    assert!(neighbour.create(key, value.clone()));
+    let server = start(&etcd.urls(), &folder, "10.1.1.1");
+    let why = make(&Wire::admin(&server), "a", &json!({})).await.expect_err("another range");
+    assert!(why.contains("31000-31999") && why.contains("--service-node-port-range"), "{why}");
+    let found = neighbour.etcd.range(&Range::of(client::Keys::one(key))).expect("a read").found;
+    assert_eq!(found[0].value, value);
+    assert!(!neighbour.addresses().values().any(|(name, _)| name == "a"));
+}

@@ -1,0 +1,276 @@
+//! Stores that speak etcd's protocol and accept only Kubernetes' own transactions, such as kine.
+
+use holdfast_core::etcd::Media;
+use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
+use holdfast_engine::log::{Decision, Expected, Receipt};
+use holdfast_engine::{Append, Log, LogRead, Proposal};
+use holdfast_storage_etcd::client::{Etcd, Keys, Range};
+use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
+use holdfast_storage_rocks::RocksLog;
+use holdfast_tests::etcd::{Cluster, Kine, Proxy};
+use holdfast_tests::server::{holdfast, succeeds};
+use holdfast_tests::{Folder, Server, eventually};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn client(url: &str) -> Client {
+    Client::new(vec![Address::parse(url).expect("an address")], None).expect("a client")
+}
+
+fn open(url: &str, folder: &Path) -> EtcdLog {
+    let etcd = client(url);
+    EtcdLog::open(Parts {
+        transactions: Transactions::of(&etcd, "/registry").expect("an answer"),
+        etcd: Arc::new(etcd),
+        local: Arc::new(RocksLog::open(folder).expect("a local log")),
+        prefix: "/registry".into(),
+        kinds: Kinds::All,
+        keys: Live::none(),
+        storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        claims: None,
+        tells_progress: true,
+    })
+    .unwrap_or_else(|fault| panic!("open the log: {fault}"))
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn record(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
+    let object = format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\
+         \"managedFields\":[{{\"apiVersion\":\"v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:data\":{{}}}},\
+         \"manager\":\"helm\",\"operation\":\"Update\",\"time\":\"2026-01-02T03:04:05Z\"}}],\"name\":\"{name}\",\
+         \"namespace\":\"a\",\"resourceVersion\":\"{offset}\",\"uid\":\"u-{name}\"}},\"data\":{{\"x\":\"{value}\"}}}}\n"
+    );
+    Record {
+        offset,
+        time_ms: 1_795_000_000_000,
+        resource: "configmaps".into(),
+        key: format!("a/{name}"),
+        replaces,
+        operation: Operation::Put as i32,
+        actor: Actor { user: "jane".into(), manager: "kubectl".into(), ..Actor::default() },
+        object: object.into(),
+    }
+}
+
+fn decision(nth: usize) -> Decision {
+    Decision { records: nth..nth + 1, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
+}
+
+fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
+    commit_all(log, records, &|| (0..records.len()).map(decision).collect())
+}
+
+fn commit_all(log: &dyn Log, records: &[Record], decisions: &dyn Fn() -> Vec<Decision>) -> Vec<Receipt> {
+    match log.commit(&Proposal::new(records, decisions)).expect("commit") {
+        Append::Numbered(receipts) => receipts,
+        other => panic!("etcd numbers events: {other:?}"),
+    }
+}
+
+fn at(receipts: &[Receipt], nth: usize) -> u64 {
+    match &receipts[nth] {
+        Receipt::At(offsets) => offsets[0].0,
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+fn current(log: &EtcdLog) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut visit = |record: Record| {
+        found.push(record.key);
+        Ok(())
+    };
+    log.current(&mut visit).expect("the objects");
+    found.sort();
+    found
+}
+
+#[test]
+fn a_store_is_told_from_etcd_by_the_transactions_that_it_takes() {
+    let (etcd, kine) = (Cluster::single(), Kine::start());
+    assert_eq!(Transactions::of(&client(&etcd.urls()), "/registry"), Ok(Transactions::Full));
+    assert_eq!(etcd.ctl(&["get", "", "--from-key", "--keys-only"]).trim(), "", "asking writes nothing");
+    assert_eq!(Transactions::of(&client(&kine.url()), "/registry"), Ok(Transactions::Plain));
+}
+
+#[test]
+fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
+    let (kine, folders) = (Kine::start(), [folder(), folder()]);
+    let logs = folders.each_ref().map(|folder| open(&kine.url(), folder.path()));
+    logs.iter().for_each(|log| log.wake_by(Arc::new(|| {})));
+    assert_eq!(logs[0].secret().unwrap(), logs[1].secret().unwrap());
+    let many: Vec<Record> = (1..=50).map(|nth| record(nth, &format!("c{nth}"), "1", 0)).collect();
+    let receipts = commit(&logs[0], &many);
+    for nth in 0..many.len() {
+        let offset = at(&receipts, nth);
+        let shown = logs.each_ref().map(|log| {
+            assert!(log.last().unwrap() >= Offset(offset));
+            log.read(Offset(offset)).unwrap().expect("the event")
+        });
+        let [own, others] = shown.each_ref().map(|record| (record.actor.user.as_str(), record.actor.manager.as_str()));
+        assert_eq!((own, others), (("jane", "kubectl"), ("", "helm")), "others know what managed fields say");
+        assert_eq!(shown[0].object, shown[1].object);
+    }
+    // The store decides who was first, and compares the object alone.
+    let first = at(&receipts, 0);
+    let updates = logs.each_ref().map(|log| commit(log, &[record(900, "c1", "2", first)]));
+    assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
+    assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
+    let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
+    let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0) }];
+    at(&commit_all(&logs[1], &[record(901, "new", "1", 0)], &counts), 0);
+    // Deleting is known to both, too.
+    let second = at(&receipts, 1);
+    let gone = Record { operation: Operation::Delete as i32, ..record(902, "c2", "1", second) };
+    let offset = at(&commit(&logs[1], &[gone]), 0);
+    for (log, user) in logs.iter().zip(["", "jane"]) {
+        assert!(log.last().unwrap() >= Offset(offset));
+        let event = log.read(Offset(offset)).unwrap().expect("the event");
+        assert_eq!((event.is_delete(), event.actor.user.as_str()), (true, user));
+    }
+    // Nothing but objects and the cluster's secret is written.
+    let keys = kine.ctl(&["get", "/registry", "--prefix", "--keys-only"]);
+    let besides: Vec<&str> =
+        keys.lines().filter(|key| !key.is_empty() && !key.starts_with("/registry/configmaps/a/")).collect();
+    assert_eq!(besides, ["/registry/health", "/registry/holdfast/secret"]);
+}
+
+#[test]
+fn a_restart_catches_up_after_a_compaction_too() {
+    let (kine, own, other) = (Kine::start(), folder(), folder());
+    let log = open(&kine.url(), own.path());
+    let receipts = commit(&log, &[record(1, "kept", "1", 0), record(2, "gone", "1", 0)]);
+    drop(log);
+    kine.ctl(&[
+        "put",
+        "/registry/configmaps/a/theirs",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a"}}"#,
+    ]);
+    let log = open(&kine.url(), own.path());
+    assert_eq!(current(&log), ["a/gone", "a/kept", "a/theirs"]);
+    drop(log);
+    let beside = open(&kine.url(), other.path());
+    let gone = Record { operation: Operation::Delete as i32, ..record(3, "gone", "1", at(&receipts, 1)) };
+    at(&commit(&beside, &[gone]), 0);
+    at(&commit(&beside, &[record(4, "late", "1", 0)]), 0);
+    let revision = beside.last().unwrap().0;
+    client(&kine.url()).compact(revision).expect("compacted");
+    let log = open(&kine.url(), own.path());
+    assert_eq!(current(&log), ["a/kept", "a/late", "a/theirs"]);
+    at(&commit(&log, &[record(5, "more", "1", 0)]), 0);
+}
+
+#[test]
+fn what_came_of_writes_without_an_answer_is_known_after_recovery() {
+    let (kine, own) = (Kine::start(), folder());
+    let proxy = Proxy::to(kine.port());
+    let log = Arc::new(open(&proxy.url(), own.path()));
+    log.wake_by(Arc::new(|| {}));
+    let mut unknown = 0;
+    for round in 0..5 {
+        let many: Vec<Record> = (1..=200).map(|nth| record(nth, &format!("r{round}-{nth}"), "1", 0)).collect();
+        let writer = std::thread::spawn({
+            let (log, many) = (log.clone(), many.clone());
+            move || commit(log.as_ref(), &many)
+        });
+        std::thread::sleep(Duration::from_millis(4 + 2 * round));
+        proxy.close();
+        let receipts = writer.join().expect("the writer");
+        proxy.heal();
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(fault) = log.recover() {
+            assert!(Instant::now() < deadline, "{fault}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        unknown += receipts.iter().filter(|receipt| matches!(receipt, Receipt::Unknown)).count();
+        let found = current(&log);
+        for (record, receipt) in many.iter().zip(&receipts) {
+            let is_there = found.contains(&record.key);
+            match receipt {
+                Receipt::At(_) => assert!(is_there, "{} was acknowledged", record.key),
+                Receipt::Refused(fault) => assert!(!is_there, "{} was refused: {fault}", record.key),
+                // It was sent again, so that it is certainly there; and who wrote it is known.
+                Receipt::Unknown => assert!(is_there, "{} was read back", record.key),
+                Receipt::Overtaken | Receipt::Taken(_) => panic!("nobody else writes {}", record.key),
+            }
+        }
+        let stored =
+            client(&kine.url()).range(&Range::of(Keys::between("/registry/configmaps/", "/registry/configmaps0")));
+        assert_eq!(stored.expect("a range").found.len(), found.len());
+        let events = log.tail(Offset(0)).unwrap();
+        assert!(events.iter().all(|event| event.actor.user == "jane"), "each is this server's");
+    }
+    assert!(unknown > 0, "no answer got lost, so nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_share_a_kine() {
+    let (kine, folders) = (Kine::start(), [Folder::new(), Folder::new()]);
+    let etcd = format!("--etcd-servers={}", kine.url());
+    let start = |nth: usize, address: &str| {
+        let address = format!("--advertise-address={address}");
+        Server::start(folders[nth].path(), &[&etcd, &address, "--event-ttl=3s", "--lease-reuse-duration-seconds=0"])
+    };
+    let servers = [start(0, "10.1.1.1"), start(1, "10.1.1.2")];
+    assert!(servers[0].stderr().contains("transactions of one key"), "{}", servers[0].stderr());
+    let apis = [servers[0].client().await, servers[1].client().await].map(Api::<ConfigMap>::default_namespaced);
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "own"}})).expect("a map");
+    apis[0]
+        .create(&PostParams { field_manager: Some("maker".into()), ..PostParams::default() }, &map)
+        .await
+        .expect("created");
+    assert!(apis[1].get_opt("own").await.expect("an answer").is_some(), "the other server has it at once");
+    // Both change it at the same time, again and again, and no change is lost.
+    let change = async |nth: usize| {
+        for count in 0..10 {
+            let patch = json!({"data": {format!("k{nth}-{count}"): "v"}});
+            apis[nth].patch("own", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+        }
+    };
+    tokio::join!(change(0), change(1));
+    for api in &apis {
+        let data = api.get("own").await.expect("the map").data.expect("data");
+        assert_eq!(data.len(), 20, "{data:?}");
+    }
+    // What expires goes.
+    let news = json!({"metadata": {"name": "news"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
+    let events: Api<Event> = Api::default_namespaced(servers[0].client().await);
+    events.create(&PostParams::default(), &serde_json::from_value(news).expect("news")).await.expect("created");
+    let elsewhere: Api<Event> = Api::default_namespaced(servers[1].client().await);
+    eventually(PATIENCE, async || match elsewhere.get_opt("news").await.expect("an answer") {
+        None => Ok(()),
+        Some(_) => Err("it is still there"),
+    })
+    .await;
+    let second: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "second"}, "data": {"a": "b"}})).expect("a map");
+    apis[1]
+        .create(&PostParams { field_manager: Some("maker".into()), ..PostParams::default() }, &second)
+        .await
+        .expect("created");
+    apis[0].delete("own", &DeleteParams::default()).await.expect("deleted");
+    let left = apis[1].list(&ListParams::default()).await.expect("a list").items;
+    assert!(left.iter().all(|map| map.metadata.name.as_deref() != Some("own")));
+    for server in servers {
+        server.stop();
+    }
+    // The server that wrote it knows the user; the other one says what it does not know.
+    let blamed = folders.each_ref().map(|folder| {
+        let path = folder.path().display().to_string();
+        succeeds(holdfast(["blame", "--data-dir", &path, "configmap", "second", "-n", "default"]))
+    });
+    assert!(blamed[1].contains("maker") && !blamed[1].contains("another server"), "{}", blamed[1]);
+    assert!(blamed[0].contains("maker") && blamed[0].contains("another server wrote"), "{}", blamed[0]);
+}
