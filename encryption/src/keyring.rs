@@ -5,13 +5,13 @@
 //! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
 //! provider.
 
-use crate::cipher::Cipher;
+use crate::cipher::{Cipher, Place};
 use crate::configuration::{Configuration, Entry, Provider as Described};
 use crate::kms::{Closed, Kms};
-use crate::locked::{Locked, LockedValue};
+use crate::locked::Locked;
 use crate::metrics::{Metrics, Way};
 use holdfast_core::event::Record;
-use holdfast_core::kinds::registry;
+use holdfast_core::kinds::{records, registry};
 use holdfast_engine::Fault;
 use holdfast_engine::log::sealing::{Prepared, Values};
 use std::borrow::Cow;
@@ -88,7 +88,7 @@ impl Provider {
         }
     }
 
-    fn seal(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
+    fn seal(&self, plain: &[u8], place: Place) -> Result<Vec<u8>, String> {
         match self {
             Provider::Identity => Ok(plain.to_vec()),
             Provider::Keys { cipher, keys } => {
@@ -101,7 +101,7 @@ impl Provider {
     }
 
     /// `None` if the prefix is another provider's.
-    fn open(&self, prefix: &str, sealed: &[u8], place: &[u8]) -> Option<Result<Vec<u8>, Closed>> {
+    fn open(&self, prefix: &str, sealed: &[u8], place: Place) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
             Provider::Keys { cipher, keys } => {
@@ -160,6 +160,48 @@ impl Keyring {
         record.object.starts_with(MARK)
     }
 
+    /// The value of a key in etcd for a plain one, as kube-apiserver encrypts it. `storage` is the storage path of the
+    /// key's resource.
+    pub fn seal_value(&self, storage: &str, key: &str, plain: Vec<u8>) -> Result<Vec<u8>, Locked> {
+        if !self.is_configured {
+            return Ok(plain);
+        }
+        let sealed = self.sealed(&self.covered(storage), &plain, Place::Key(key.as_bytes()));
+        Ok(sealed?.unwrap_or(plain))
+    }
+
+    /// The plain value of a key in etcd that Holdfast or kube-apiserver has written.
+    pub fn open_value<'v>(&self, storage: &str, key: &str, value: &'v [u8]) -> Result<Cow<'v, [u8]>, Locked> {
+        let opened = self.opened(storage, value, Place::Key(key.as_bytes()));
+        Ok(opened?.map_or(Cow::Borrowed(value), Cow::Owned))
+    }
+
+    /// Whether a value in etcd would be stored differently now.
+    pub fn is_outdated_value(&self, storage: &str, value: &[u8]) -> bool {
+        if !self.is_configured {
+            return false;
+        }
+        match &self.covered(storage).writer {
+            Some(writer) => writer.is_outdated(value),
+            None => value.starts_with(MARK),
+        }
+    }
+
+    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. For callers that
+    /// are not asked by a client, and may block.
+    pub fn await_key(&self, storage: &str) -> Result<(), Fault> {
+        if !self.is_configured {
+            return Ok(());
+        }
+        match self.covered(storage).writer.as_deref() {
+            Some(Provider::Kms(kms)) if !kms.has_key() => match self.prepare(storage) {
+                Some(prepared) => block_on(prepared),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     /// The work to await before an event of the resource is written, if there is any.
     pub fn prepare(&self, storage: &str) -> Option<Prepared> {
         if !self.is_configured {
@@ -173,13 +215,7 @@ impl Keyring {
 
     /// Whether a stored event would be stored differently now.
     pub fn is_outdated(&self, kept: &Record) -> bool {
-        if !self.is_configured {
-            return false;
-        }
-        match &self.covered(&kept.resource).writer {
-            Some(writer) => writer.is_outdated(&kept.object),
-            None => Keyring::is_sealed(kept),
-        }
+        self.is_outdated_value(&kept.resource, &kept.object)
     }
 
     fn covered(&self, storage: &str) -> Arc<Covered> {
@@ -210,14 +246,13 @@ impl Keyring {
         }
     }
 
-    fn open_sealed(&self, covered: &Covered, prefix: &str, record: &Record) -> Result<Vec<u8>, Locked> {
+    fn open_sealed(&self, covered: &Covered, prefix: &str, sealed: &[u8], place: Place) -> Result<Vec<u8>, Locked> {
         if !self.is_configured {
             return Err(Locked::NoConfiguration);
         }
-        let (place, sealed) = (place(record), &record.object[prefix.len()..]);
         let mut why = Locked::NoProvider { prefix: prefix.to_owned() };
         for provider in &covered.readers {
-            match provider.open(prefix, sealed, &place) {
+            match provider.open(prefix, sealed, place) {
                 None => {}
                 Some(Ok(plain)) => return Ok(plain),
                 Some(Err(Closed::Changed)) => why = Locked::Changed { prefix: prefix.to_owned() },
@@ -226,24 +261,45 @@ impl Keyring {
         }
         Err(why)
     }
-}
 
-impl Values for Keyring {
-    fn open(&self, mut record: Record) -> Result<Record, Fault> {
-        if !Keyring::is_sealed(&record) {
-            return match !self.is_configured || self.covered(&record.resource).reads_plain {
-                true => Ok(record),
-                false => Err(locked(&record, Locked::Plain)),
+    /// `None` if the value is plain, and may be.
+    fn opened(&self, storage: &str, value: &[u8], place: Place) -> Result<Option<Vec<u8>>, Locked> {
+        if !value.starts_with(MARK) {
+            return match !self.is_configured || self.covered(storage).reads_plain {
+                true => Ok(None),
+                false => Err(Locked::Plain),
             };
         }
-        let (began, covered) = (Instant::now(), self.covered(&record.resource));
-        let prefix = prefix(&record.object).unwrap_or_default();
-        let opened = self.open_sealed(&covered, &prefix, &record);
+        let (began, covered) = (Instant::now(), self.covered(storage));
+        let prefix = prefix(value).unwrap_or_default();
+        let opened = self.open_sealed(&covered, &prefix, &value[prefix.len()..], place);
         // A prefix that no provider opened is counted without its name, since the table could otherwise be made to
         // grow.
         let shown = if opened.is_ok() { &prefix } else { "unknown" };
         self.metrics.transformed(Way::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
-        record.object = opened.map_err(|why| locked(&record, why))?.into();
+        opened.map(Some)
+    }
+
+    /// `None` if the value is to be stored in plain.
+    fn sealed(&self, covered: &Covered, plain: &[u8], place: Place) -> Result<Option<Vec<u8>>, Locked> {
+        let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
+            return Ok(None);
+        };
+        let began = Instant::now();
+        let sealed = writer.seal(plain, place);
+        self.metrics.transformed(Way::ToStorage, &covered.name, writer.prefix(), sealed.is_ok(), began.elapsed());
+        sealed.map(Some).map_err(Locked::Unreachable)
+    }
+}
+
+impl Values for Keyring {
+    fn open(&self, mut record: Record) -> Result<Record, Fault> {
+        // A plain value needs no place.
+        let bytes = if Keyring::is_sealed(&record) { place(&record) } else { Vec::new() };
+        let opened = self.opened(&record.resource, &record.object, Place::Event(&bytes));
+        if let Some(plain) = opened.map_err(|why| locked(&record, why))? {
+            record.object = plain.into();
+        }
         Ok(record)
     }
 
@@ -251,14 +307,10 @@ impl Values for Keyring {
         if !self.is_configured {
             return Ok(record);
         }
-        let covered = self.covered(&record.resource);
-        let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
-            return Ok(record);
-        };
-        let began = Instant::now();
-        let sealed = writer.seal(&record.object, &place(&record));
-        self.metrics.transformed(Way::ToStorage, &covered.name, writer.prefix(), sealed.is_ok(), began.elapsed());
-        record.object = sealed.map_err(|why| locked(&record, Locked::Unreachable(why)))?.into();
+        let sealed = self.sealed(&self.covered(&record.resource), &record.object, Place::Event(&place(&record)));
+        if let Some(sealed) = sealed.map_err(|why| locked(&record, why))? {
+            record.object = sealed.into();
+        }
         Ok(record)
     }
 }
@@ -274,16 +326,19 @@ impl Values for Patient {
 
     fn seal(&self, record: Record) -> Result<Record, Fault> {
         if let Some(prepared) = self.0.prepare(&record.resource) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build();
-            runtime.map_err(|error| Fault::io("wait for a key", error))?.block_on(prepared)?;
+            block_on(prepared)?;
         }
         self.0.seal(record)
     }
 }
 
+fn block_on(prepared: Prepared) -> Result<(), Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.map_err(|error| Fault::io("wait for a key", error))?.block_on(prepared)
+}
+
 fn locked(record: &Record, why: Locked) -> Fault {
-    let object = format!("{}/{}", record.resource, record.key);
-    Fault::Sealed(Box::new(LockedValue { offset: record.offset(), object, why }))
+    why.fault(record.offset(), format!("{}/{}", record.resource, record.key))
 }
 
 /// The place of a value: the object's storage key, and the event's offset. Keys contain no zero byte, so the parts
@@ -304,6 +359,9 @@ fn prefix(kept: &[u8]) -> Option<String> {
 
 /// A resource and its group, by the storage path of its objects.
 fn named(storage: &str) -> (Cow<'_, str>, Cow<'_, str>) {
+    if let Some(record) = records::ALL.into_iter().find(|record| record.storage == storage) {
+        return (record.resource.into(), "".into());
+    }
     if let Some(id) = registry().by_storage(storage) {
         let kind = registry().get(id);
         return (Cow::Owned(kind.resource.clone()), Cow::Owned(kind.hub().group.clone()));
@@ -424,6 +482,32 @@ mod tests {
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
         // Two keys with one name: both are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
+    }
+
+    #[test]
+    fn values_in_etcd_have_kubernetes_form() {
+        let (resource, at) = ("secrets", "/registry/secrets/a/b");
+        // The bytes that a cipher adds to 8 plain ones: a nonce and a tag, or padding; no MAC.
+        for (provider, more, is_bound) in
+            [("aesgcm", 12 + 16, true), ("aescbc", 16 + 8, false), ("secretbox", 24 + 16, false)]
+        {
+            let keyring = keyring(&entry("secrets", &key(provider, &[("one", A)])));
+            let sealed = keyring.seal_value(resource, at, b"{\"a\":1}\n".to_vec()).expect("sealed");
+            assert_eq!(sealed.len(), format!("k8s:enc:{provider}:v1:one:").len() + 8 + more, "{provider}");
+            assert_eq!(&*keyring.open_value(resource, at, &sealed).expect("opened"), b"{\"a\":1}\n");
+            let elsewhere = keyring.open_value(resource, "/registry/secrets/a/c", &sealed);
+            assert_eq!(elsewhere.is_err(), is_bound, "{provider}");
+            assert!(!keyring.is_outdated_value(resource, &sealed) && keyring.is_outdated_value(resource, b"{}"));
+            // It is no value of a log of Holdfast's, nor the other way round, unless the cipher does the same in both.
+            let of_log = keyring.seal(record("secrets", "a/b", 7)).expect("sealed");
+            let as_value = keyring.open_value(resource, at, &of_log.object);
+            assert!(as_value.is_err() || provider == "aescbc" && as_value.expect("opened") != &b"{\"a\":1}\n"[..]);
+            let as_event = Record { object: sealed.into(), ..record("secrets", "a/b", 7) };
+            assert!(keyring.open(as_event).is_err(), "{provider}");
+        }
+        let plain = keyring(&entry("secrets", "{identity: {}}")).seal_value(resource, at, b"{}".to_vec());
+        assert_eq!(plain, Ok(b"{}".to_vec()));
+        assert_eq!(Keyring::none().open_value(resource, at, b"k8s:enc:aesgcm:v1:one:x"), Err(Locked::NoConfiguration));
     }
 
     #[test]

@@ -30,6 +30,11 @@ pub enum Locked {
 }
 
 impl Locked {
+    /// The fault about the value of an object, which a log has or is to have as this event.
+    pub fn fault(self, offset: Offset, object: String) -> Fault {
+        Fault::Sealed(Box::new(LockedValue { offset, object, why: self }))
+    }
+
     /// The reason in a fault about an encrypted value, if the fault is one.
     pub fn of(fault: &Fault) -> Option<&Locked> {
         match fault {

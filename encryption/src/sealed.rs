@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Identity, Lack, Proposal, Wake};
+use holdfast_engine::log::{Identity, Lack, Proposal, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -128,6 +128,14 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         self.open_all(self.log.tail(after)?)
+    }
+
+    fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.log.unreadable(resource, prefix, limit)
+    }
+
+    fn newly_unreadable(&self) -> Vec<String> {
+        self.log.newly_unreadable()
     }
 
     fn wake_by(&self, wake: Wake) {

@@ -1,5 +1,6 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
+use crate::apart::Family;
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
@@ -7,7 +8,7 @@ use crate::large::Large;
 use crate::limits::Limits;
 use crate::load::load;
 use crate::log::sealing::{InPlain, Prepared, Sealing};
-use crate::log::{Fault, Log};
+use crate::log::{Fault, Log, Unreadable};
 use crate::newest::Newest;
 use crate::past::{Memory, View};
 use crate::pins::{Cut, Kept, Pins};
@@ -21,6 +22,7 @@ use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::Receiver;
+use futures_util::future::select_all;
 use holdfast_background::aside;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
@@ -119,6 +121,8 @@ pub struct Engine {
     newest: Newest,
     /// The versions at which forks of this engine's log begin.
     holds: Holds,
+    /// Set if objects of some kinds are in logs of their own.
+    pub(crate) family: OnceLock<Family>,
 }
 
 impl Engine {
@@ -199,15 +203,27 @@ impl Engine {
             limits: Limits::default(),
             newest: Newest::default(),
             holds: Holds::default(),
+            family: OnceLock::new(),
         };
         Ok((Arc::new(engine), writer, outputs))
+    }
+
+    /// An engine over another log beside this one: it shares the threads and the bounds of reads, and wakes who waits for
+    /// commits of either.
+    pub(crate) fn open_beside(&self, log: Arc<dyn Log>) -> Result<Arc<Engine>, Fault> {
+        let state = load(log.as_ref(), self.built_in.clone())?;
+        let how = (QUEUE_COMMANDS_MAX, self.reads.clone());
+        let parts = (state, self.built_in.clone());
+        let (engine, writer, queue) = Engine::over(log, parts, self.options.clone(), Hub::of_part(&self.hub), how)?;
+        engine.queue.start(writer, queue, PATIENCE)?;
+        Ok(engine)
     }
 
     /// Another cluster in memory that begins as this one is now, or as it was at a version that the log remembers. The
     /// fork shares the events up to that version, and counts what it writes against `room`. Forking the newest version
     /// takes almost no time; an older one is first folded from the log.
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
-        let newest = self.snapshot();
+        let newest = self.own_snapshot();
         let at = at.filter(|at| *at != newest.offset);
         let begin = at.unwrap_or(newest.offset);
         let held = self.holds.hold(begin);
@@ -242,11 +258,17 @@ impl Engine {
 
     /// Resolves with the reason once the writer has died. No write can succeed after that: the process should end.
     pub async fn died(&self) -> String {
-        self.queue.died().await
+        let all = std::iter::once(self).chain(self.parts().iter().map(|part| &*part.engine));
+        select_all(all.map(|engine| Box::pin(engine.queue.died()))).await.0
     }
 
-    /// Asks the writer for its health.
+    /// Asks the writers for their health. Kinds with a log of their own that takes no writes do not hold up the others.
     pub async fn health(&self, patience: Duration) -> Health {
+        for part in self.parts() {
+            if let dead @ Health::Dead(_) = part.engine.queue.health(patience).await {
+                return dead;
+            }
+        }
         self.queue.health(patience).await
     }
 
@@ -258,11 +280,12 @@ impl Engine {
 
     /// Lets the writer finish the commands in its queue, then ends it: later writes are refused.
     pub fn close(&self) {
+        self.parts().iter().for_each(|part| part.engine.queue.close());
         self.queue.close();
     }
 
-    /// The newest state. Costs one pointer clone.
-    pub fn snapshot(&self) -> Arc<State> {
+    /// The newest state of this engine's own log. Costs one pointer clone.
+    pub fn own_snapshot(&self) -> Arc<State> {
         self.published.load_full()
     }
 
@@ -332,8 +355,8 @@ impl Engine {
         self.outside.get()
     }
 
-    /// Hands writes to the writer and waits until they are durable.
-    pub(crate) async fn commit(
+    /// Hands writes to this engine's writer and waits until they are durable.
+    pub(crate) async fn commit_here(
         &self,
         writes: Vec<Write>,
         expects: Vec<Expectation>,
@@ -464,6 +487,11 @@ impl Engine {
         &self.pins
     }
 
+    /// The objects of a resource with a prefix of their keys that the log cannot read; see [`Log::unreadable`].
+    pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.log.unreadable(resource, prefix, limit)
+    }
+
     /// Whether other servers append to the log, so that the newest state here may be older than the log.
     pub fn is_shared(&self) -> bool {
         self.log.is_shared()
@@ -484,7 +512,7 @@ impl Engine {
         let deadline = tokio::time::Instant::now() + FUTURE_VERSION_WAIT;
         loop {
             let committed = self.hub.committed().notified();
-            let current = self.snapshot().offset;
+            let current = self.own_snapshot().offset;
             if current >= offset {
                 return Ok(());
             }

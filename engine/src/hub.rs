@@ -173,7 +173,7 @@ pub struct Hub {
     /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
     /// Notified of every commit.
-    committed: Notify,
+    committed: Arc<Notify>,
     taps: Mutex<Vec<Weak<Basin>>>,
 }
 
@@ -274,7 +274,7 @@ impl Hub {
             watchers: AtomicUsize::default(),
             users: Arc::default(),
             revision: AtomicU64::default(),
-            committed: Notify::default(),
+            committed: Arc::default(),
             taps: Mutex::default(),
         }
     }
@@ -282,6 +282,12 @@ impl Hub {
     /// The hub of a fork: it has watchers of its own, which count against the same users' limits.
     pub(crate) fn beside(other: &Hub) -> Hub {
         Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
+    }
+
+    /// The hub of a part of the cluster's kinds: it counts against the same limits, and its commits wake whoever waits for
+    /// one of either.
+    pub(crate) fn of_part(main: &Hub) -> Hub {
+        Hub { committed: main.committed.clone(), ..Hub::beside(main) }
     }
 
     /// Counts one more watch of this user, with `selector_bytes` of selectors; refuses it beyond the limits.
@@ -364,6 +370,11 @@ impl Hub {
             topic.deliver(state.kind(change.kind), &Arc::new(Event::new(change, previous)));
         }
         self.delivered.store(state.offset.0, Ordering::Release);
+    }
+
+    /// Lets the watchers of a kind go. They join again, unless their selection includes an object that cannot be read.
+    pub(crate) fn let_go(&self, kind: KindId) {
+        self.lock().remove(&kind);
     }
 
     /// All events up to this offset are in the queues of the watchers that they concern.

@@ -3,6 +3,7 @@
 //! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. The engine knows neither HTTP nor any
 //! storage product: it owns the trait [`Log`] and nothing behind it.
 
+mod apart;
 mod awaited;
 mod engine;
 mod fill;

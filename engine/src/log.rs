@@ -8,9 +8,11 @@ mod proposal;
 pub mod sealing;
 #[cfg(any(test, feature = "suite"))]
 pub mod suite;
+mod unreadable;
 
 pub use fault::{Cause, DamagedEvent, Fault};
 pub use proposal::{Append, Decision, Expected, Proposal, Receipt};
+pub use unreadable::{Flaw, Unreadable};
 
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -284,6 +286,18 @@ pub trait Log: LogRead {
     /// not wait.
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         self.scan(None, after, PIECE)
+    }
+
+    /// The objects of a resource with a prefix of their keys whose values the log cannot read, up to `limit`, in the
+    /// order of their keys. Only a log to which other programs write has any.
+    fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        let _ = (resource, prefix, limit);
+        Vec::new()
+    }
+
+    /// The resources of which more objects cannot be read since the last call.
+    fn newly_unreadable(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Has the log call `wake`, from any thread, whenever another server has appended. The log calls it again for

@@ -193,9 +193,9 @@ impl Engine {
         let snapshot = match self.is_shared() && (!writes || request.options.dry_run) && !planted(Bug::RefusedUnread) {
             false => snapshot,
             true => {
-                self.catch_up().await?;
+                self.catch_up_to_judge().await?;
                 let newest = self.snapshot();
-                if newest.offset > snapshot.offset {
+                if newest.offset > snapshot.offset || self.is_divided() {
                     decided = self.judge_on(&newest, request, kind, stamp, answers, told).await;
                 }
                 newest

@@ -7,7 +7,7 @@
 
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
-use crate::moment::{self, Unknown};
+use crate::moment::{self, Unknown, at_time};
 use crate::planted::{Bug, planted};
 use crate::read_memory::{Charge, Reader};
 use crate::reads::Length;
@@ -396,6 +396,17 @@ impl Engine {
             Err(Unknown::Fault(why)) => Err(Refusal::fault(why)),
             Err(future @ Unknown::Future { .. }) => Err(undecodable(&future)),
         }
+    }
+
+    /// The version that this log had when another log came to a version: the events of both are told apart by their times.
+    pub async fn same_time(&self, other: &Engine, version: Offset, reader: &Reader) -> Result<Offset, Refusal> {
+        let (log, other) = (self.log().clone(), other.log().clone());
+        let found = move || {
+            let at = other.next_time(Offset(version.0.saturating_sub(1)))?;
+            let newest = log.last()?;
+            at.map_or(Ok(newest), |(_, time_ms)| at_time(log.as_ref(), time_ms, newest))
+        };
+        self.reads().run_for(reader, Length::Short, found).await.map_err(Refusal::fault)
     }
 
     /// The cluster at an existing version.

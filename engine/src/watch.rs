@@ -113,7 +113,8 @@ enum Source {
     Hub(Subscription),
     /// Nowhere: a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// Nowhere any more: the kind was redefined since the selection was made.
+    /// Nowhere any more: the kind was redefined since the selection was made, or an object can no longer be read. A
+    /// client that watches again learns which.
     Redefined,
 }
 
@@ -381,6 +382,14 @@ impl Watch {
     fn rejoin(&mut self) {
         let before = self.engine.snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;
+        let Selection { kind, key, prefix, .. } = &self.selection;
+        if before.registry.serves(*kind) {
+            let prefix = key.as_ref().unwrap_or(prefix);
+            let unreadable = self.engine.unreadable(&before.kind(*kind).storage, prefix, 1);
+            if unreadable.iter().any(|one| key.as_ref().is_none_or(|key| *key == one.key)) {
+                self.source = Source::Redefined;
+            }
+        }
         self.count_waiting();
     }
 

@@ -472,6 +472,11 @@ impl Writer {
     fn take_over(&mut self) -> Result<(), Fault> {
         loop {
             let records = self.log.tail(self.state.offset)?;
+            for resource in self.log.newly_unreadable() {
+                if let Some(kind) = self.state.registry.by_storage(&resource) {
+                    self.hub.let_go(kind);
+                }
+            }
             if records.is_empty() {
                 return Ok(());
             }

@@ -6,9 +6,10 @@ use crate::etcd::{self, Membership};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use crate::offered::Releases;
+use crate::on_etcd::{self, Connected, OnEtcd};
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, on_etcd, otlp, pages,
-    pki, read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
+    read_memory, tls,
 };
 use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_audit::Auditor;
@@ -24,13 +25,13 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
-use holdfast_core::kinds::{known, registry};
+use holdfast_core::kinds::{KindId, known, registry};
 use holdfast_core::pipeline;
 use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
-use holdfast_engine::{Engine, Log, Options};
+use holdfast_engine::{Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
 use holdfast_service::{Limits, Service};
@@ -102,6 +103,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         holdfast_storage_rocks::check_whole(args.data_dir())?;
         args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
     }
+    let connected = on_etcd::connect(&args)?;
     let server = Server {
         args,
         bind,
@@ -113,6 +115,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         plugins_left_out: &[],
         flags,
         has_identity: true,
+        connected,
     };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
@@ -134,6 +137,10 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
         },
         _ => return Ok((None, Lasting::Kept)),
     };
+    ensure!(
+        args.etcd.etcd_servers_overrides.is_empty(),
+        "--etcd-servers-overrides is about etcd, and --etcd-servers names `holdfast etcd`, which stores nothing"
+    );
     args.etcd_servers.clear();
     args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
     args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
@@ -159,6 +166,8 @@ pub struct Server {
     pub flags: Vec<(String, String)>,
     /// Whether the server publishes an identity Lease when no option asks for one.
     pub has_identity: bool,
+    /// The etcd of `--etcd-servers`.
+    pub connected: Option<Connected>,
 }
 
 /// What happens to the data folder when the server ends, and how durable writes are.
@@ -198,7 +207,10 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        let Opened { log, disk, forker, retention, etcd, _lock } = open(&args, lasting)?;
+        let gates = args.api_gates()?;
+        let (keys, follow) = args.encryption.live(&gates)?;
+        let opened = open(&args, lasting, self.connected, &keys)?;
+        let Opened { log, parts, sealing, disk, forker, retention, etcd, _lock } = opened;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -208,7 +220,6 @@ impl Server {
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }
-        let gates = args.api_gates()?;
         for kind in &gates.kinds_off {
             offer.asked.entry((*kind).to_owned()).or_insert(false);
         }
@@ -238,18 +249,10 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let (keys, follow) = args.encryption.live(&gates)?;
-        let mut options = Options::new(settings, Arc::new(SystemClock));
-        let log: Arc<dyn Log> = match log.is_shared() {
-            true => log,
-            false => {
-                let sealed = Arc::new(SealedLog::new(log, keys.clone()));
-                options.sealing = Some(sealed.clone());
-                sealed
-            }
-        };
+        let options = Options { sealing: Some(sealing), ..Options::new(settings, Arc::new(SystemClock)) };
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
+        engine.open_parts(parts)?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
         let background = holdfast_background::runtime()?;
@@ -270,6 +273,7 @@ impl Server {
                 pages::serve_socket(path, pages.clone())?;
             }
             let (auditor_of_door, keys_of_door) = (auditor.clone(), keys.clone());
+            let elections = components.elections().clone();
             let beside = Beside {
                 forker,
                 forks_max,
@@ -297,7 +301,9 @@ impl Server {
             if let Some(follow) = follow {
                 tokio::spawn(keys.follow(follow));
             }
-            tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
+            for engine in engine.all() {
+                tokio::spawn(retention::run(Arc::downgrade(engine), retention));
+            }
             let presence = presence_of(&args, address);
             despite_a_full_disk(make_objects(service, &presence).await)
                 .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
@@ -321,6 +327,7 @@ impl Server {
             transport.be_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
+            elections.leave().await;
             presence.withdraw().await;
             if lasting == Lasting::Kept {
                 // A second signal ends the process at once.
@@ -350,8 +357,12 @@ impl Server {
 /// A log with the parts that depend on where it is kept.
 struct Opened {
     log: Arc<dyn Log>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
     /// The log on this machine's disk.
     disk: Option<Arc<RocksLog>>,
+    /// Encrypts the log's values.
+    sealing: Arc<dyn Sealing>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
     /// Set when other servers share the log.
@@ -360,19 +371,19 @@ struct Opened {
     _lock: Option<FolderInUse>,
 }
 
-fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
+fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<Live>) -> Result<Opened> {
     let (folder, mut retention) = (args.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
         Lasting::Fleeting => Durability::Unsynced,
         Lasting::InMemory => {
             retention.bytes.get_or_insert(MEMORY_MAX);
-            let log = Arc::new(VolatileLog::default());
+            let log = Arc::new(SealedLog::new(Arc::new(VolatileLog::default()), keys.clone()));
             let _lock = Some(FolderInUse::take(folder)?);
-            return Ok(Opened { log, disk: None, forker: None, retention, etcd: None, _lock });
+            let (sealing, parts) = (log.clone(), Vec::new());
+            return Ok(Opened { log, parts, sealing, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
-    let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
     // The log of a server whose folder is deleted needs no disk reserve.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
     // etcd has the events: after a crash the local copy gets them again, so it needs no fsync.
@@ -385,10 +396,12 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
     let disk = Some(log.clone());
     let forker = Some(forker);
     let Some(connected) = connected else {
-        return Ok(Opened { log, disk, forker, retention, etcd: None, _lock: None });
+        let log = Arc::new(SealedLog::new(log, keys.clone()));
+        let (sealing, parts) = (log.clone(), Vec::new());
+        return Ok(Opened { log, parts, sealing, disk, forker, retention, etcd: None, _lock: None });
     };
-    let (log, etcd) = on_etcd::open(args, connected, log)?;
-    Ok(Opened { log, disk, forker, retention, etcd: Some(etcd), _lock: None })
+    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log, keys)?;
+    Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
 /// Runs `work` to its end, or fails when the writer dies: then nothing can be written any more, and the process should
@@ -624,7 +637,7 @@ pub fn server_names() -> Vec<String> {
 }
 
 /// This machine's host name, or an empty text if it has none.
-fn host_name() -> String {
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 

@@ -10,7 +10,7 @@ mod words;
 
 pub use go::is_optional;
 
-use crate::not_built;
+use crate::removed;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 use std::ffi::OsString;
@@ -39,10 +39,10 @@ const COMPONENTS: [(&str, &str); 5] = [
     ("up", "holdfast up"),
 ];
 
-/// Reads `arguments`; options in `unbuilt` are refused. Prints the help or the version and ends the process if the
+/// Reads `arguments`; options in `removed` are refused. Prints the help or the version and ends the process if the
 /// arguments ask for it.
-pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_built::Unbuilt]) -> Read {
-    let refused = not_built::refused(arguments.get(2..).unwrap_or_default(), unbuilt);
+pub fn read(command: &mut Command, mut arguments: Vec<OsString>, removed: &[removed::Removed]) -> Read {
+    let refused = removed::refused(arguments.get(2..).unwrap_or_default(), removed);
     let (names, mut faults): (Vec<String>, Vec<String>) =
         refused.into_iter().map(|(name, why)| (format!("--{name}"), why)).unzip();
     names.iter().for_each(|name| _ = leave_out(&mut arguments, name, None));
@@ -160,7 +160,7 @@ mod tests {
         let read = faults(&["--etcd-prefix", "/x", "--no-such", "y", "--port=z", "--sizes=1,999", "--mode", "c", "-q"]);
         assert!(read.misuse.is_some() && read.matches.is_some());
         let parts = [
-            "--etcd-prefix is not built",
+            "--etcd-prefix is not there any more",
             "'--no-such'",
             "'z' for '--port",
             "'999' for '--sizes",
@@ -183,7 +183,7 @@ mod tests {
         let read = faults(&["--port=1"]);
         assert!(read.faults.is_empty() && read.misuse.is_none());
         let read = faults(&["--etcd-prefix=/x"]);
-        assert!(read.faults.len() == 1 && read.misuse.is_none(), "it is known, and not built");
+        assert!(read.faults.len() == 1 && read.misuse.is_none(), "it is known, and removed");
     }
 
     #[derive(Parser)]

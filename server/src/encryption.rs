@@ -8,7 +8,7 @@ use holdfast_component::gates::ApiGates;
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_bool;
 use holdfast_encryption::{Follow, Live, Locked};
-use holdfast_engine::{Engine, Fault};
+use holdfast_engine::Fault;
 use holdfast_service::Meter;
 use holdfast_transport_http::HealthCheck;
 use std::sync::Arc;
@@ -29,11 +29,6 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
-    /// Whether the options ask for encryption at rest.
-    pub fn is_asked_for(&self) -> bool {
-        self.config.encryption_provider_config.is_some()
-    }
-
     /// The transformers of values, and the configuration file to follow, if it is to be followed.
     pub fn live(&self, gates: &ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;
@@ -51,9 +46,9 @@ impl EncryptionArgs {
     }
 }
 
-/// Opens an engine; retries while the keys of its log are unreachable, because a KMS plug-in may start later than the
-/// server.
-pub fn open_patiently(open: impl Fn() -> Result<Arc<Engine>, Fault>) -> Result<Arc<Engine>, Fault> {
+/// Opens a log or its engine; retries while the keys of the log are unreachable, because a KMS plug-in may start later
+/// than the server.
+pub fn open_patiently<T>(open: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     loop {
         match open() {
             Err(fault) if matches!(Locked::of(&fault), Some(Locked::Unreachable(_))) => {

@@ -1,5 +1,6 @@
 //! Options of the etcd that several servers share.
 
+use crate::etcd_overrides;
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -14,9 +15,13 @@ use std::time::Duration;
 /// Kubernetes' default.
 const PREFIX: &str = "/registry";
 
-#[derive(clap::Args, Debug, Clone)]
+#[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 pub struct EtcdArgs {
+    /// Resources whose objects are in an etcd of their own, each as group/resource#URL;URL, as /events#http://10.0.0.4:2379:
+    /// all of kube-apiserver's own resources but those by which others are judged.
+    #[arg(long, value_delimiter = ',', value_name = "OVERRIDES")]
+    pub etcd_servers_overrides: Vec<String>,
     /// What all keys in etcd begin with [default: /registry].
     #[arg(long, value_name = "PREFIX")]
     pub etcd_prefix: Option<String>,
@@ -68,6 +73,7 @@ impl EtcdArgs {
             return faults;
         }
         faults.extend(addresses(servers).err().into_iter().flatten());
+        faults.extend(etcd_overrides::read(&self.etcd_servers_overrides, servers).err().into_iter().flatten());
         faults.extend(self.prefix().err());
         faults.extend(self.media().err());
         faults.extend(self.tls().err().map(|why| format!("{why:#}")));
@@ -91,6 +97,7 @@ impl EtcdArgs {
     /// The names of the given options, except those that are commonly given to Kubernetes' components in any case.
     fn given(&self) -> Vec<&'static str> {
         let all = [
+            ("etcd-servers-overrides", !self.etcd_servers_overrides.is_empty()),
             ("etcd-prefix", self.etcd_prefix.is_some()),
             ("etcd-cafile", self.etcd_cafile.is_some()),
             ("etcd-certfile", self.etcd_certfile.is_some()),
@@ -179,8 +186,13 @@ impl EtcdArgs {
 
 /// The addresses of the members, or the faults of `--etcd-servers`.
 pub fn addresses(servers: &[String]) -> Result<Vec<Address>, Vec<String>> {
+    addresses_of("etcd-servers", servers)
+}
+
+/// The addresses of members that an option names.
+pub fn addresses_of(option: &str, servers: &[String]) -> Result<Vec<Address>, Vec<String>> {
     let read: Vec<Result<Address, String>> =
-        servers.iter().map(|server| Address::parse(server).map_err(|why| format!("--etcd-servers: {why}"))).collect();
+        servers.iter().map(|server| Address::parse(server).map_err(|why| format!("--{option}: {why}"))).collect();
     let faults: Vec<String> = read.iter().filter_map(|address| address.as_ref().err().cloned()).collect();
     if faults.is_empty() { Ok(read.into_iter().flatten().collect()) } else { Err(faults) }
 }
@@ -227,6 +239,9 @@ mod tests {
         fault(&[], "http://127.0.0.1:2379,http://etcd", "\"http://etcd\" is no address");
         fault(&["--etcd-prefix=/a"], "", "--etcd-prefix is about etcd, and --etcd-servers names none");
         fault(&["--etcd-compaction-interval=5m"], "", "--etcd-compaction-interval is about etcd");
+        fault(&["--etcd-servers-overrides=/events#http://a:1"], "", "--etcd-servers-overrides is about etcd");
+        fault(&["--etcd-servers-overrides=/events"], local, "--etcd-servers-overrides=\"/events\": it must have");
+        fault(&["--etcd-servers-overrides=/events#http://a:1,apps/deployments#http://a:1"], local, "");
         fault(&["--etcd-prefix=//"], local, "--etcd-prefix=\"//\": it is empty");
         fault(&["--etcd-prefix=/a/../b"], local, "\"..\"");
         fault(&["--etcd-prefix=/a\u{1b}"], local, "--etcd-prefix=\"/a\\u{1b}\": it has control characters");

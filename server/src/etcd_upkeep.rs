@@ -9,6 +9,7 @@ use holdfast_service::Meter;
 use holdfast_service::housekeeping::presence;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
+use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::health::{self, Probe, Turn};
 use holdfast_storage_etcd::measured::Measured;
 use holdfast_storage_etcd::servers::Servers;
@@ -20,6 +21,10 @@ use tokio::task::JoinSet;
 /// This server's etcd client and its options.
 pub struct Upkeep {
     etcd: Arc<Measured>,
+    /// The etcds of `--etcd-servers-overrides`.
+    others: Vec<Arc<Measured>>,
+    /// The number of members of all of them.
+    members: usize,
     keys: Keys,
     options: EtcdArgs,
     began: Instant,
@@ -27,24 +32,47 @@ pub struct Upkeep {
 
 impl Upkeep {
     /// All requests of the server to etcd must go through [`Self::etcd`], which measures them.
-    pub fn new(etcd: Arc<dyn Etcd>, keys: Keys, options: EtcdArgs) -> Upkeep {
+    pub fn new((etcd, members): (Arc<dyn Etcd>, usize), keys: Keys, options: EtcdArgs) -> Upkeep {
         let named = keys.clone();
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
-        Upkeep { etcd, keys, options, began: Instant::now() }
+        Upkeep { etcd, others: Vec::new(), members, keys, options, began: Instant::now() }
+    }
+
+    /// Adds the etcd of an override.
+    pub fn add(&mut self, (etcd, members): (Arc<dyn Etcd>, usize)) {
+        let named = self.keys.clone();
+        let other = self.etcd.beside(etcd, Box::new(move |key| label(&named, key)), self.members);
+        self.others.push(Arc::new(other));
+        self.members += members;
+    }
+
+    /// The etcds of overrides, in the order in which they were added.
+    pub fn others(&self) -> Vec<Arc<dyn Etcd>> {
+        self.others.iter().map(|other| other.clone() as Arc<dyn Etcd>).collect()
     }
 
     pub fn etcd(&self) -> Arc<dyn Etcd> {
         self.etcd.clone()
     }
 
+    /// What the first server of the cluster has written for all.
+    pub fn first(&self) -> first::Cluster<'_> {
+        first::Cluster::new(self.etcd.as_ref(), self.keys.root())
+    }
+
     pub fn checks(&self) -> Vec<Arc<dyn HealthCheck>> {
         let [health, readiness] = self.options.check_timeouts();
-        let check = |(name, timeout)| {
-            let (etcd, keys) = (self.etcd(), self.keys.clone());
-            Arc::new(Check { name, probe: Arc::new(Probe::new(timeout)), etcd, keys, began: self.began })
-                as Arc<dyn HealthCheck>
+        let check = |name: String, timeout, etcd: Arc<dyn Etcd>| {
+            let (probe, keys) = (Arc::new(Probe::new(timeout)), self.keys.clone());
+            Arc::new(Check { name, probe, etcd, keys, began: self.began }) as Arc<dyn HealthCheck>
         };
-        [("etcd", health), ("etcd-readiness", readiness)].map(check).into()
+        let mut checks =
+            vec![check("etcd".into(), health, self.etcd()), check("etcd-readiness".into(), readiness, self.etcd())];
+        for (nth, etcd) in self.others().into_iter().enumerate() {
+            checks.push(check(format!("etcd-override-{nth}"), health, etcd.clone()));
+            checks.push(check(format!("etcd-override-readiness-{nth}"), readiness, etcd));
+        }
+        checks
     }
 
     pub fn meter(&self) -> Meter {
@@ -60,8 +88,14 @@ impl Upkeep {
 
     /// Starts the periodic tasks.
     pub fn start(&self, tasks: &mut JoinSet<()>) {
+        for etcd in std::iter::once(&self.etcd).chain(&self.others) {
+            self.start_for(etcd, tasks);
+        }
+    }
+
+    fn start_for(&self, etcd: &Arc<Measured>, tasks: &mut JoinSet<()>) {
         if let Some(interval) = self.options.compaction_interval() {
-            let (etcd, compactor) = (self.etcd(), Mutex::new(Compactor::default()));
+            let (etcd, compactor) = (etcd.clone(), Mutex::new(Compactor::default()));
             tasks.spawn(each(interval, move || {
                 let mut compactor = compactor.lock().unwrap_or_else(PoisonError::into_inner);
                 match compactor.round(etcd.as_ref()) {
@@ -72,7 +106,7 @@ impl Upkeep {
             }));
         }
         if let Some(interval) = self.options.size_interval() {
-            let etcd = self.etcd.clone();
+            let etcd = etcd.clone();
             tasks.spawn(each(interval, move || etcd.measure_sizes()));
         }
     }
@@ -105,7 +139,7 @@ fn label(keys: &Keys, key: &[u8]) -> (String, String) {
 }
 
 struct Check {
-    name: &'static str,
+    name: String,
     probe: Arc<Probe>,
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -114,7 +148,7 @@ struct Check {
 
 impl HealthCheck for Check {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {

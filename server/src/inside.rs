@@ -2,6 +2,8 @@
 //! the service.
 
 use async_trait::async_trait;
+use futures_util::future::select_all;
+use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::{Body, meta};
 use holdfast_core::state::{Change, State};
@@ -28,7 +30,8 @@ pub struct InsideFeed {
     /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
     sight: Sight,
     is_shown: bool,
-    tap: Option<Tap>,
+    /// One of each engine, the main engine's first; none before the beginning.
+    taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
     /// The revision of the registry from which `shown` was made.
@@ -48,19 +51,21 @@ struct Shown {
 impl InsideFeed {
     pub fn new(engine: Arc<Engine>, named: Vec<Resource>, sight: Sight) -> InsideFeed {
         let (shown, by_kind) = (BTreeMap::new(), HashMap::new());
-        InsideFeed { engine, named, sight, is_shown: true, tap: None, shown, by_kind, revision: 0 }
+        InsideFeed { engine, named, sight, is_shown: true, taps: Vec::new(), shown, by_kind, revision: 0 }
     }
 
     /// Starts at a new snapshot: news of all objects.
     fn begin(&mut self) -> Vec<News> {
-        let tap = Tap::new(&self.engine);
-        let begin = tap.begin().clone();
-        self.tap = Some(tap);
+        self.taps = self.engine.all().map(|engine| Tap::new(engine)).collect();
+        // Changes that it has already come from the taps again, and are skipped by version.
+        let begin = self.engine.snapshot();
         let mut news = self.compare(&begin);
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
         news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
-        news.extend([News::ReachedAll(begin.offset.0), News::Complete]);
+        // The objects of a kind in another log have come with their version.
+        news.extend(self.reached(&self.engine, begin.offset));
+        news.push(News::Complete);
         news
     }
 
@@ -92,13 +97,23 @@ impl InsideFeed {
         let shown = self.shown.get_mut(resource)?;
         // At least 1, because 0 means that the resource is not shown yet. The bootstrap has committed events by now, so
         // no event is skipped.
-        shown.since = state.offset.0.max(1);
+        let version = state.offset_of(shown.kind).0;
+        shown.since = version.max(1);
         let (kind, shown) = (state.kind(shown.kind), *shown);
         let object = |(key, entry): (&Arc<str>, &Arc<holdfast_core::state::Entry>)| {
             (key_of(key), body_of(entry, kind, shown.version), entry.offset.0)
         };
         let objects = state.scan(shown.kind, "", None).map(object).collect();
-        Some(News::Replaced { resource: resource.clone(), objects, version: state.offset.0 })
+        Some(News::Replaced { resource: resource.clone(), objects, version })
+    }
+
+    /// News that all changes of one log up to a version have come.
+    fn reached(&self, engine: &Arc<Engine>, through: Offset) -> Vec<News> {
+        if !self.engine.is_divided() {
+            return vec![News::ReachedAll(through.0)];
+        }
+        let of_it = self.shown.iter().filter(|(_, shown)| Arc::ptr_eq(self.engine.of(shown.kind), engine));
+        of_it.map(|(resource, _)| News::Reached(resource.clone(), through.0)).collect()
     }
 
     fn changed(&self, registry: &Registry, change: &Change) -> Option<News> {
@@ -120,13 +135,18 @@ impl InsideFeed {
 #[async_trait]
 impl Feed for InsideFeed {
     async fn next(&mut self) -> Vec<News> {
-        if self.tap.is_some() && !self.is_shown {
+        if self.taps.is_empty() {
+            return heavy(|| self.begin());
+        }
+        if !self.is_shown {
             return self.compare(&self.engine.snapshot());
         }
-        let Some(tap) = &mut self.tap else { return heavy(|| self.begin()) };
-        match tap.next().await {
+        let (drawn, nth, _) = select_all(self.taps.iter_mut().map(|tap| Box::pin(tap.next()))).await;
+        match drawn {
             Drawn::Behind => heavy(|| self.begin()),
             Drawn::Changes { changes, through, registry } => {
+                // Only the main engine knows all kinds.
+                let registry = if nth == 0 { registry } else { self.engine.own_snapshot().registry.clone() };
                 let mut news = Vec::with_capacity(changes.len() + 1);
                 if registry.revision() != self.revision {
                     // `compare` reads the objects of new resources from a newer state. Their older changes come again
@@ -134,7 +154,9 @@ impl Feed for InsideFeed {
                     news.extend(self.compare(&self.engine.snapshot()));
                 }
                 news.extend(changes.iter().filter_map(|change| self.changed(&registry, change)));
-                news.push(News::ReachedAll(through.0));
+                news.extend(
+                    self.engine.all().nth(nth).map(|engine| self.reached(engine, through)).into_iter().flatten(),
+                );
                 news
             }
         }

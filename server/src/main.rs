@@ -17,10 +17,12 @@ mod components;
 mod controller_manager;
 mod controllers;
 mod disk;
+mod elected;
 mod encryption;
 mod envtest;
 mod etcd;
 mod etcd_options;
+mod etcd_overrides;
 mod etcd_upkeep;
 mod flags;
 mod help;
@@ -29,19 +31,21 @@ mod inside;
 mod kubelets;
 mod leader_migration;
 mod limits;
+mod migrate;
 mod nodes;
-mod not_built;
 mod offered;
 mod on_etcd;
 mod otlp;
 mod pages;
 mod pki;
 mod read_memory;
+mod removed;
 mod run;
 mod scheduler;
 mod scheduling;
 mod serving;
 mod settled;
+mod shared_keys;
 mod signing;
 mod simulated_kubelets;
 mod simulated_metrics;
@@ -89,6 +93,8 @@ enum Command {
     Etcd(etcd::Args),
     /// Make a new cluster of another one at any moment of its history.
     Fork(Box<fork::Args>),
+    /// Move all objects of a cluster from a data folder to an etcd, or back, or from one etcd to another.
+    Migrate(Box<migrate::Args>),
     /// Run a command against a cluster of its own, which is there only for the command.
     Run(Box<run::Args>),
     /// Read the event log of a data folder.
@@ -164,8 +170,8 @@ fn main() -> std::process::ExitCode {
         return std::process::ExitCode::FAILURE;
     }
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let unbuilt: &[not_built::Unbuilt] = match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("up" | "apiserver" | "run") => not_built::API_SERVER,
+    let removed: &[removed::Removed] = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("up" | "apiserver" | "run") => removed::API_SERVER,
         _ => &[],
     };
     let mut command = help::arranged(Cli::command());
@@ -175,7 +181,7 @@ fn main() -> std::process::ExitCode {
         None => arguments,
     };
     let arguments::Read { matches, mut faults, is_component, misuse } =
-        arguments::read(&mut command, arguments, unbuilt);
+        arguments::read(&mut command, arguments, removed);
     let cli = matches
         .as_ref()
         .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));
@@ -220,6 +226,7 @@ fn main() -> std::process::ExitCode {
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         // The exit status is that of the command that was run.
         Command::Run(args) => return run::run(*args, options(&command, &matches)),
         Command::Log(command) => log::run(command),

@@ -1,38 +1,79 @@
 //! Opens the log on etcd.
 
+use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
+use crate::etcd_overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;
+use holdfast_core::kinds::KindId;
+use holdfast_encryption::Live;
+use holdfast_engine::Log;
 use holdfast_storage_etcd::client::Etcd;
-use holdfast_storage_etcd::grpc::Cluster;
+use holdfast_storage_etcd::first;
+use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
-use holdfast_storage_rocks::RocksLog;
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use std::sync::Arc;
 
-/// An etcd whose members answered. Connecting comes before anything is opened on this machine.
+/// The folder below the data folder that has the copies of the events of each override.
+const OVERRIDES: &str = "overrides";
+
+/// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
+    overrides: Vec<(Override, bool)>,
 }
 
-/// Connects to the members of `--etcd-servers`, and checks their releases.
-pub fn connect(args: &Args) -> Result<Connected> {
-    ensure!(!args.encryption.is_asked_for(), "--encryption-provider-config is not built for a log on etcd");
+/// The logs on etcd, and the server's other work on it.
+pub struct OnEtcd {
+    pub log: Arc<EtcdLog>,
+    /// Logs of kinds whose objects are in an etcd of their own.
+    pub parts: Vec<(Vec<KindId>, Arc<dyn Log>)>,
+    pub upkeep: Upkeep,
+}
+
+impl Connected {
+    /// What the first server of the cluster has written for all.
+    pub fn cluster(&self) -> first::Cluster<'_> {
+        self.upkeep.first()
+    }
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without that option.
+pub fn connect(args: &Args) -> Result<Option<Connected>> {
+    if args.etcd_servers.is_empty() {
+        return Ok(None);
+    }
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
-    let upkeep = Upkeep::new(Arc::new(cluster), Keys::new(&prefix), args.etcd.clone());
+    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
     let tells_progress = judged(upkeep.etcd().as_ref()).with_context(|| named(args))?;
-    Ok(Connected { upkeep, tells_progress })
+    let read = etcd_overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let mut overrides = Vec::new();
+    for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
+        let (etcd, members) = client(args, one.members.clone())?;
+        let tells_progress = judged(etcd.as_ref()).with_context(|| one.option.clone())?;
+        upkeep.add((etcd, members));
+        overrides.push((one, tells_progress));
+    }
+    Ok(Some(Connected { upkeep, tells_progress, overrides }))
 }
 
-/// Opens the log on etcd, with `local` as its copy of the events, and returns it with the server's other work on etcd.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(Arc<EtcdLog>, Upkeep)> {
-    let Connected { upkeep, tells_progress } = connected;
+/// A client, and the number of members.
+fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> {
+    let count = members.len();
+    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
+    Ok((Arc::new(cluster), count))
+}
+
+/// Opens the logs on etcd, with `local` as the copy of most events.
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
+    let Connected { upkeep, tells_progress, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
@@ -42,18 +83,33 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>) -> Result<(
         lease_reuse: args.etcd.lease_reuse(),
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let parts = Parts { etcd: upkeep.etcd(), local, prefix, storing, tells_progress };
-    let log = EtcdLog::open(parts).with_context(|| named(args))?;
-    Ok((Arc::new(log), upkeep))
+    let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
+    let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
+    let (etcd, at) = (upkeep.etcd(), prefix.clone());
+    let parts = Parts { etcd, local, prefix: at, kinds, storing, keys: keys.clone(), tells_progress };
+    let log = open_patiently(|| EtcdLog::open(parts.clone())).with_context(|| named(args))?;
+    let mut parts: Vec<(Vec<KindId>, Arc<dyn Log>)> = Vec::with_capacity(overrides.len());
+    for ((one, tells_progress), etcd) in overrides.into_iter().zip(upkeep.others()) {
+        let folder = args.data_dir().join(OVERRIDES).join(one.folder());
+        // The main log reserves room on the disk for both.
+        let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
+        let (kinds, prefix, keys) = (Kinds::Only(one.places()), prefix.clone(), keys.clone());
+        let of_override = Parts { etcd, local, prefix, kinds, storing, keys, tells_progress };
+        let log = open_patiently(|| EtcdLog::open(of_override.clone()))
+            .with_context(|| format!("{}, with its events in {}", one.option, folder.display()))?;
+        parts.push((one.kinds.clone(), Arc::new(log)));
+    }
+    Ok(OnEtcd { log: Arc::new(log), parts, upkeep })
 }
 
-fn named(args: &Args) -> String {
+/// The option that names the members, for errors.
+pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
 /// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-fn judged(etcd: &dyn Etcd) -> Result<bool> {
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {

@@ -1,7 +1,7 @@
 //! Options that have only one possible effect here, or none.
 //!
 //! Such an option is accepted with every value under which the server does what the value asks for, and refused with
-//! any other. Options that are neither built nor settled are in [`not_built`](crate::not_built).
+//! any other. Options of what Kubernetes has removed are in [`removed`](crate::removed).
 
 use crate::offered::read_minor;
 use clap::builder::ValueParser;

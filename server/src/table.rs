@@ -1,13 +1,13 @@
 //! `holdfast options`: prints the tables of docs/OPTIONS.md from the commands' own option definitions.
 
-use crate::not_built::{self, Unbuilt};
+use crate::removed::{self, Removed};
 use clap::{Arg, Command};
 use holdfast_component::gates;
 use std::collections::BTreeMap;
 
 /// A component, its command here, and the options that it refuses by name.
-const COMPONENTS: [(&str, &str, &[Unbuilt]); 4] = [
-    ("API server", "apiserver", not_built::API_SERVER),
+const COMPONENTS: [(&str, &str, &[Removed]); 4] = [
+    ("API server", "apiserver", removed::API_SERVER),
     ("Cloud controller manager", "cloud-controller-manager", &[]),
     ("Controller manager", "controller-manager", &[]),
     ("Scheduler", "scheduler", &[]),
@@ -21,7 +21,7 @@ Every option of the components, as the commands take them: what it does here, an
 Since when it exists is told by the release of Kubernetes that brought it; 1.18 stands for all that are as old or older.
 An option without effect is taken only with values under which the server does what it is asked for; those that \
 Kubernetes gave up, too, say so in the log, once.
-Whoever asks for what is not built is refused by the option's name.
+An option of what Kubernetes has removed is refused, with the reason.
 
 This page is written by `holdfast options`.
 ";
@@ -40,12 +40,12 @@ the gate's name.
 /// The page with all its tables.
 pub fn page(command: &Command) -> String {
     let mut page = HEAD.to_owned();
-    for (name, subcommand, unbuilt) in COMPONENTS {
+    for (name, subcommand, removed) in COMPONENTS {
         let Some(command) = command.find_subcommand(subcommand) else { continue };
         page.push_str(&format!(
             "\n## {name}: `holdfast {subcommand}`\n\n| option | default | since | what it does here |\n| --- | --- | --- | --- |\n"
         ));
-        for (name, [default, effect]) in rows(command, unbuilt) {
+        for (name, [default, effect]) in rows(command, removed) {
             page.push_str(&format!("| `--{name}` | {default} | {} | {effect} |\n", since(name)));
         }
     }
@@ -56,9 +56,9 @@ pub fn page(command: &Command) -> String {
     page
 }
 
-fn rows<'a>(command: &'a Command, unbuilt: &'a [Unbuilt]) -> BTreeMap<&'a str, [String; 2]> {
+fn rows<'a>(command: &'a Command, removed: &'a [Removed]) -> BTreeMap<&'a str, [String; 2]> {
     let taken = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, [default(arg), effect(arg)])));
-    let refused = unbuilt.iter().map(|(name, why)| (*name, [String::new(), format!("not built, and refused: {why}")]));
+    let refused = removed.iter().map(|(name, why)| (*name, [String::new(), format!("refused: {why}")]));
     refused.chain(taken).collect()
 }
 

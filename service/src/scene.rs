@@ -32,6 +32,18 @@ impl Scene {
         }
     }
 
+    /// The same moment in another log, for a kind whose objects are there.
+    pub(crate) async fn in_part(
+        self,
+        main: &Arc<Engine>,
+        part: &Arc<Engine>,
+        reader: &Reader,
+    ) -> Result<Scene, Refusal> {
+        let Scene::Past(view) = &self else { return Ok(self) };
+        let version = part.same_time(main, view.offset(), reader).await?;
+        Ok(Scene::Past(part.past_for(version, reader).await?))
+    }
+
     /// The scene that the parameter `at` names.
     pub(crate) async fn named(
         self,

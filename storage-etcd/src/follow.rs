@@ -1,19 +1,20 @@
 //! Copies etcd's events to the local log, in order and each once.
 
-use crate::client::{self, Event, Operation, Range, Txn, Watch, Watched, What};
+use crate::client::{self, Compare, Event, Expected, Operation, Range, Txn, Watch, Watched, What};
 use crate::local::Source;
 use crate::places::Found;
 use crate::planted::{Bug, planted};
-use crate::shared::{Seen, Shared, fault, now_ms, wrong_cluster};
+use crate::shared::{Placed, Seen, Shared, fault, now_ms, wrong_cluster};
 use bytes::Bytes;
-use holdfast_core::etcd::renumbered;
+use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
 use holdfast_core::kinds::registry;
-use holdfast_engine::Fault;
+use holdfast_encryption::Keyring;
+use holdfast_engine::{Fault, LogRead};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many keys are read at a time.
 const PAGE: u64 = 500;
@@ -23,6 +24,11 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
+/// How often values are read again that could not be read.
+const RETRY_UNREAD: Duration = Duration::from_secs(1);
+/// How long a watch may say nothing while etcd has something to say: then another one is opened, at the member that
+/// answers requests now. A connection that is cut without a word would be found out only after 40 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// After so many revisions without events the progress is saved, so that a restart does not ask for those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
@@ -32,15 +38,28 @@ pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
+    /// Since when a caller has waited for something that the watch does not say.
+    silent: Option<Instant>,
     /// The revision of the last event received.
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
+    retry: Retry,
+}
+
+/// When values that could not be read are read again.
+struct Retry {
+    at: Instant,
+    /// The keys with which all of them were tried.
+    keyring: Arc<Keyring>,
+    /// The last object that was tried.
+    after: (String, String),
 }
 
 impl Follower {
     pub fn new(shared: Arc<Shared>, source: Source) -> Follower {
-        Follower { shared, watch: None, source, seen: 0, waiting: VecDeque::new() }
+        let retry = Retry { at: Instant::now(), keyring: shared.keys.keyring(), after: Default::default() };
+        Follower { shared, watch: None, source, silent: None, seen: 0, waiting: VecDeque::new(), retry }
     }
 
     /// Follows until the log is closed.
@@ -48,6 +67,7 @@ impl Follower {
         let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
             let is_wanted = self.shared.is_wanted();
+            self.retry_unread();
             match self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
                 Ok(()) if told.take().is_some() => tracing::info!("etcd's events are followed again"),
                 Ok(()) => {}
@@ -85,7 +105,11 @@ impl Follower {
                 ),
             });
         }
-        if through == 0 {
+        // After a start with other overrides the log lacks objects of some kinds, or has those of kinds that are elsewhere
+        // now.
+        let kinds = shared.places.kinds.to_string();
+        if through == 0 || self.source.kinds != kinds {
+            self.source.kinds = kinds;
             return self.fill(true);
         }
         self.seen = through;
@@ -93,7 +117,7 @@ impl Follower {
         while shared.through() < newest {
             self.step(WANTED_PERIOD, true)?;
         }
-        Ok(())
+        if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
     /// etcd's revision, by a linearizable read, which sees every write that was answered before.
@@ -124,8 +148,17 @@ impl Follower {
                 }
             }
         };
-        match watch.next(patience) {
+        let next = watch.next(patience);
+        match next {
+            Ok(None) if is_wanted => _ = self.silent.get_or_insert_with(Instant::now),
+            _ => self.silent = None,
+        }
+        match next {
             Ok(Some(watched)) => self.take(watched),
+            Ok(None) if self.silent.is_some_and(|since| since.elapsed() > SILENCE_MAX) => {
+                self.silent = None;
+                Err(self.cut(client::Fault::Unreachable("the watch says nothing".into())))
+            }
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
             // etcd's progress cannot be trusted, so an event is written: when it arrives, all earlier events have
             // arrived.
@@ -163,14 +196,14 @@ impl Follower {
                 self.number(events, &mut records);
             }
         }
-        if let Err(fault) = self.keep(&records) {
+        if let Err(fault) = self.shared.unread.check().and_then(|()| self.keep(&records)) {
             // The events are received again.
             self.waiting = waited;
             return Err(fault);
         }
         self.seen = self.seen.max(last);
         shared.come_to(self.waiting.front().map_or(self.seen, |(revision, _)| revision - 1));
-        if !records.is_empty() {
+        if !records.is_empty() || shared.unread.has_news() {
             shared.wake();
         }
         self.ask_numbers(self.waiting.len().saturating_sub(waited.len()));
@@ -182,8 +215,13 @@ impl Follower {
             // If the process ends before these events have offsets, the next start compares all objects.
             self.keep_partial(true)?;
         }
+        if !self.source.has_unread && !self.shared.unread.is_empty() {
+            // The log has no event of them, so that the next start looks for them.
+            self.source.has_unread = true;
+            self.shared.local.keep_source(&self.source)?;
+        }
         if !records.is_empty() {
-            self.shared.local.append(records)?;
+            self.shared.append(records)?;
         }
         if self.waiting.is_empty() && self.source.is_partial {
             self.keep_partial(false)?;
@@ -288,22 +326,112 @@ impl Follower {
         who: Option<&Record>,
     ) -> Option<Record> {
         let shared = &self.shared;
+        let placed = shared.placed(&now.key)?;
+        shared.unread.forget(&placed.resource, &placed.key);
+        if placed.is_stray {
+            return None;
+        }
         let told = before.and_then(|before| {
-            let last = client::KeyValue { mod_revision: now.mod_revision, key: now.key.clone(), ..before.clone() };
-            shared.put(&last, before.mod_revision, who, Seen::Now(now_ms()))
+            let last = client::KeyValue { mod_revision: now.mod_revision, ..before.clone() };
+            Some((shared.read(&placed, &last).ok()?.0, before.mod_revision))
         });
-        let record = match told {
+        let Placed { resource, key, .. } = &placed;
+        let (object, replaces) = match told {
             Some(told) => told,
             None => {
-                let (_, resource, key) = shared.object(&now.key)?;
-                let local = &shared.local;
-                let at = local.version_at(resource, key, Offset(now.mod_revision)).ok().flatten()?;
-                gone(&local.read(at).ok().flatten()?, Offset(now.mod_revision), now_ms())?
+                let at = shared.local.version_at(resource, key, Offset(now.mod_revision)).ok().flatten()?;
+                let last = shared.log.read(at).ok().flatten();
+                let object = last.and_then(|last| renumbered(key, &last.object, Offset(now.mod_revision)).ok());
+                (object.unwrap_or_else(|| nothing_but_names(&placed, Offset(now.mod_revision))), at.0)
             }
         };
-        let time_ms = who.map_or_else(now_ms, |who| who.time_ms);
-        let actor = who.map(|who| who.actor.clone()).unwrap_or_default();
-        Some(Record { operation: event::Operation::Delete as i32, time_ms, actor, ..record })
+        Some(Record {
+            offset: now.mod_revision,
+            time_ms: who.map_or_else(now_ms, |who| who.time_ms),
+            resource: resource.clone(),
+            key: key.clone(),
+            replaces,
+            operation: event::Operation::Delete as i32,
+            actor: who.map(|who| who.actor.clone()).unwrap_or_default(),
+            object,
+        })
+    }
+
+    /// Looks for values that cannot be read and were written before the last event of the local log.
+    fn find_unread(&mut self) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let mut known: HashMap<(String, String), u64> = HashMap::new();
+        shared.local.current(&mut |record| {
+            known.insert((record.resource, record.key), record.offset);
+            Ok(())
+        })?;
+        let through = shared.through();
+        let mut keys = shared.places.objects();
+        loop {
+            let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
+            shared.check(&page.header)?;
+            // Later ones come by the watch.
+            for found in page.found.iter().filter(|found| found.mod_revision <= through) {
+                let Some(placed) = shared.placed(&found.key) else { continue };
+                let object = (placed.resource.clone(), placed.key.clone());
+                if known.get(&object) != Some(&found.mod_revision)
+                    && shared.put(found, 0, None, Seen::Later(now_ms())).is_some()
+                {
+                    self.touch(found);
+                }
+            }
+            shared.unread.check()?;
+            let Some(last) = page.found.last().filter(|_| page.more) else { break };
+            keys.from = [&last.key[..], &[0]].concat().into();
+        }
+        self.source.has_unread = !shared.unread.is_empty();
+        shared.local.keep_source(&self.source)
+    }
+
+    /// Reads values again that could not be read: all of them once when the keys have changed, and those whose plug-in
+    /// did not answer.
+    fn retry_unread(&mut self) {
+        let shared = self.shared.clone();
+        if shared.unread.is_empty() || self.retry.at > Instant::now() {
+            return;
+        }
+        self.retry.at = Instant::now() + RETRY_UNREAD;
+        let keyring = shared.keys.keyring();
+        let are_new = !Arc::ptr_eq(&keyring, &self.retry.keyring);
+        let some = shared.unread.to_retry(are_new, &self.retry.after, PAGE as usize);
+        self.retry.after = some.last().map(|again| again.object.clone()).unwrap_or_default();
+        if some.len() < PAGE as usize {
+            self.retry.after = Default::default();
+            self.retry.keyring = keyring;
+        }
+        for again in some {
+            let asked = Range::of(client::Keys::one(again.place));
+            let Ok(answer) = shared.etcd.range(&asked) else { return };
+            let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
+            let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
+                // Its event comes by the watch.
+                continue;
+            };
+            match shared.read(&placed, found) {
+                Ok(_) if !placed.is_stray => self.touch(found),
+                Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
+                // The reason may be another one.
+                Err(_) => drop(shared.put(found, 0, None, Seen::Later(now_ms()))),
+            }
+        }
+    }
+
+    /// Writes a value again as it is. It can be read now, and gets a version that is new to all who have followed
+    /// without it.
+    fn touch(&self, found: &client::KeyValue) {
+        let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
+        let compares = vec![Compare { key: key.clone(), is: Expected::ModRevision(mod_revision) }];
+        let txn = Txn { compares, operations: vec![Operation::Put { key, value, lease }], otherwise: None };
+        for answer in self.shared.etcd.transact(vec![txn]) {
+            if let Err(fault) = answer {
+                tracing::warn!(%fault, "a value that can be read now is not shown yet");
+            }
+        }
     }
 
     /// Reads all objects at one revision, and copies those that the local log lacks: all of them at first; later those
@@ -314,6 +442,7 @@ impl Follower {
         let local = &shared.local;
         let known_through = self.source.through.max(local.last()?.0);
         self.waiting.clear();
+        shared.unread.begin_round();
         tracing::info!(known_through, "all objects are read from etcd");
         let mut known: HashMap<(String, String), u64> = HashMap::new();
         local.current(&mut |record| {
@@ -333,15 +462,18 @@ impl Follower {
                 revision = page.header.revision;
             }
             for found in &page.found {
-                let Some((_, resource, key)) = shared.object(&found.key) else { continue };
-                let before = known.remove(&(resource.to_owned(), key.to_owned())).unwrap_or(0);
-                if before < found.mod_revision {
-                    waiting.extend(shared.put(found, before, None, Seen::Later(now_ms())));
+                let Some(placed) = shared.placed(&found.key) else { continue };
+                let object = (placed.resource, placed.key);
+                let before = known.remove(&object).unwrap_or(0);
+                match before < found.mod_revision {
+                    true => waiting.extend(shared.put(found, before, None, Seen::Later(now_ms()))),
+                    false => shared.unread.confirm(&object.0, &object.1),
                 }
             }
+            shared.unread.check()?;
             // While the log has no readers, the order of appended records does not matter.
             if is_unread {
-                local.append(&waiting)?;
+                shared.append(&waiting)?;
                 waiting.clear();
             }
             let Some(last) = page.found.last().filter(|_| page.more) else { break };
@@ -351,6 +483,7 @@ impl Follower {
         for ((resource, key), offset) in known.into_iter().filter(|_| !planted(Bug::DeletionsMissed)) {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
+            let gone = |at| gone(&shared, &last, at);
             // Some of these revisions were those of the deletions in etcd. A number that the local log has used is
             // skipped.
             let at = free.find_map(|at| match local.read(Offset(at)) {
@@ -359,15 +492,17 @@ impl Follower {
                 Err(fault) => Some(Err(fault)),
             });
             match at.transpose()? {
-                Some(at) => waiting.extend(gone(&last, Offset(at), now_ms())),
-                None => self.waiting.extend(gone(&last, Offset(revision), now_ms()).map(|gone| (revision, gone))),
+                Some(at) => waiting.push(gone(Offset(at))),
+                None => self.waiting.push_back((revision, gone(Offset(revision)))),
             }
         }
         waiting.sort_by_key(|record| record.offset);
-        local.append(&waiting)?;
+        shared.append(&waiting)?;
+        shared.unread.end_round();
         // A watch that resumed at an older version would miss the events between.
         local.begin_at(Offset(revision))?;
-        self.source = Source { through: revision, is_partial: !self.waiting.is_empty(), ..self.source.clone() };
+        let (is_partial, has_unread) = (!self.waiting.is_empty(), !shared.unread.is_empty());
+        self.source = Source { through: revision, is_partial, has_unread, ..self.source.clone() };
         local.keep_source(&self.source)?;
         let claims = Range::of(client::Keys::one(shared.places.claims())).at(revision);
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
@@ -386,16 +521,33 @@ fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<I
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
 }
 
-/// The deletion of an object, made from its last event.
-fn gone(last: &Record, at: Offset, time_ms: i64) -> Option<Record> {
-    let object = renumbered(&last.key, &last.object, at).ok()?;
-    Some(Record {
+/// The deletion of an object, made from its last event, whose value is as it is on the disk.
+fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
+    let Record { resource, key, .. } = last;
+    let object = shared.log.read(last.offset()).ok().flatten();
+    let object = object.and_then(|last| renumbered(key, &last.object, at).ok());
+    let object = object.unwrap_or_else(|| {
+        let kind = registry().by_storage(resource).map(|id| registry().get(id));
+        nothing_but_names(&Placed { kind, resource: resource.clone(), key: key.clone(), is_stray: false }, at)
+    });
+    Record {
         offset: at.0,
-        time_ms,
+        time_ms: now_ms(),
         replaces: last.offset,
         operation: event::Operation::Delete as i32,
         actor: Default::default(),
         object,
         ..last.clone()
-    })
+    }
+}
+
+/// The last state of a deleted object of which nothing can be read.
+fn nothing_but_names(placed: &Placed, version: Offset) -> Bytes {
+    let names = placed.kind.map(|kind| (kind.versions[0].api_version(), kind.kind.to_string()));
+    // A custom kind's group is in its storage path; its versions are not known here.
+    let (api_version, kind) = names.unwrap_or_else(|| {
+        let group = placed.resource.split('/').next().unwrap_or_default();
+        (format!("{group}/unknown"), "Unknown".into())
+    });
+    nothing_but(&api_version, &kind, &placed.key, version)
 }

@@ -31,6 +31,12 @@ pub struct Source {
     /// The log was being filled from a range and may have only some of its objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
+    /// The kinds whose events the log has, in words; empty for all.
+    #[prost(string, tag = "8")]
+    pub kinds: String,
+    /// etcd has values that could not be read, of which the log says nothing.
+    #[prost(bool, tag = "5")]
+    pub has_unread: bool,
 }
 
 impl Local for RocksLog {

@@ -1,16 +1,19 @@
 //! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
 //! into the local log.
 
-use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::first;
 use crate::follow::Follower;
 use crate::local::Local;
-use crate::places::Places;
+use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::shared::{Shared, Storing, fault, wrong_cluster};
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Wake};
+use holdfast_encryption::{Keyring, Live, Locked};
+use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
+use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,20 +24,23 @@ use std::time::{Duration, Instant};
 
 /// How long a write or a read waits for events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
-/// The most tries to agree with other servers on a value that is written once.
-const TRIES_MAX: usize = 10;
 
 /// How many answers in one commit may say that a lease is gone: each is retried with a new lease. A revoked lease may
 /// have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
 /// The parts of a log on etcd.
+#[derive(Clone)]
 pub struct Parts {
     pub etcd: Arc<dyn Etcd>,
     pub local: Arc<dyn Local>,
     /// `--etcd-prefix`.
     pub prefix: String,
+    /// The kinds whose objects are in this etcd.
+    pub kinds: Kinds,
     pub storing: Storing,
+    /// The keys that encrypt values, in etcd and on the server's own disk.
+    pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
 }
@@ -50,8 +56,8 @@ pub struct EtcdLog {
 impl EtcdLog {
     /// Opens the log, and brings the local log up to etcd's revision.
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
-        let Parts { etcd, local, prefix, storing, tells_progress } = parts;
-        let places = Places::new(&prefix);
+        let Parts { etcd, local, prefix, kinds, storing, keys, tells_progress } = parts;
+        let places = Places::new(&prefix, kinds);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {
@@ -68,15 +74,22 @@ impl EtcdLog {
             return Err(Fault::Unreadable { what });
         }
         root.clone_into(&mut source.prefix);
-        let asked = Range::of(Keys::one(places.secret())).only(What::Count);
-        let found = etcd.range(&asked).map_err(fault)?.header.cluster;
+        let asked = Range::of(Keys::one(places.migration())).only(What::Count);
+        let answer = etcd.range(&asked).map_err(fault)?;
+        if answer.count > 0 {
+            let what = format!(
+                "a migration into etcd, below {root}, is not finished: go on by running the same `holdfast migrate` again"
+            );
+            return Err(Fault::Unreadable { what });
+        }
+        let found = answer.header.cluster;
         if source.cluster != 0 && source.cluster != found {
             return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
         }
         source.cluster = found;
         local.keep_source(&source)?;
         let server = local.identity()?.id.unwrap_or_default();
-        let shared = Arc::new(Shared::new(etcd, local, places, storing, (server, found), tells_progress));
+        let shared = Arc::new(Shared::new(etcd, local, keys, places, storing, (server, found), tells_progress));
         let secret = agreed_secret(&shared, shared.local.secret()?)?;
         raise_fence(&shared)?;
         let mut follower = Follower::new(shared.clone(), source);
@@ -319,25 +332,9 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
 /// The cluster's secret, which the first of its servers has written.
 fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
     let key = shared.places.secret();
-    for _ in 0..TRIES_MAX {
-        let found = shared.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found;
-        if let Some(found) = found.first() {
-            let damaged = |_| Fault::Unreadable { what: format!("{} holds no secret", String::from_utf8_lossy(&key)) };
-            return <[u8; 32]>::try_from(&*found.value).map_err(damaged);
-        }
-        let txn = Txn {
-            compares: vec![Compare { key: key.clone(), is: Expected::ModRevision(0) }],
-            operations: vec![Operation::Put { key: key.clone(), value: own.to_vec().into(), lease: 0 }],
-            otherwise: None,
-        };
-        // Whatever the outcome, the key is read afterwards.
-        for answer in shared.etcd.transact(vec![txn]) {
-            if let Err(other @ (client::Fault::NoSpace(_) | client::Fault::Refused(_))) = answer {
-                return Err(fault(other));
-            }
-        }
-    }
-    Err(Fault::Unreachable { why: "the cluster's secret can be neither read nor written".into() })
+    let found = first::agree(shared.etcd.as_ref(), &key, own.to_vec().into()).map_err(fault)?;
+    let damaged = |_| Fault::Unreadable { what: format!("{} holds no secret", String::from_utf8_lossy(&key)) };
+    <[u8; 32]>::try_from(&*found).map_err(damaged)
 }
 
 impl LogRead for EtcdLog {
@@ -351,15 +348,31 @@ impl LogRead for EtcdLog {
     }
 
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
-        self.shared.local.read(offset)
+        self.shared.log.read(offset)
     }
 
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-        self.shared.local.current(visit)
+        let (shared, keyring) = (&self.shared, self.shared.keys.keyring());
+        shared.local.current(&mut |record| {
+            if !keyring.is_configured() && !Keyring::is_sealed(&record) {
+                return visit(record);
+            }
+            match keyring.open(record.clone()) {
+                Ok(record) => visit(record),
+                Err(fault) => match Locked::of(&fault) {
+                    None | Some(Locked::Unreachable(_)) => Err(fault),
+                    // As for a value in etcd: the rest goes on.
+                    Some(why) => {
+                        shared.note_locked(&record, why);
+                        Ok(())
+                    }
+                },
+            }
+        })
     }
 
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
-        self.shared.local.scan(resource, after, limit)
+        self.shared.log.scan(resource, after, limit)
     }
 
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
@@ -371,7 +384,7 @@ impl LogRead for EtcdLog {
     }
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
-        self.shared.local.each(after, visit)
+        self.shared.log.each(after, visit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
@@ -427,7 +440,15 @@ impl Log for EtcdLog {
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
-        self.shared.local.tail(after)
+        self.shared.log.tail(after)
+    }
+
+    fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
+        self.shared.unread.of(resource, prefix, limit)
+    }
+
+    fn newly_unreadable(&self) -> Vec<String> {
+        self.shared.unread.news()
     }
 
     /// From here on a thread of its own follows the events.
@@ -475,6 +496,27 @@ impl Log for EtcdLog {
             false => raise_fence(&self.shared)?,
         };
         self.wait_through(fenced)
+    }
+}
+
+impl Sealing for EtcdLog {
+    fn encrypts(&self) -> bool {
+        self.shared.keys.keyring().is_configured()
+    }
+
+    fn prepare(&self, resource: &str) -> Option<Prepared> {
+        self.shared.keys.keyring().prepare(resource)
+    }
+
+    /// Asks etcd how it has the value: the copy on this server's disk may be encrypted with another key.
+    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
+        let shared = &self.shared;
+        let Some(record) = shared.local.read(offset)? else { return Ok(false) };
+        let key = shared.places.keys.at(&record.resource, &record.key);
+        let answer = shared.etcd.range(&Range::of(Keys::one(key))).map_err(fault)?;
+        shared.check(&answer.header)?;
+        let found = answer.found.first().filter(|found| found.mod_revision == offset.0);
+        Ok(found.is_some_and(|found| shared.keys.keyring().is_outdated_value(&record.resource, &found.value)))
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Measured {
     requests: Family<Asked, Counter>,
     errors: Family<Asked, Counter>,
     sizes: Family<Member, Gauge>,
+    /// How many members of other etcds are numbered before its own.
+    before: usize,
 }
 
 impl Measured {
@@ -56,15 +58,31 @@ impl Measured {
             requests: Family::default(),
             errors: Family::default(),
             sizes: Family::default(),
+            before: 0,
         };
         let registry = &mut measured.registry;
         let help = "Time from a request to etcd until its answer";
         registry.register("etcd_request_duration_seconds", help, measured.durations.clone());
         registry.register("etcd_requests", "Requests to etcd", measured.requests.clone());
         registry.register("etcd_request_errors", "Requests to etcd that failed", measured.errors.clone());
-        let help = "Size of the database file of a member, in the order of --etcd-servers";
+        let help =
+            "Size of the database file of a member, in the order of --etcd-servers and of the overrides' servers";
         registry.register("apiserver_storage_size_bytes", help, measured.sizes.clone());
         measured
+    }
+
+    /// Measures another etcd in the same metrics. Its members are numbered after `before` others.
+    pub fn beside(&self, etcd: Arc<dyn Etcd>, named: Named, before: usize) -> Measured {
+        Measured {
+            etcd,
+            named,
+            registry: Registry::default(),
+            durations: self.durations.clone(),
+            requests: self.requests.clone(),
+            errors: self.errors.clone(),
+            sizes: self.sizes.clone(),
+            before,
+        }
     }
 
     /// The metrics as text, without the end marker.
@@ -78,7 +96,7 @@ impl Measured {
     /// Asks each member for the size of its database. Called once in `--etcd-db-metric-poll-interval`.
     pub fn measure_sizes(&self) {
         for (nth, (_, status)) in self.etcd.status().into_iter().enumerate() {
-            let member = Member { storage_cluster_id: format!("etcd-{nth}") };
+            let member = Member { storage_cluster_id: format!("etcd-{}", self.before + nth) };
             match status {
                 Ok(status) => {
                     let bytes = i64::try_from(status.db_bytes).unwrap_or(i64::MAX);

@@ -4,10 +4,42 @@ use crate::client;
 use bytes::Bytes;
 use holdfast_core::etcd::{Fault, Keys, Place};
 use holdfast_core::kinds::{Kind, Registry};
+use std::fmt::{self, Display};
+
+/// The kinds whose objects a log has, by their places in storage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Kinds {
+    #[default]
+    All,
+    /// The others are in an etcd of their own.
+    Except(Vec<String>),
+    Only(Vec<String>),
+}
+
+impl Kinds {
+    fn have(&self, storage: &str) -> bool {
+        match self {
+            Kinds::All => true,
+            Kinds::Except(others) => others.iter().all(|other| other != storage),
+            Kinds::Only(own) => own.iter().any(|own| own == storage),
+        }
+    }
+}
+
+impl Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kinds::All => Ok(()),
+            Kinds::Except(others) => write!(f, "all but {}", others.join(", ")),
+            Kinds::Only(own) => write!(f, "only {}", own.join(", ")),
+        }
+    }
+}
 
 /// The keys of a cluster.
 pub struct Places {
     pub keys: Keys,
+    pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list it, and it is next to `/registry/`, so that one watch covers
     /// both.
     own: String,
@@ -24,10 +56,10 @@ pub enum Found<'k> {
 }
 
 impl Places {
-    pub fn new(prefix: &str) -> Places {
+    pub fn new(prefix: &str, kinds: Kinds) -> Places {
         let keys = Keys::new(prefix);
         let own = format!("{}.holdfast/", keys.root().trim_end_matches('/'));
-        Places { keys, own }
+        Places { keys, kinds, own }
     }
 
     /// All keys that are watched.
@@ -71,16 +103,28 @@ impl Places {
         format!("{}secret", self.own).into()
     }
 
+    /// How far a migration into this prefix has come, until it is finished.
+    pub fn migration(&self) -> Bytes {
+        format!("{}migration", self.own).into()
+    }
+
+    /// What the servers of this cluster have in common, as the first of them has written it.
+    pub fn cluster(&self) -> Bytes {
+        format!("{}cluster", self.own).into()
+    }
+
     pub fn find<'k>(&self, registry: &'static Registry, key: &'k [u8]) -> Result<Found<'k>, Fault> {
         if let Some(name) = key.strip_prefix(self.own.as_bytes()) {
             return Ok(if name.starts_with(b"who/") { Found::Who } else { Found::Other });
         }
         Ok(match self.keys.place(registry, key)? {
+            Place::Object { kind, .. } if !self.kinds.have(&registry.get(kind).storage) => Found::Other,
             Place::Object { kind, key } => {
                 let kind = registry.get(kind);
                 Found::Object { kind: Some(kind), resource: &kind.storage, key }
             }
             Place::Record { .. } => Found::Other,
+            Place::Strange if matches!(self.kinds, Kinds::Only(_)) => Found::Other,
             Place::Strange => match self.keys.custom(key) {
                 Some((resource, key)) => Found::Object { kind: None, resource, key },
                 None => Found::Other,
@@ -105,7 +149,7 @@ mod tests {
 
     #[test]
     fn keys_are_told_from_each_other() {
-        let places = Places::new("/registry");
+        let places = Places::new("/registry", Kinds::All);
         for (key, expected) in [
             ("/registry/pods/a/b", "pods a/b true"),
             ("/registry/services/specs/a/b", "services/specs a/b true"),
@@ -121,9 +165,33 @@ mod tests {
     }
 
     #[test]
+    fn a_log_of_some_kinds_has_the_keys_of_those_alone() {
+        let events = vec!["events".to_owned()];
+        for (key, of_all, of_others, of_events) in [
+            ("/registry/events/a/b", "events a/b true", "other", "events a/b true"),
+            ("/registry/pods/a/b", "pods a/b true", "pods a/b true", "other"),
+            (
+                "/registry/example.com/gadgets/a/b",
+                "example.com/gadgets a/b false",
+                "example.com/gadgets a/b false",
+                "other",
+            ),
+            ("/registry.holdfast/who/a", "who", "who", "who"),
+        ] {
+            for (kinds, expected) in [
+                (Kinds::All, of_all),
+                (Kinds::Except(events.clone()), of_others),
+                (Kinds::Only(events.clone()), of_events),
+            ] {
+                assert_eq!(told(&Places::new("/registry", kinds.clone()), key), expected, "{kinds:?} {key}");
+            }
+        }
+    }
+
+    #[test]
     fn one_range_has_the_objects_and_what_is_told_of_them_and_nothing_else() {
         for prefix in ["/registry", "/", "a/b"] {
-            let places = Places::new(prefix);
+            let places = Places::new(prefix, Kinds::All);
             let (watched, objects) = (places.watched(), places.objects());
             let pod = places.keys.at("pods", "a/b");
             assert!(watched.contains(pod.as_bytes()) && objects.contains(pod.as_bytes()), "{prefix}");
@@ -131,7 +199,7 @@ mod tests {
                 assert!(watched.contains(&own) && !objects.contains(&own), "{prefix}");
             }
         }
-        let watched = Places::new("/registry").watched();
+        let watched = Places::new("/registry", Kinds::All).watched();
         for other in ["/registry-b/pods/a/b", "/registry", "/registry0", "compact_rev_key", "/registryx/pods/a/b"] {
             assert!(!watched.contains(other.as_bytes()), "{other}");
         }

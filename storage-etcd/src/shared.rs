@@ -4,12 +4,14 @@ use crate::client::{self, Etcd, Header};
 use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
+use crate::unread::Unread;
 use bytes::Bytes;
-use holdfast_core::etcd::{Media, read_event, write_event};
+use holdfast_core::etcd::{Author, Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_core::kinds::registry;
-use holdfast_engine::Fault;
-use holdfast_engine::log::Wake;
+use holdfast_core::kinds::{Kind, registry};
+use holdfast_encryption::{Live, Locked, SealedLog};
+use holdfast_engine::log::{Flaw, Unreadable, Wake};
+use holdfast_engine::{Fault, Log};
 use jiff::Timestamp;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +31,12 @@ pub struct Storing {
 
 pub struct Shared {
     pub etcd: Arc<dyn Etcd>,
+    /// The log on the server's own disk. Its values are as they are on the disk.
     pub local: Arc<dyn Local>,
+    /// The same with its values in plain.
+    pub log: SealedLog<dyn Local>,
+    pub keys: Arc<Live>,
+    pub unread: Unread,
     pub places: Places,
     pub storing: Storing,
     /// The server's name among the servers.
@@ -64,6 +71,7 @@ impl Shared {
     pub fn new(
         etcd: Arc<dyn Etcd>,
         local: Arc<dyn Local>,
+        keys: Arc<Live>,
         places: Places,
         storing: Storing,
         (server, cluster): (String, u64),
@@ -74,7 +82,10 @@ impl Shared {
             leases: Mutex::new(Leases::new(storing.lease_reuse)),
             began: Instant::now(),
             etcd,
+            log: SealedLog::new(local.clone(), keys.clone()),
             local,
+            keys,
+            unread: Unread::default(),
             places,
             storing,
             server,
@@ -156,7 +167,18 @@ impl Shared {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
         let written = write_event(kind, &key, &record.object, self.storing.media, self.storing.release);
-        written.map(Bytes::from).map_err(|fault| Fault::Unreadable { what: fault.to_string() })
+        let plain = written.map_err(|fault| Fault::Unreadable { what: fault.to_string() })?;
+        let sealed = self.keys.keyring().seal_value(&record.resource, &key, plain);
+        sealed.map(Bytes::from).map_err(|why| why.fault(record.offset(), key))
+    }
+
+    /// Appends to the local log. If a plug-in keeps the key for the disk and has given none yet, it is waited for.
+    pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
+        let keyring = self.keys.keyring();
+        for record in records {
+            keyring.await_key(&record.resource)?;
+        }
+        self.log.append(records).map(drop)
     }
 
     /// The lease of a record's object; zero if it does not expire.
@@ -180,13 +202,17 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record of a put; `None` for keys that the log does not keep. A value that cannot be read is logged and
-    /// skipped.
+    /// The record of a put; `None` for keys that the log does not keep. A value that cannot be read is noted.
     pub fn put(&self, now: &client::KeyValue, before: u64, who: Option<&Record>, seen: Seen) -> Option<Record> {
-        let (kind, resource, key) = self.object(&now.key)?;
-        let stored = String::from_utf8_lossy(&now.key);
-        match read_event(kind, &stored, &now.value, Offset(now.mod_revision)) {
+        let placed = self.placed(&now.key)?;
+        match self.read(&placed, now) {
+            Ok(_) if placed.is_stray => {
+                self.unread.forget(&placed.resource, &placed.key);
+                tracing::error!("{} is no key of an object of {}: it is left out", shown(now), placed.resource);
+                None
+            }
             Ok((object, author)) => {
+                self.unread.forget(&placed.resource, &placed.key);
                 let (actor, time_ms) = match who {
                     Some(who) => (who.actor.clone(), who.time_ms),
                     None => {
@@ -201,33 +227,85 @@ impl Shared {
                 Some(Record {
                     offset: now.mod_revision,
                     time_ms,
-                    resource: resource.to_owned(),
-                    key: key.to_owned(),
+                    resource: placed.resource,
+                    key: placed.key,
                     replaces: before,
                     operation: Operation::Put as i32,
                     actor,
                     object,
                 })
             }
-            Err(fault) => {
-                tracing::error!(revision = now.mod_revision, "{fault}; it is left out");
+            Err((flaw, may_pass)) => {
+                self.unread.note(
+                    Unreadable {
+                        resource: placed.resource,
+                        key: placed.key,
+                        place: String::from_utf8_lossy(&now.key).into_owned(),
+                        version: Offset(now.mod_revision),
+                        flaw,
+                    },
+                    may_pass,
+                );
                 None
             }
         }
     }
 
-    /// The object that a key belongs to.
-    pub fn object<'k>(&self, key: &'k [u8]) -> Option<(Option<&'static holdfast_core::kinds::Kind>, &'k str, &'k str)> {
+    /// The object in a value, and its last author; or why there is none, and whether that may pass.
+    pub fn read(&self, placed: &Placed, now: &client::KeyValue) -> Result<(Bytes, Author), (Flaw, bool)> {
+        let key = String::from_utf8_lossy(&now.key);
+        let plain = self.keys.keyring().open_value(&placed.resource, &key, &now.value).map_err(|why| locked(&why))?;
+        let read = read_event(placed.kind, &key, &plain, Offset(now.mod_revision));
+        read.map_err(|fault| (Flaw::Malformed(fault.problem), false))
+    }
+
+    /// Where the key of an object is, or a key beside those of objects of a kind.
+    pub fn placed(&self, key: &[u8]) -> Option<Placed> {
         match self.places.find(registry(), key) {
-            Ok(Found::Object { kind, resource, key }) => Some((kind, resource, key)),
+            Ok(Found::Object { kind, resource, key }) => {
+                Some(Placed { kind, resource: resource.to_owned(), key: key.to_owned(), is_stray: false })
+            }
             Ok(Found::Who | Found::Other) => None,
-            Err(fault) => {
-                tracing::error!("{fault}; it is left out");
-                None
+            Err(_) => {
+                let (kind, key) = self.places.keys.under(registry(), key)?;
+                let kind = registry().get(kind);
+                Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
             }
         }
     }
+
+    /// Notes that the newest value of an object cannot be read from the local log.
+    pub fn note_locked(&self, record: &Record, why: &Locked) {
+        let (flaw, may_pass) = locked(why);
+        let place = self.places.keys.at(&record.resource, &record.key);
+        let (resource, key) = (record.resource.clone(), record.key.clone());
+        self.unread.note(Unreadable { resource, key, place, version: record.offset(), flaw }, may_pass);
+    }
 }
+
+/// Which object a key belongs to.
+pub struct Placed {
+    /// `None` for custom kinds.
+    pub kind: Option<&'static Kind>,
+    pub resource: String,
+    pub key: String,
+    /// It is too deep, or not deep enough, for an object of its kind.
+    pub is_stray: bool,
+}
+
+/// A value that cannot be decrypted, and whether that may pass: a plug-in that has the key may answer later.
+fn locked(why: &Locked) -> (Flaw, bool) {
+    (Flaw::Locked(why.to_string()), matches!(why, Locked::Unreachable(_)))
+}
+
+/// A key as text, not too long.
+fn shown(found: &client::KeyValue) -> String {
+    holdfast_core::visible::line(&String::from_utf8_lossy(&found.key[..found.key.len().min(KEY_SHOWN_MAX)]))
+        .into_owned()
+}
+
+/// The log shows at most so much of a key.
+const KEY_SHOWN_MAX: usize = 512;
 
 pub fn wrong_cluster(found: u64, known: u64) -> String {
     format!(
@@ -252,7 +330,7 @@ pub fn now_ms() -> i64 {
 /// Converts a fault of etcd to one of the log.
 pub fn fault(fault: client::Fault) -> Fault {
     match fault {
-        client::Fault::Unreachable(why) => Fault::Unreachable { why },
+        client::Fault::Unreachable(why) => Fault::Unreachable { why: format!("etcd: {why}") },
         client::Fault::Unknown(why) => Fault::Unknown { why },
         client::Fault::NoSpace(_) => Fault::Full { operation: FULL },
         other => Fault::Unreadable { what: other.to_string() },

@@ -151,6 +151,22 @@ fn tables(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
+/// Compacts the tables with events of a range.
+pub fn compact_events(db: &DB, from: &[u8], through: &[u8]) -> Result<(), Fault> {
+    compact_range(db, EVENTS, Some(from), Some(through))
+}
+
+fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]>) -> Result<(), Fault> {
+    let mut options = CompactOptions::default();
+    // May run beside RocksDB's own compactions.
+    options.set_exclusive_manual_compaction(false);
+    let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
+    let before = failures();
+    db.compact_range_cf_opt(family(db, name)?, from, through, &options);
+    // It says nothing of a failure itself, and only where there is no room for it does it fail before reads do.
+    if failures() > before { Err(Fault::Full { operation: "compact" }) } else { Ok(()) }
+}
+
 /// Gives the disk room back, if that is worth the work, or `always`.
 pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     let progress = Progress::read(db)?;
@@ -158,19 +174,9 @@ pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     if !worth_it && !always {
         return Ok(());
     }
-    let mut options = CompactOptions::default();
-    // May run beside RocksDB's own compactions.
-    options.set_exclusive_manual_compaction(false);
-    let through = key::offset(oldest(db)?.next());
-    let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
-    let before = failures();
-    db.compact_range_cf_opt(family(db, EVENTS)?, None::<&[u8]>, Some(&through[..]), &options);
+    compact_events(db, &[], &key::offset(oldest(db)?.next()))?;
     for name in [HISTORY, BY_RESOURCE] {
-        db.compact_range_cf_opt(family(db, name)?, None::<&[u8]>, None::<&[u8]>, &options);
-    }
-    // It says nothing of a failure itself, and only where there is no room for it does it fail before reads do.
-    if failures() > before {
-        return Err(Fault::Full { operation: "compact" });
+        compact_range(db, name, None, None)?;
     }
     let mut batch = WriteBatch::default();
     let now = Progress::read(db)?;

@@ -102,7 +102,8 @@ impl RocksLog {
         let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
         // Opening writes the events in write-ahead logs to tables, which needs room.
         room.take_to_open(write_ahead_bytes(&log));
-        let db = open_with_reserve(folder, told_as, &room)?;
+        let compacts = !room.standing().is_short;
+        let db = open_with_reserve(folder, told_as, &room, compacts)?;
         Ok(RocksLog {
             folder: folder.to_owned(),
             told_as: told_as.to_owned(),
@@ -110,7 +111,7 @@ impl RocksLog {
             durability: Durability::Synced,
             let_go: LetGo::default(),
             room,
-            compacts: AtomicBool::new(true),
+            compacts: AtomicBool::new(compacts),
             _lock: lock,
         })
     }
@@ -157,6 +158,24 @@ impl RocksLog {
     /// Whether automatic compaction is on. It does not change during work [with](Self::with) the store.
     pub(crate) fn compacts(&self) -> bool {
         self.compacts.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is room for the compactions that RocksDB would begin if they were allowed.
+    fn has_room_to_compact(&self) -> bool {
+        let pending = self.with(|db, _| {
+            let found = db.property_int_value_cf(family(db, EVENTS)?, "rocksdb.estimate-pending-compaction-bytes");
+            found.map_err(|error| fault("tell what it would compact", error))
+        });
+        pending.is_ok_and(|pending| self.room.is_there(pending.unwrap_or(0)))
+    }
+
+    /// Whether a flush or a compaction failed since the store was opened. RocksDB may then begin no other one, and tries
+    /// the failed one again and again, until the store is opened anew.
+    pub(crate) fn failed_in_background(&self) -> bool {
+        let failures = self.with(|db, _| {
+            db.property_int_value("rocksdb.background-errors").map_err(|error| fault("tell its failures", error))
+        });
+        failures.is_ok_and(|failures| failures.unwrap_or(0) > 0)
     }
 
     pub(crate) fn write_ahead_bytes(&self) -> u64 {
@@ -277,18 +296,24 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 }
 
 /// Opens the store, and uses the whole reserve if that is needed.
-fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room) -> Result<DB, Fault> {
-    match open(folder, told_as) {
+fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool) -> Result<DB, Fault> {
+    match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
             room.take_to_open(u64::MAX / 2);
-            open(folder, told_as)
+            open(folder, told_as, compacts)
         }
         opened => opened,
     }
 }
 
-fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
-    let db = DB::open_cf_descriptors(&options(), folder.join("log"), descriptors()).map_err(|error| {
+/// `compacts` tells whether RocksDB compacts tables of events by itself, beginning while it is opened.
+fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
+    let families = FAMILIES.iter().map(|name| {
+        let mut options = family_options();
+        options.set_disable_auto_compactions(*name == EVENTS && !compacts);
+        ColumnFamilyDescriptor::new(*name, options)
+    });
+    let db = DB::open_cf_descriptors(&options(), folder.join("log"), families).map_err(|error| {
         // A store of a newer release cannot be opened either, which needs another message.
         let why = newer(folder, told_as);
         why.unwrap_or_else(|| damage("open", told_as, last_readable(folder), error))
@@ -605,7 +630,7 @@ impl Log for RocksLog {
     }
 
     fn compact(&self, always: bool) -> Result<(), Fault> {
-        crate::forget::compact(&*self.db()?, always)
+        self.recovering(|| self.with(|db, _| crate::forget::compact(db, always)))
     }
 
     fn lacks_room(&self, bytes: u64) -> Option<Lack> {
@@ -618,7 +643,7 @@ impl Log for RocksLog {
 
     fn is_short_of_room(&self) -> bool {
         let is_short = self.room.is_short();
-        if !is_short {
+        if !is_short && !self.compacts() && self.has_room_to_compact() {
             // It is tried again with the next look, and reads are somewhat slower until then.
             let _ = self.let_compact(true);
         }
@@ -642,8 +667,9 @@ impl Log for RocksLog {
         // After a failed write RocksDB refuses writes until it is opened again. Opening also decides whether the failed
         // batch is stored or not.
         *db = None;
-        self.compacts.store(true, Ordering::Relaxed);
-        *db = Some(open_with_reserve(&self.folder, &self.told_as, &self.room)?);
+        let compacts = !self.room.standing().is_short;
+        self.compacts.store(compacts, Ordering::Relaxed);
+        *db = Some(open_with_reserve(&self.folder, &self.told_as, &self.room, compacts)?);
         Ok(())
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! A compaction writes what is left of tables before it removes them, and may need as much room as all of them. So the
 //! steps that need no room come first: memory is flushed to tables, which removes write-ahead logs, and tables with no
-//! events left are dropped whole. Then tables with few events left are rewritten, a few at a time. All tables are
-//! compacted only if there is room for that.
+//! events left are dropped whole. Then tables with few events left are rewritten, a few at a time. At
+//! last all tables are compacted, range by range, as far as there is room for what is left of a range.
 
 use crate::fault::fault;
 use crate::forget::Progress;
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY};
 use crate::log::{RocksLog, family, oldest};
 use holdfast_core::event::Offset;
-use holdfast_engine::Fault;
+use holdfast_engine::{Fault, Log};
 use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
@@ -36,6 +36,9 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     // Rewritten events are in the newest level until the old tables are gone. A compaction in between could move them
     // into a table that is then dropped.
     log.let_compact(false)?;
+    if log.failed_in_background() {
+        log.recover()?;
+    }
     if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
         return Ok(());
     }
@@ -49,14 +52,44 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
             log.room().tell();
         }
     }
-    // As much as will be left is written before the old tables go. What is kept aside may help: it comes back with them.
-    let most = log.room().most_to_compact();
-    let (taken, left) = log.with(|db, _| Ok((taken(db)?, left_of_old(db, most)?)))?;
-    if left.is_some_and(|left| taken > left + WORTH_BYTES && log.room().take_to_compact(left)) {
-        log.with(|db, _| crate::forget::compact(db, true))?;
+    compact_piecewise(log)
+}
+
+/// Compacts all old events, one range of them after the other, until the disk is no longer short of room. As much as is left of a
+/// range is written before its old tables go. The reserve may help with that: its room comes back with the tables.
+fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
+    let mut from = Vec::new();
+    let through = log.with(|db, _| oldest(db))?.next();
+    while log.with(|db, _| garbage_of(db))? >= WORTH_BYTES {
+        // Tables at both ends of the range are compacted whole.
+        let most = log.room().most_to_compact() / 2;
+        let (to, left) = log.with(|db, _| range_with(db, &from, &key::offset(through), most))?;
+        if to <= from || !log.room().take_to_compact(left) {
+            break;
+        }
+        log.with(|db, _| {
+            let before = taken(db)?;
+            crate::forget::compact_events(db, &from, &to)?;
+            discount(db, before.saturating_sub(taken(db)?))
+        })?;
         log.room().tell();
+        from = to;
+        if !log.room().is_short() {
+            break;
+        }
     }
     Ok(())
+}
+
+/// The end of the longest range of events from `from` on of which at most so many bytes are left, and how many these are.
+fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u64), Fault> {
+    let range = Table { start: from.to_vec(), end: end.to_vec(), bytes: 0 };
+    let (mut last, mut bytes) = (Vec::new(), 0);
+    let whole = left(db, &range, most, &mut |key, value| {
+        last = key.to_vec();
+        bytes += (key.len() + value.len()) as u64;
+    })?;
+    Ok((if whole.is_some() { range.end } else { last }, bytes))
 }
 
 /// Waits until no table is being compacted; false if that takes long.
@@ -155,12 +188,6 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// How many bytes are left of all events that may have been let go of, as far as the bound.
-fn left_of_old(db: &DB, most: u64) -> Result<Option<u64>, Fault> {
-    let all = Table { start: Vec::new(), end: key::offset(oldest(db)?).to_vec(), bytes: 0 };
-    left(db, &all, most, &mut |_, _| {})
-}
-
 /// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
@@ -179,7 +206,7 @@ fn drop_empty(db: &DB) -> Result<bool, Fault> {
 /// Rewrites the events left in the next tables, and drops these tables. Returns whether there may be more. `looked_at`
 /// is the end of the last table looked at.
 fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -> Result<bool, Fault> {
-    // The store was opened anew meanwhile, which allows compactions again.
+    // The store was opened anew meanwhile, with compactions allowed.
     if log.compacts() {
         return Ok(false);
     }
@@ -243,9 +270,12 @@ fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Durability;
+    use crate::room::Reserve;
     use holdfast_core::event::{Operation, Record};
-    use holdfast_engine::{Log, LogRead};
+    use holdfast_engine::LogRead;
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const OBJECTS: u64 = 240;
     const BYTES: usize = 200_000;
@@ -313,11 +343,48 @@ mod tests {
         assert!(written < dropped, "{written} of {dropped}");
         is_there(&log);
 
+        // A range of which more is left than there is room for is compacted in pieces.
+        let end = key::offset(log.oldest().expect("the oldest").next());
+        let (mut from, mut pieces) = (Vec::new(), 0);
+        loop {
+            let most = 20 * BYTES as u64;
+            let (to, left) = log.with(|db, _| range_with(db, &from, &end, most)).expect("a range");
+            assert!(left <= most);
+            if to <= from {
+                break;
+            }
+            log.with(|db, _| crate::forget::compact_events(db, &from, &to)).expect("compacted");
+            (from, pieces) = (to, pieces + 1);
+        }
+        assert!(pieces > 3 && from == end, "{pieces}");
+        let compacted = log.with(|db, _| taken(db)).expect("its size");
+        assert!(compacted < written, "{compacted} of {written}");
+        is_there(&log);
+
         make_room(&log).expect("made");
         let after = log.with(|db, _| taken(db)).expect("its size");
         assert!(after <= (expected.len() * BYTES) as u64 * 5 / 4, "{after} of {before}");
         is_there(&log);
         drop(log);
         is_there(&RocksLog::open(folder.path()).expect("the same"));
+    }
+
+    /// Who waits for room asks the store what is in memory; who opens the store again looks at the room.
+    #[test]
+    fn waiting_for_room_and_opening_anew_go_on_beside_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = RocksLog::open_with(folder.path(), Durability::Synced, Reserve::Bytes(1 << 20)).expect("a log");
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    log.take_reserve(0).expect("room");
+                }
+            });
+            for _ in 0..20 {
+                log.recover().expect("opened again");
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 }

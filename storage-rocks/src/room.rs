@@ -54,6 +54,7 @@ pub struct Room {
     /// Zero if writes are accepted until no room is left.
     wanted: u64,
     mark: u64,
+    /// Locked after the store, where both are.
     reserve: Mutex<u64>,
     is_little: AtomicBool,
     free: AtomicU64,
@@ -186,12 +187,14 @@ impl Room {
     /// still finds room in tables. Waits a little for room that somebody makes; false where there is none.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
-        let mut reserve = self.reserve();
         for _ in 0..WAITS {
-            if self.give(&mut reserve, cost.saturating_add(in_memory()), self.wanted / LAST_PART) {
+            // Asked before the reserve is locked: who opens the store again keeps others from it, and locks the reserve.
+            let needed = cost.saturating_add(in_memory());
+            let mut reserve = self.reserve();
+            if self.give(&mut reserve, needed, self.wanted / LAST_PART) {
                 return true;
             }
-            reserve = self.made.wait_timeout(reserve, WAIT).unwrap_or_else(PoisonError::into_inner).0;
+            drop(self.made.wait_timeout(reserve, WAIT).unwrap_or_else(PoisonError::into_inner));
         }
         false
     }

@@ -39,6 +39,11 @@ impl Authority {
         &self.pem
     }
 
+    /// The private key in PEM.
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A client certificate: the common name is the user, the organizations are its groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
         self.sign(client(name, groups))

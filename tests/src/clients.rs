@@ -1,5 +1,6 @@
-//! Downloads real clients, once.
+//! Real clients, which are downloaded once, and Go for programs that are written in it.
 
+use std::env::{join_paths, split_paths, var_os};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -18,4 +19,13 @@ pub fn clients() -> &'static Path {
         }
         folder
     })
+}
+
+/// Runs Go in a folder. Where it is not installed, `make test-long` has put it beside the other clients.
+pub fn go(folder: &Path) -> Command {
+    let path = var_os("PATH").unwrap_or_default();
+    let folders = split_paths(&path).chain([clients().join("go/bin")]);
+    let mut command = Command::new("go");
+    command.current_dir(folder).env("PATH", join_paths(folders).expect("folders"));
+    command
 }

@@ -1,5 +1,6 @@
 //! The real binary in a folder of its own: starts, stops, kills and restarts it.
 
+use crate::etcd::shared;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -49,7 +50,7 @@ pub struct Refused {
 
 impl Server {
     /// Starts a server on the folder, with more options, and waits until it is ready. No controller runs unless an
-    /// option names some.
+    /// option names some. With `STORE=etcd` its objects are in etcd, unless an option names an etcd.
     pub fn start(data: &Path, options: &[&str]) -> Server {
         match Server::try_start(data, options) {
             Ok(server) => server,
@@ -59,12 +60,23 @@ impl Server {
 
     /// The same, where the server may refuse to start.
     pub fn try_start(data: &Path, options: &[&str]) -> Result<Server, Refused> {
+        Server::spawn(Server::command(data, options))
+    }
+
+    /// The command that [`Server::start`] runs. On etcd, all servers of a test process have the same keys.
+    pub fn command(data: &Path, options: &[&str]) -> Command {
+        if options.iter().any(|option| option.starts_with("--etcd-servers")) {
+            crate::keys::share(data);
+        }
         let mut command = Command::new(binary());
         command.args(["up", "--port", "0", "--data-dir"]).arg(data).args(options);
         if !options.iter().any(|option| option.starts_with("--controllers")) {
             command.arg("--controllers=-*");
         }
-        Server::spawn(command)
+        if shared::is_asked_for() && !options.iter().any(|option| option.starts_with("--etcd-servers")) {
+            command.args(shared::options(data));
+        }
+        command
     }
 
     /// Runs a command that starts a server.

@@ -351,12 +351,12 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
     server.stop();
 }
 
-/// Creates maps of incompressible text until the disk is full; returns their names.
-async fn fill_with_maps(admin: &Wire, prefix: &str) -> Vec<String> {
+/// Creates maps of so much incompressible text until the disk is full; returns their names.
+async fn fill_with_maps(admin: &Wire, prefix: &str, bytes: usize) -> Vec<String> {
     let (mut made, mut refused) = (Vec::new(), 0);
     while refused < 30 {
         let name = format!("{prefix}-{}", made.len());
-        let text: String = rand::rng().sample_iter(rand::distr::Alphanumeric).take(400_000).map(char::from).collect();
+        let text: String = rand::rng().sample_iter(rand::distr::Alphanumeric).take(bytes).map(char::from).collect();
         let answer = admin.post(MAPS, &config_map(&name, &text)).await;
         if answer.code == 201 {
             made.push(name);
@@ -382,7 +382,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     let lease = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}});
     admin.post(leases, &lease).await.expect(201);
     admin.get("/readyz/disk-room").await.expect(200);
-    let maps = fill_with_maps(&admin, "map").await;
+    let maps = fill_with_maps(&admin, "map", 400_000).await;
 
     // The namespace that has filled the disk is refused before others.
     let refused = admin.post(MAPS, &config_map("one-more", "x")).await.refused(507, "InternalError");
@@ -433,14 +433,20 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
 /// Other files use up a disk, and a client deletes objects as fast as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_takes_deletes_however_quickly_they_come() {
+    for (bytes, at_once) in [(400_000, 8), (40_000, 16)] {
+        delete_quickly(bytes, at_once).await;
+    }
+}
+
+async fn delete_quickly(bytes: usize, at_once: usize) {
     let Some(disk) = SmallDisk::mount("256m") else {
         return eprintln!("skipped: only root can mount a small file system here");
     };
     let server = Server::start(&disk.0.join("data"), &[]);
     let admin = Wire::admin(&server);
-    let maps = fill_with_maps(&admin, "map").await;
+    let maps = fill_with_maps(&admin, "map", bytes).await;
     fill(&disk.0.join("filler"));
-    for names in maps.chunks(8) {
+    for names in maps.chunks(at_once) {
         // Room is made meanwhile; a request that comes too early is retried.
         let deletes = names.iter().map(|name| {
             let (admin, path) = (&admin, format!("{MAPS}/{name}"));

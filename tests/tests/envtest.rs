@@ -244,7 +244,7 @@ async fn what_cannot_be_is_refused_by_name() {
     fails(server(other.path(), plane.port, other_etcd, &[]), &["listen on", "in use"]);
     fails(server(other.path(), port, plane.port, &[]), &["--etcd-servers", "no member answers"]);
     for (option, why) in [
-        ("--etcd-servers-overrides=/pods#http://127.0.0.1:1", "not built yet"),
+        ("--etcd-servers-overrides=/pods#http://127.0.0.1:1", "/pods must be where most resources are"),
         ("--etcd-prefix=/a/../b", "it has a part"),
         ("--encryption-provider-config=/nowhere", "No such file"),
         ("--disable-admission-plugins=Nonsense", "plugin \"Nonsense\" is unknown"),

@@ -2,15 +2,19 @@
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
-use holdfast_storage_etcd::client::{Etcd, Keys, Range};
+use holdfast_storage_etcd::client::{
+    Decided, Etcd, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched,
+};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn open(etcd: &Cluster, folder: &Path) -> EtcdLog {
@@ -23,14 +27,24 @@ fn client(etcd: &Cluster) -> Client {
 }
 
 fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
+    open_on(Arc::new(client(etcd)), folder)
+}
+
+fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
     EtcdLog::open(Parts {
-        etcd: Arc::new(client(etcd)),
+        etcd,
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
-        storing: Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) },
+        kinds: Kinds::All,
+        storing: storing(),
+        keys: Live::none(),
         tells_progress: true,
     })
     .map_err(|fault| fault.to_string())
+}
+
+fn storing() -> Storing {
+    Storing { media: Media::Protobuf, release: 36, news_ttl: None, lease_reuse: Duration::from_secs(60) }
 }
 
 fn folder() -> tempfile::TempDir {
@@ -134,6 +148,65 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
     let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
+}
+
+/// An etcd whose first watch says nothing, as over a connection that was cut without a word.
+struct Silent {
+    etcd: Client,
+    watches: AtomicUsize,
+}
+
+struct SilentWatch;
+
+impl Watch for SilentWatch {
+    fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
+        std::thread::sleep(patience);
+        Ok(None)
+    }
+
+    fn ask_progress(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl Etcd for Silent {
+    fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
+        self.etcd.range(asked)
+    }
+
+    fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {
+        self.etcd.transact(transactions)
+    }
+
+    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+        match self.watches.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(Box::new(SilentWatch)),
+            _ => self.etcd.watch(keys, from_revision),
+        }
+    }
+
+    fn compact(&self, revision: u64) -> Result<Header, Fault> {
+        self.etcd.compact(revision)
+    }
+
+    fn grant(&self, seconds: u64) -> Result<Lease, Fault> {
+        self.etcd.grant(seconds)
+    }
+
+    fn status(&self) -> Vec<(String, Result<Status, Fault>)> {
+        self.etcd.status()
+    }
+}
+
+#[test]
+fn a_watch_that_says_nothing_is_opened_anew_before_anybody_is_refused() {
+    let (etcd, folders) = (Cluster::single(), [folder(), folder()]);
+    let silent = Arc::new(Silent { etcd: client(&etcd), watches: AtomicUsize::new(0) });
+    let (log, other) = (open_on(silent.clone(), folders[0].path()).expect("open"), open(&etcd, folders[1].path()));
+    [&log, &other].iter().for_each(|log| log.wake_by(Arc::new(|| {})));
+    let written = at(&commit(&other, &[config_map(1, "c", "1", 0)]), 0);
+    assert!(log.last().expect("the newest version") >= Offset(written));
+    assert!(silent.watches.load(Ordering::SeqCst) >= 2);
 }
 
 #[test]
@@ -270,4 +343,58 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
         written += receipts.iter().filter(|receipt| matches!(receipt, Receipt::At(_))).count();
         assert!(stored.len() >= written, "{} of {written} acknowledged", stored.len());
     }
+}
+
+mod suite {
+    use super::{Kinds, Live, Parts, RocksLog, client, folder, storing};
+    use holdfast_engine::Log;
+    use holdfast_engine::log::suite::shared::Backend;
+    use holdfast_storage_etcd::EtcdLog;
+    use holdfast_tests::etcd::shared::cluster;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tempfile::TempDir;
+
+    /// Two servers on a prefix of the etcd of all tests.
+    struct Servers {
+        prefix: String,
+        folders: [TempDir; 2],
+        logs: [Option<EtcdLog>; 2],
+    }
+
+    impl Backend for Servers {
+        fn fresh() -> Self {
+            static MADE: AtomicUsize = AtomicUsize::new(0);
+            let prefix = format!("/suite-{}", MADE.fetch_add(1, Ordering::Relaxed));
+            let mut servers = Servers { prefix, folders: [folder(), folder()], logs: [None, None] };
+            (0..2).for_each(|nth| servers.start(nth, true));
+            servers
+        }
+
+        fn server(&self, nth: usize) -> &dyn Log {
+            self.logs[nth].as_ref().expect("a server that runs")
+        }
+
+        fn stop(&mut self, nth: usize) {
+            self.logs[nth] = None;
+        }
+
+        fn start(&mut self, nth: usize, with_its_own: bool) {
+            if !with_its_own {
+                self.folders[nth] = folder();
+            }
+            let parts = Parts {
+                etcd: Arc::new(client(cluster())),
+                local: Arc::new(RocksLog::open(self.folders[nth].path()).expect("a local log")),
+                prefix: self.prefix.clone(),
+                kinds: Kinds::All,
+                storing: storing(),
+                keys: Live::none(),
+                tells_progress: true,
+            };
+            self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));
+        }
+    }
+
+    holdfast_engine::shared_storage_suite!(Servers);
 }

@@ -5,6 +5,7 @@
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
 use holdfast_tests::authority::Authority;
+use holdfast_tests::clients::go;
 use holdfast_tests::envtest::free_port;
 use holdfast_tests::server::binary;
 use holdfast_tests::{Folder, Server, clients, envtest, etcd, kubelet};
@@ -192,15 +193,6 @@ fn looking_into_containers_with_java() {
 
 fn operators() -> PathBuf {
     holdfast_tests::folder().join("clients/operators")
-}
-
-/// If Go is not installed, `make test-long` has put it beside the other clients.
-fn go(folder: &Path) -> Command {
-    let path = var_os("PATH").unwrap_or_default();
-    let folders = split_paths(&path).chain([clients().join("go/bin")]);
-    let mut command = Command::new("go");
-    command.current_dir(folder).env("PATH", join_paths(folders).expect("folders"));
-    command
 }
 
 /// The output of a command that must succeed.

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
-use holdfast_engine::{Engine, Fault};
+use holdfast_engine::{Engine, Fault, Outside};
 use holdfast_outbound::conversion::{Speakers, Webhooks};
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
@@ -253,6 +253,7 @@ fn aggregator(
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound(), speakers);
     let tokens = authenticator.service_accounts.clone();
-    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
+    let outside: Arc<dyn Outside> = Arc::new(Effects { webhooks, tokens, authorities, images });
+    engine.all().for_each(|engine| engine.set_outside(outside.clone()));
     aggregator
 }

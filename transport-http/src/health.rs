@@ -54,6 +54,9 @@ const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-filter",
 ];
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
+/// How the names of the checks of an etcd of some resources begin, and of those of them that are of readiness alone.
+const OVERRIDE_BEGIN: &str = "etcd-override-";
+const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -117,6 +120,7 @@ impl Transport {
         let own = CHECKS.iter().chain(ready).chain(HOOKS).chain(self.own_hooks()).copied();
         let others = self.checks.iter().map(|check| check.name());
         let others = others.filter(|name| !CHECKS.contains(name) && !READY_CHECKS.contains(name));
+        let others = others.filter(move |name| is_readiness || !name.starts_with(READY_BEGIN));
         own.chain(others).chain(is_readiness.then_some("shutdown"))
     }
 
@@ -143,10 +147,21 @@ impl Transport {
     }
 }
 
+/// Whether a name excludes a check. The checks of one etcd exclude the same ones of others.
+fn excludes(excluded: &str, name: &str) -> bool {
+    let is_ready = name.starts_with(READY_BEGIN);
+    match excluded {
+        _ if excluded == name => true,
+        "etcd-readiness" => is_ready,
+        "etcd" => !is_ready && name.starts_with(OVERRIDE_BEGIN),
+        _ => false,
+    }
+}
+
 /// Answers a path, or one check of it.
 pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Query) -> Response {
     let is_wanted = |name: &str| match wanted {
-        "" => query.all("exclude").all(|excluded| excluded != name),
+        "" => query.all("exclude").all(|excluded| !excludes(excluded, name)),
         wanted => wanted == name,
     };
     let log = Looked::look(transport, path, is_wanted).await;
@@ -163,8 +178,8 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
     let (mut lines, mut failed) = (String::new(), false);
     let mut unknown: Vec<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
     for name in transport.check_names(path) {
-        if query.all("exclude").any(|excluded| excluded == name) {
-            unknown.retain(|excluded| *excluded != name);
+        if query.all("exclude").any(|excluded| excludes(excluded, name)) {
+            unknown.retain(|excluded| !excludes(excluded, name));
             _ = writeln!(lines, "[+]{name} excluded: ok");
             continue;
         }

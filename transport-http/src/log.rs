@@ -12,6 +12,9 @@
 //! | `/records` | `offsets`: up to 1024, separated by commas | those of them that exist |
 //! | `/current` | | the newest record of every object |
 //!
+//! Where kinds have a log of their own, the parameter `of` of each path names it by one of them (`of=events`), and the
+//! first path lists them. Without it all paths are about the log of most kinds.
+//!
 //! Records are sent as they are read, each as [`frame`] writes it, followed by an end mark: a response without it was
 //! cut short.
 
@@ -24,10 +27,11 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_core::kinds::KindId;
 use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
-use holdfast_engine::{Fault, LogRead};
+use holdfast_engine::{Engine, Fault, LogRead};
 use holdfast_service::Place;
 use holdfast_value::{Value, json};
 use http::Method;
@@ -69,32 +73,50 @@ pub(crate) async fn answer(
     if !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
-    let answer = match path {
-        "" => {
-            let encrypts = transport.engine().encrypts();
-            told(transport, shape, move |log| about(log, encrypts)).await
+    let answer = async {
+        let engine = &asked(transport, query)?;
+        match path {
+            "" => {
+                let (encrypts, apart) = (engine.encrypts(), apart(transport.engine()));
+                told(engine, shape, move |log| about(log, encrypts, apart)).await
+            }
+            "version" => version(engine, query, shape).await,
+            "versions" => versions(engine, query, shape).await,
+            "records" => records(transport, engine, query, waiter).await,
+            "current" => current(engine),
+            _ => Err(Refusal::NoSuchPath),
         }
-        "version" => version(transport, query, shape).await,
-        "versions" => versions(transport, query, shape).await,
-        "records" => records(transport, query, waiter).await,
-        "current" => current(transport),
-        _ => Err(Refusal::NoSuchPath),
     };
-    answer.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
+    answer.await.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
+}
+
+/// The engine whose log is asked for: the main one, or that of the kind that `of` names by its place in storage.
+fn asked(transport: &Transport, query: &Query) -> Result<Arc<Engine>, Refusal> {
+    let Some(storage) = query.get("of") else { return Ok(transport.engine().clone()) };
+    let kind = transport.engine().own_snapshot().registry.by_storage(storage);
+    let unknown = || Refusal::BadRequest(BadRequest::Undecodable(format!("of: nothing is stored as {storage:?}")));
+    Ok(transport.engine().of(kind.ok_or_else(unknown)?).clone())
+}
+
+/// The kinds that have logs of their own, by their places in storage.
+fn apart(engine: &Engine) -> Vec<Vec<String>> {
+    let registry = &engine.own_snapshot().registry;
+    let storage = |kind: &KindId| registry.get(*kind).storage.clone();
+    engine.apart().map(|kinds| kinds.iter().map(storage).collect()).collect()
 }
 
 /// Reads from the log, and answers with JSON.
 async fn told(
-    transport: &Transport,
+    engine: &Engine,
     shape: Shape,
     read: impl FnOnce(&dyn LogRead) -> Result<Value, Fault> + Send + 'static,
 ) -> Result<Response, Refusal> {
-    let log = transport.engine().log().clone();
-    let told = transport.engine().reads().run(move || read(log.as_ref())).await.map_err(Refusal::fault)?;
+    let log = engine.log().clone();
+    let told = engine.reads().run(move || read(log.as_ref())).await.map_err(Refusal::fault)?;
     Ok(respond::bytes(200, told.to_string().into(), shape))
 }
 
-fn about(log: &dyn LogRead, encrypts: bool) -> Result<Value, Fault> {
+fn about(log: &dyn LogRead, encrypts: bool, apart: Vec<Vec<String>>) -> Result<Value, Fault> {
     let first = log.next_time(Offset::ZERO)?;
     let Identity { id, origin } = log.identity()?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
@@ -108,14 +130,15 @@ fn about(log: &dyn LogRead, encrypts: bool) -> Result<Value, Fault> {
         "oldest": log.oldest()?.0,
         "repaired": log.repaired()?.0,
         "encrypted": encrypts,
+        "apart": apart,
     }))
 }
 
-async fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn version(engine: &Engine, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let at = required(query, "at")?;
-    let moment = moment::parse(at, transport.engine().stamp().time);
+    let moment = moment::parse(at, engine.stamp().time);
     let moment = moment.map_err(|unclear| Refusal::BadRequest(BadRequest::Undecodable(unclear.to_string())))?;
-    let newest = transport.engine().snapshot().offset;
+    let newest = engine.own_snapshot().offset;
     let version = move |log: &dyn LogRead| {
         let version = match moment {
             Moment::Version(version) => version,
@@ -123,19 +146,24 @@ async fn version(transport: &Transport, query: &Query, shape: Shape) -> Result<R
         };
         Ok(json!({"version": version.0}))
     };
-    told(transport, shape, version).await
+    told(engine, shape, version).await
 }
 
-async fn versions(transport: &Transport, query: &Query, shape: Shape) -> Result<Response, Refusal> {
+async fn versions(engine: &Engine, query: &Query, shape: Shape) -> Result<Response, Refusal> {
     let (resource, key) = (required(query, "resource")?.to_owned(), required(query, "key")?.to_owned());
     let versions = move |log: &dyn LogRead| {
         let versions: Vec<u64> = log.versions(&resource, &key)?.iter().map(|version| version.0).collect();
         Ok(json!({ "versions": versions }))
     };
-    told(transport, shape, versions).await
+    told(engine, shape, versions).await
 }
 
-async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Result<Response, Refusal> {
+async fn records(
+    transport: &Transport,
+    engine: &Arc<Engine>,
+    query: &Query,
+    waiter: Waiter<'_>,
+) -> Result<Response, Refusal> {
     if let Some(offsets) = query.get("offsets") {
         let offsets: VecDeque<Offset> =
             offsets.split(',').map(|offset| Ok(Offset(number("offsets", offset)?))).collect::<Result<_, Refusal>>()?;
@@ -143,7 +171,7 @@ async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Re
             let (found, count_max) = (offsets.len(), OFFSETS_MAX);
             return Err(Refusal::BadRequest(BadRequest::TooManyOffsets { found, count_max }));
         }
-        return Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets) }));
+        return Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::Offsets(offsets) }));
     }
     let optional = |name: &str| query.get(name).map(|text| number(name, text)).transpose();
     let after = Offset(optional("after")?.unwrap_or(0));
@@ -153,21 +181,18 @@ async fn records(transport: &Transport, query: &Query, waiter: Waiter<'_>) -> Re
         let Waiter { user, place } = waiter;
         drop(place);
         let _waiting = transport.service.wait(user)?;
-        let _ = tokio::time::timeout(wait, passed(transport, after)).await;
+        let _ = tokio::time::timeout(wait, passed(transport, engine, after)).await;
     }
     let resource = query.get("resource").map(str::to_owned);
-    Ok(streamed(
-        transport,
-        Source { log: transport.engine().log().clone(), rest: Rest::After { resource, after, limit } },
-    ))
+    Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::After { resource, after, limit } }))
 }
 
 /// Ends when there is an event after this version, or when the server stops.
-async fn passed(transport: &Transport, after: Offset) {
+async fn passed(transport: &Transport, engine: &Engine, after: Offset) {
     let mut stopping = transport.stopping.subscribe();
     loop {
-        let committed = transport.engine().hub().committed().notified();
-        if transport.engine().snapshot().offset > after || *stopping.borrow_and_update() {
+        let committed = engine.hub().committed().notified();
+        if engine.own_snapshot().offset > after || *stopping.borrow_and_update() {
             return;
         }
         tokio::select! {
@@ -177,15 +202,15 @@ async fn passed(transport: &Transport, after: Offset) {
     }
 }
 
-fn current(transport: &Transport) -> Result<Response, Refusal> {
+fn current(engine: &Engine) -> Result<Response, Refusal> {
     // The snapshot knows the newest event of every object, so no event is read for this.
-    let state = transport.engine().snapshot();
+    let state = engine.own_snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
         offsets.extend(collection.iter().map(|(_, entry)| entry.offset));
     }
     offsets.sort_unstable();
-    Ok(streamed(transport, Source { log: transport.engine().log().clone(), rest: Rest::Offsets(offsets.into()) }))
+    Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
 /// The records that are still to be sent.
@@ -262,8 +287,8 @@ impl Source {
     }
 }
 
-fn streamed(transport: &Transport, source: Source) -> Response {
-    let reads = transport.engine().reads().clone();
+fn streamed(engine: &Engine, source: Source) -> Response {
+    let reads = engine.reads().clone();
     let frames = stream::unfold(Some(source), move |source| {
         let read = reads.run(move || source.map(Source::piece));
         async move {

@@ -22,7 +22,7 @@ pub struct Args {
 const VALUE_CHARACTERS_MAX: usize = 60;
 
 pub fn run(args: &Args) -> Result<()> {
-    args.common.run(|view| look(view, &args.named))
+    args.common.run(&[args.named.kind()], |view| look(view, &args.named))
 }
 
 struct Blamed {

@@ -87,7 +87,8 @@ pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> 
 const PIECE: usize = 1024;
 
 pub fn run(args: &Args) -> Result<()> {
-    args.common.run(|view| look(view, &args.from, args.to.as_deref(), &args.filters))
+    let kinds: Vec<&str> = args.filters.kind.iter().map(String::as_str).collect();
+    args.common.run(&kinds, |view| look(view, &args.from, args.to.as_deref(), &args.filters))
 }
 
 struct Diff {

@@ -85,10 +85,18 @@ pub trait Report {
     fn value(&self) -> Value;
 }
 
+impl Named {
+    /// The kind, as it was given.
+    fn kind(&self) -> &str {
+        let first = self.object.first().map(String::as_str).unwrap_or_default();
+        first.split_once('/').map_or(first, |(kind, _)| kind)
+    }
+}
+
 impl Common {
-    /// Has a subcommand look at the log, and writes what it found.
-    fn run<R: Report>(&self, look: impl FnOnce(&LogView) -> Result<R>) -> Result<()> {
-        let log = self.source.open()?;
+    /// Has a subcommand look at the log of some kinds, and writes what it found.
+    fn run<R: Report>(&self, kinds: &[&str], look: impl FnOnce(&LogView) -> Result<R>) -> Result<()> {
+        let log = self.source.open_of(kinds)?;
         let report = look(&LogView::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
         self.shown.write(&report)
     }

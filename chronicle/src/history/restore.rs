@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let log = args.source.open()?;
+    let log = args.source.open_of(&[args.named.kind()])?;
     let view = LogView::new(log.as_ref(), Timestamp::now(), false)?;
     let goal = Goal::find(&view, &args.named, &args.to)?;
     let api = args.source.api()?;

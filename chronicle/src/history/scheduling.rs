@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     };
     configuration.take_gates(|name| gates.enabled(name));
-    args.common.run(|view| look(view, args, &configuration))
+    args.common.run(&[], |view| look(view, args, &configuration))
 }
 
 struct Told {

@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.common.run(|view| look(view, &args.named, args.limit, args.diff))
+    args.common.run(&[args.named.kind()], |view| look(view, &args.named, args.limit, args.diff))
 }
 
 /// The versions of one object, newest last.

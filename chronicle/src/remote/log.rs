@@ -2,8 +2,10 @@
 
 use super::client::{Client, Failure, escaped};
 use super::{Followed, Readable};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use holdfast_core::event::{Offset, Record};
+use holdfast_core::history::find::find;
+use holdfast_core::kinds::registry;
 use holdfast_engine::log::{Identity, Origin};
 use holdfast_engine::{Fault, LogRead};
 use holdfast_transport_http::log::{PATH, Unframed, WAIT_SECONDS_MAX};
@@ -21,6 +23,8 @@ const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
+    /// A kind that has another log, by its place in storage: that log is read.
+    of: Option<String>,
     ahead: Mutex<Ahead>,
 }
 
@@ -35,13 +39,40 @@ struct Ahead {
 impl RemoteLog {
     /// Makes sure that there is a log, and that it may be read.
     pub fn open(client: Client) -> Result<RemoteLog> {
-        let log = RemoteLog { client, ahead: Mutex::default() };
+        let log = RemoteLog { client, of: None, ahead: Mutex::default() };
         log.about().map_err(|failure| log.explained(failure))?;
         Ok(log)
     }
 
+    /// The log that has the objects of these kinds, as kubectl names them. Kinds that definitions make are in the main log.
+    pub fn of(self, kinds: &[&str]) -> Result<RemoteLog> {
+        let about = self.about().map_err(|failure| self.explained(failure))?;
+        let apart = about["apart"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let log_of = |kind: &&str| {
+            let storage = &registry().get(find(registry(), kind).ok()?).storage;
+            let is_in = |kinds: &&Value| kinds.as_array().is_some_and(|kinds| kinds.iter().any(|one| one == storage));
+            apart.iter().find(is_in)?[0].as_str()
+        };
+        let mut logs: Vec<Option<&str>> = kinds.iter().map(log_of).collect();
+        logs.dedup();
+        match logs.as_slice() {
+            [] => Ok(self),
+            [of] => Ok(RemoteLog { of: of.map(str::to_owned), ..self }),
+            _ => bail!("the events of {} are in different logs: name kinds of one", kinds.join(" and ")),
+        }
+    }
+
+    /// The path of a request to the log.
+    fn path(&self, rest: &str) -> String {
+        let sign = if rest.contains('?') { '&' } else { '?' };
+        match &self.of {
+            Some(of) => format!("{PATH}{rest}{sign}of={}", escaped(of)),
+            None => format!("{PATH}{rest}"),
+        }
+    }
+
     fn about(&self) -> Result<Value, Failure> {
-        let about = self.client.get(PATH)?;
+        let about = self.client.get(&self.path(""))?;
         if about["kind"] != "Log" {
             return Err(Failure::Unanswered(anyhow!("{} is no Holdfast", self.client.server)));
         }
@@ -78,7 +109,7 @@ impl RemoteLog {
 
     fn records(&self, query: &str, take: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut unframed = Unframed::default();
-        let streamed = self.client.stream(&format!("{PATH}/{query}"), |bytes| {
+        let streamed = self.client.stream(&self.path(&format!("/{query}")), |bytes| {
             unframed.push(bytes);
             while let Some(record) = unframed.next_record()? {
                 take(record)?;
@@ -160,7 +191,7 @@ impl LogRead for RemoteLog {
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
-        let path = format!("{PATH}/versions?resource={}&key={}", escaped(resource), escaped(key));
+        let path = self.path(&format!("/versions?resource={}&key={}", escaped(resource), escaped(key)));
         let answer = self.client.get(&path).map_err(|failure| self.fault(failure))?;
         let versions = answer["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let versions: Vec<Offset> = versions.iter().filter_map(Value::as_u64).map(Offset).collect();
@@ -205,7 +236,7 @@ impl Readable for RemoteLog {
 
     /// By the server's clock, and its reading of the log.
     fn named(&self, text: &str, _: Timestamp) -> Result<Offset> {
-        let path = format!("{PATH}/version?at={}", escaped(text));
+        let path = self.path(&format!("/version?at={}", escaped(text)));
         let answer = self.client.get(&path).map_err(|failure| self.explained(failure))?;
         let version = answer["version"].as_u64();
         version.map(Offset).ok_or_else(|| anyhow!("{} answered {path} without a version", self.client.server))

@@ -69,9 +69,14 @@ pub trait Readable: LogRead {
 
 impl Source {
     pub fn open(&self) -> Result<Box<dyn Followed>> {
+        self.open_of(&[])
+    }
+
+    /// The log that has the objects of these kinds, as kubectl names them; a data folder has one log.
+    pub fn open_of(&self, kinds: &[&str]) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
             Some(folder) => Ok(Box::new(open_folder(folder, &self.encryption)?)),
-            None => self.open_server(),
+            None => self.open_server(kinds),
         }
     }
 
@@ -83,11 +88,11 @@ impl Source {
         }
     }
 
-    fn open_server(&self) -> Result<Box<dyn Followed>> {
+    fn open_server(&self, kinds: &[&str]) -> Result<Box<dyn Followed>> {
         if self.encryption.is_given() {
             bail!("--encryption-provider-config is for data folders (--data-dir): a server decrypts by itself");
         }
-        Ok(Box::new(RemoteLog::open(self.server.connect()?)?))
+        Ok(Box::new(RemoteLog::open(self.server.connect()?)?.of(kinds)?))
     }
 
     /// The API that belongs to the log: the server's, or one in this process over the folder.

@@ -82,6 +82,14 @@ impl Keys {
         is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
     }
 
+    /// The kind under whose prefix a key is, and what follows the prefix, even if no object of the kind can have such a
+    /// key.
+    pub fn under(&self, registry: &Registry, key: &[u8]) -> Option<(KindId, String)> {
+        let text = String::from_utf8_lossy(key);
+        let (kind, rest) = kind_of(registry, text.strip_prefix(&self.root)?)?;
+        Some((kind, rest.to_owned()))
+    }
+
     fn below(&self, storage: &str, key: &str) -> String {
         let mut found = String::with_capacity(self.root.len() + storage.len() + 1 + key.len());
         for part in [&self.root, storage, "/", key] {

@@ -15,7 +15,7 @@ mod write;
 
 pub use keys::{Keys, Place};
 pub use read::{read, read_record};
-pub use stored::{Author, read_event, renumbered, write_event};
+pub use stored::{Author, nothing_but, read_event, renumbered, write_event};
 pub use write::{Media, write, write_record};
 
 use crate::refusal::Cut;

@@ -6,7 +6,7 @@ use crate::event::Offset;
 use crate::kinds::Kind;
 use crate::object::{Draft, meta, stored};
 use bytes::Bytes;
-use holdfast_value::Value;
+use holdfast_value::{Value, json};
 
 /// The value of an event's object. `kind` is `None` for custom kinds.
 pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, release: u32) -> Result<Vec<u8>, Fault> {
@@ -37,6 +37,17 @@ pub fn renumbered(key: &str, json: &[u8], version: Offset) -> Result<Bytes, Faul
     let document = document(json).map_err(|problem| Fault::new(key.as_bytes(), &problem))?;
     let fields = meta::fields(&document);
     Ok(Draft::new(meta::text(fields, "apiVersion"), meta::text(fields, "kind"), fields).seal(version))
+}
+
+/// An object of which nothing is known but its names, by its key within the kind.
+pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) -> Bytes {
+    let (namespace, name) = meta::split_key(key);
+    let metadata = match namespace {
+        Some(namespace) => json!({"name": name, "namespace": namespace}),
+        None => json!({"name": name}),
+    };
+    let document = json!({"metadata": metadata});
+    Draft::new(api_version, kind, meta::fields(&document)).seal(version)
 }
 
 /// Who changed an object last, and when, as far as its managed fields say.

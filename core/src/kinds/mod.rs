@@ -5,6 +5,7 @@
 
 pub mod admissionregistration;
 mod allocate;
+mod apart;
 pub mod apiextensions;
 pub mod apiregistration;
 pub mod apps;

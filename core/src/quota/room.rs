@@ -17,6 +17,8 @@ pub struct Room {
     stored: OrdMap<Arc<str>, u64>,
     /// Limits, by the key of the quota that sets them.
     limits: OrdMap<Arc<str>, u64>,
+    /// Total sizes of a namespace's objects in other logs.
+    apart: Vec<OrdMap<Arc<str>, u64>>,
 }
 
 impl Room {
@@ -24,7 +26,8 @@ impl Room {
     pub(crate) fn note(&mut self, key: &str, before: Option<usize>, after: Option<usize>) {
         let (Some(namespace), true) = (meta::split_key(key).0, before != after) else { return };
         let (less, more) = (before.unwrap_or(0) as u64, after.unwrap_or(0) as u64);
-        let stored = self.stored(namespace).saturating_add(more).saturating_sub(less);
+        let stored = self.stored.get(namespace).copied().unwrap_or(0);
+        let stored = stored.saturating_add(more).saturating_sub(less);
         match (stored, self.stored.get_mut(namespace)) {
             (0, _) => _ = self.stored.remove(namespace),
             (_, Some(known)) => *known = stored,
@@ -41,9 +44,15 @@ impl Room {
         }
     }
 
+    /// Counts the objects of another log, too.
+    pub(crate) fn join(&mut self, other: &Room) {
+        self.apart.push(other.stored.clone());
+    }
+
     /// Total size of a namespace's objects, in bytes.
     pub fn stored(&self, namespace: &str) -> u64 {
-        self.stored.get(namespace).copied().unwrap_or(0)
+        let all = std::iter::once(&self.stored).chain(&self.apart);
+        all.filter_map(|stored| stored.get(namespace)).sum()
     }
 
     /// The lowest limit that quotas of a namespace set, with the name of that quota.

@@ -469,6 +469,8 @@ pub enum Timeout {
 pub enum Internal {
     /// What the log or a task says of its failure.
     Fault(String),
+    /// A value in a shared store that cannot be decrypted.
+    Unread(Unread),
     /// What an allocator says that has nothing left.
     Exhausted(String),
     Panicked,
@@ -521,9 +523,21 @@ pub struct Ruling {
     pub details: holdfast_value::Value,
 }
 
+/// Values in a shared store that cannot be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unread {
+    /// The store's key, and what is wrong with its value.
+    pub place: String,
+    pub why: String,
+    /// The keys of others that the request includes.
+    pub others: Vec<String>,
+}
+
 /// Faults that Kubernetes hands on from deep inside (500 without a reason).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unreasoned {
+    /// A value in a shared store that is no object.
+    Unread(Unread),
     /// What an admission plug-in says of its own failure.
     Admission(String),
     /// A resource version that is no number.

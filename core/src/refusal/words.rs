@@ -414,6 +414,7 @@ impl Display for Internal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fault(fault) | Self::Exhausted(fault) => write!(f, "{fault}"),
+            Self::Unread(unread) => write!(f, "unable to transform key {unread}"),
             Self::NotAuthorizable { why } => f.write_str(why),
             Self::AuditNotStored => f.write_str("failed to store audit event"),
             Self::Panicked => f.write_str("this request caused the server to panic: look in its log for details"),
@@ -436,9 +437,21 @@ impl Display for Internal {
     }
 }
 
+impl Display for Unread {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Unread { place, why, others } = self;
+        write!(f, "{}: {why}", quoted(place))?;
+        match others.is_empty() {
+            true => Ok(()),
+            false => write!(f, " (and others: {})", others.join(", ")),
+        }
+    }
+}
+
 impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unread(unread) => write!(f, "unable to decode key {unread}"),
             Self::SeveralBudgets => f.write_str(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             ),

@@ -9,7 +9,7 @@ mod cache;
 pub mod client;
 pub mod wire;
 
-use crate::cipher::{Cipher, expand, random};
+use crate::cipher::{Cipher, Place, expand, random};
 use crate::metrics::{Metrics, Way, hash};
 use arc_swap::ArcSwapOption;
 use cache::Cache;
@@ -38,7 +38,8 @@ const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
 const SEEDS_MAX: usize = 1000;
 /// The random bytes from which a value's key is derived.
 const INFO: usize = 32;
-/// The value of `encrypted_dek_source_type` for a seed.
+/// The values of `encrypted_dek_source_type`: a key, as kube-apiserver used before release 1.29, or a seed of keys.
+const KEY: i32 = 0;
 const SEED: i32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +182,11 @@ impl Kms {
         let (at, well) = checked.as_ref()?;
         let lasts = if well.is_ok() { good } else { bad };
         (at.elapsed() < lasts).then(|| well.clone())
+    }
+
+    /// Whether there is a key to encrypt with, even one that is too old for writes of clients.
+    pub fn has_key(&self) -> bool {
+        self.current.load().is_some()
     }
 
     /// Prepares a key for a write; `None` if there is one already.
@@ -330,7 +336,7 @@ impl Kms {
     }
 
     /// Encrypts with the prepared key.
-    pub fn seal(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn seal(&self, plain: &[u8], place: Place) -> Result<Vec<u8>, String> {
         let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
         let mut out = self.prefix.as_bytes().to_vec();
         match self.version {
@@ -360,7 +366,7 @@ impl Kms {
     }
 
     /// Decrypts a value without its prefix. The plug-in is called only for an unknown key.
-    pub fn open(&self, sealed: &[u8], place: &[u8]) -> Result<Vec<u8>, Closed> {
+    pub fn open(&self, sealed: &[u8], place: Place) -> Result<Vec<u8>, Closed> {
         match self.version {
             Version::V1 => {
                 let (length, rest) = sealed.split_first_chunk().ok_or(Closed::Changed)?;
@@ -370,11 +376,17 @@ impl Kms {
                     let answer = self.call_blocking("/v1beta1.KeyManagementService/Decrypt", &request);
                     answer.map(|answer: v1::DecryptResponse| answer.plain)
                 })?;
-                Cipher::AesGcm.open(&secret, sealed, place).ok_or(Closed::Changed)
+                let opened = Cipher::AesGcm.open(&secret, sealed, place);
+                // kube-apiserver used AES-CBC here up to release 1.24.
+                let older = || match place {
+                    Place::Key(_) => Cipher::AesCbc.open(&secret, sealed, place),
+                    Place::Event(_) => None,
+                };
+                opened.or_else(older).ok_or(Closed::Changed)
             }
             Version::V2 => {
                 let object = v2::EncryptedObject::decode(sealed).map_err(|_| Closed::Changed)?;
-                if object.encrypted_dek_source_type != SEED {
+                if ![KEY, SEED].contains(&object.encrypted_dek_source_type) {
                     return Err(Closed::Changed);
                 }
                 self.metrics.used(Way::FromStorage, &self.name, &object.key_id);
@@ -388,6 +400,9 @@ impl Kms {
                     let answer = self.call_blocking("/v2.KeyManagementService/Decrypt", &request);
                     answer.map(|answer: v2::DecryptResponse| answer.plaintext)
                 })?;
+                if object.encrypted_dek_source_type == KEY {
+                    return Cipher::AesGcm.open(&secret, &object.encrypted_data, place).ok_or(Closed::Changed);
+                }
                 let (info, sealed) = object.encrypted_data.split_at_checked(INFO).ok_or(Closed::Changed)?;
                 Cipher::AesGcm.open(&expand(&secret, info), sealed, place).ok_or(Closed::Changed)
             }
@@ -397,7 +412,8 @@ impl Kms {
     /// Whether a value of this plug-in, without its prefix, has another key id than the current one.
     pub fn is_outdated(&self, sealed: &[u8]) -> bool {
         let Some(current) = self.current.load_full().filter(|_| self.version == Version::V2) else { return false };
-        v2::EncryptedObject::decode(sealed).is_ok_and(|object| object.key_id != current.key_id)
+        v2::EncryptedObject::decode(sealed)
+            .is_ok_and(|object| object.key_id != current.key_id || object.encrypted_dek_source_type != SEED)
     }
 
     fn secret(&self, sealed: &[u8], ask: impl FnOnce() -> Result<Vec<u8>, Failure>) -> Result<[u8; 32], Closed> {

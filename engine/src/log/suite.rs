@@ -2,6 +2,8 @@
 //!
 //! A backend that keeps nothing on a disk reopens as a copy of what would have survived.
 
+pub mod shared;
+
 use super::{AsOf, Changes, Fault, Log, LogRead};
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Operation, Record};

@@ -14,6 +14,7 @@ pub mod presence;
 pub mod registrar;
 
 use crate::Service;
+use crate::layers::unread;
 use holdfast_core::authz::upkeep as roles;
 use holdfast_core::expiry;
 use holdfast_core::kinds::KindId;
@@ -28,6 +29,8 @@ use std::time::Duration;
 const QUEUE: &str = "housekeeping";
 /// How long commits are gathered before a plan is made again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// When to look again at namespaces whose content could not be asked for.
+const PARTS_PERIOD: Duration = Duration::from_secs(1);
 /// The most plans made one after another.
 const ROUNDS_MAX: usize = 64;
 /// How often Events are checked for expiry: a twentieth of their lifetime, within these bounds.
@@ -100,12 +103,21 @@ impl Work {
     async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
         // Each round removes something or is the last one, but a request may fail: then the next commit tries again.
         for _ in 0..ROUNDS_MAX {
-            let snapshot = service.engine().snapshot();
+            let mut snapshot = service.engine().snapshot();
+            if !snapshot.terminating.is_empty() && service.engine().is_divided() {
+                // A namespace goes only once nothing of it is left. Its end is not compared with what other logs have.
+                if let Err(refusal) = service.engine().catch_parts_up().await {
+                    tracing::debug!(?refusal, "namespaces wait for what is in other logs");
+                    return Some(PARTS_PERIOD);
+                }
+                snapshot = service.engine().snapshot();
+            }
             let stamp = service.engine().stamp();
             let now_ms = stamp.time.as_millisecond();
             self.hurry(service, &snapshot);
             let namespaces = self.emptying.plan(&snapshot, stamp);
             let mut steps: Vec<Step> = namespaces.steps;
+            steps.retain(|step| unread::release(service.engine(), &step.request.target).is_ok());
             let definitions = self.clearing.plan(&snapshot, stamp);
             steps.extend(definitions.steps);
             if snapshot.rbac_offset > service.gathered() {

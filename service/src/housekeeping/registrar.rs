@@ -127,10 +127,13 @@ impl Registrar {
 pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {
-        let followed = engine.snapshot().offset;
+        let followed = engine.snapshot();
         let selection = select(engine, known::CONFIG_MAP, Some((trust::NAMESPACE, trust::NAME)));
         let mut maps = match selection {
-            Ok(selection) => engine.watch(selection, WatchStart::After(followed)),
+            Ok(selection) => {
+                let followed = followed.offset_of(selection.kind);
+                engine.of(selection.kind).watch(selection, WatchStart::After(followed))
+            }
             Err(fault) => return tracing::warn!(%fault, "nobody is told whom to trust"),
         };
         loop {
@@ -152,7 +155,10 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
 /// Watches the objects of a kind in all namespaces.
 pub fn follow(engine: &Arc<Engine>, known: Known, start: WatchStart) -> Result<Watch, Fault> {
     let selection = select(engine, known, None)?;
-    Ok(engine.watch(selection, start))
+    let of_kind = engine.of(selection.kind);
+    // A version of another log says nothing: then all objects come first.
+    let start = if Arc::ptr_eq(of_kind, engine) { start } else { WatchStart::Now };
+    Ok(of_kind.watch(selection, start))
 }
 
 fn select(engine: &Engine, known: Known, object: Option<(&str, &str)>) -> Result<Selection, Fault> {

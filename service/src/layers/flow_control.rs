@@ -206,7 +206,7 @@ fn estimate(
                 return Work::LEAST;
             }
             let namespace = path.within.then_some(path.namespace.as_str());
-            let watchers = service.engine().hub().watchers_of(kind, namespace, &path.name);
+            let watchers = service.engine().of(kind).hub().watchers_of(kind, namespace, &path.name);
             measures.watched(watchers);
             Work::write(watchers, seats_max)
         }

@@ -12,6 +12,7 @@ mod moment;
 mod mutations;
 mod namespace_start;
 mod reads;
+pub(crate) mod unread;
 mod unstored;
 
 pub(crate) use audit::{begun, describe, judge as audited};

@@ -76,7 +76,11 @@ impl PastOrPresent {
         let (verb, options) = (named.verb, named.options.clone());
         let mut found = self.enter(passage, named, scene)?;
         let reader = Reader::of(&passage.user);
-        found.scene = found.scene.named(service.engine(), &reader, at.as_deref(), verb, &options).await?;
+        let engine = service.engine().of(found.request.target.kind);
+        if !Arc::ptr_eq(engine, service.engine()) {
+            found.scene = found.scene.in_part(service.engine(), engine, &reader).await?;
+        }
+        found.scene = found.scene.named(engine, &reader, at.as_deref(), verb, &options).await?;
         if let Some(view) = found.scene.past() {
             found.visible(service, view.offset()).await?;
         }

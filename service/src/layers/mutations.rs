@@ -1,6 +1,6 @@
 //! Mutations: the only layer that asks the engine to write.
 
-use super::{Layer, Next, Outcome, Passage, refused};
+use super::{Layer, Next, Outcome, Passage, refused, unread};
 use crate::lookup::Found;
 use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
+use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
 use holdfast_core::request::Verb;
@@ -40,32 +41,37 @@ impl Layer for Mutations {
 }
 
 async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) -> Result<Written, Refusal> {
-    let engine = service.engine();
     if !found.kind.stored {
+        let engine = service.engine();
         let (user, bytes) = (found.request.user.name.clone(), found.request.body.content.len());
         found = engine.by_size(&user, bytes, || bind(found, engine.stamp())).await?;
     }
+    let engine = service.engine().of(found.request.target.kind);
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
-        // A dry run is allowed in a view of the past.
-        if !request.options.dry_run {
+        // A dry run is allowed in a view of the past, if one log has all that it is judged by.
+        if !request.options.dry_run || !Arc::ptr_eq(engine, service.engine()) {
             scene.writable(engine)?;
         }
         let state = scene.whole(engine, &Reader::of(&request.user)).await?;
         return engine.rehearse(&state, request, told).await;
     }
+    unread::write(engine, &found.kind, request)?;
     engine.mutate_telling(request, told).await
 }
 
 /// Deletes the objects that the options pick, and replies with them.
 async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
-    let engine = service.engine();
+    let engine = service.engine().of(found.request.target.kind);
     let Found { scene, request, .. } = found;
     found.subresource().await?;
     if let Scene::Past(_) = scene {
         scene.writable(engine)?;
     }
+    let state = scene.state();
+    let selection = Selection::new(state, request)?;
+    unread::selection(engine, state.kind(request.target.kind), &selection, None, |_| true)?;
     let Collection { kind, version, page } = engine.delete_collection(request).await?;
     if kind.versions[version].deprecation.is_some_and(Deprecation::is_over) {
         return Ok(Reply::Success { created: false });

@@ -28,8 +28,9 @@ pub(crate) struct NamespaceStarts {
 impl Found {
     /// Refuses to show this version, or events since, if it is older than the current namespace.
     pub(crate) async fn visible(&self, service: &Arc<Service>, version: Offset) -> Result<(), Refusal> {
+        let engine = service.engine().of(self.request.target.kind);
         let state = service.engine().snapshot();
-        if version >= state.offset || planted(Bug::PastOfOthers) {
+        if version >= state.offset_of(self.request.target.kind) || planted(Bug::PastOfOthers) {
             return Ok(());
         }
         let request = &self.request;
@@ -55,9 +56,12 @@ impl Found {
         let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
         // A namespace that does not exist now has no owner.
-        let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset)) };
+        let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset_of(self.request.target.kind))) };
         let reader = Reader::of(&request.user);
-        let start = self.starts.find(service, &reader, storage, namespace, uid).await?;
+        let mut start = self.starts.find(service, &reader, storage, namespace, uid).await?;
+        if start > Offset::ZERO && state.is_apart(self.request.target.kind) {
+            start = engine.same_time(service.engine(), start, &reader).await?;
+        }
         if version < start { Err(earlier(version, namespace, start)) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! Gets, lists and watches of stored objects, now or in the past.
 
-use super::{Layer, Next, Outcome, Passage, at_once, refused};
+use super::{Layer, Next, Outcome, Passage, at_once, refused, unread};
 use crate::lookup::Found;
 use crate::reply::{Listed, Shown, Watched};
 use crate::scene::{Scene, too_large};
@@ -14,7 +14,7 @@ use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::Entry;
 use holdfast_engine::planted::{Bug, planted};
-use holdfast_engine::{Reader, WatchStart};
+use holdfast_engine::{Engine, Reader, WatchStart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,20 +46,25 @@ struct Read<'a> {
     passage: &'a mut Passage,
 }
 
-impl Read<'_> {
+impl<'a> Read<'a> {
+    /// The engine that has the objects of the kind.
+    fn engine(&self) -> &'a Arc<Engine> {
+        self.service.engine().of(self.found.request.target.kind)
+    }
+
     /// The object as it is now, if that is known without waiting: always, unless other servers write to the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
         let is_here = match Scene::freshness(request) {
-            Ok(Freshness::Newest) => !self.service.engine().is_shared(),
+            Ok(Freshness::Newest) => !self.engine().is_shared(),
             Ok(Freshness::NotOlderThan(Offset::ZERO)) => true,
             _ => false,
         };
         if !is_here || !is_whole || !matches!(scene, Scene::Present(_)) || planted(Bug::StaleRead) {
             return None;
         }
-        let state = self.service.engine().snapshot();
+        let state = self.engine().snapshot();
         let request = match request.retarget(&state.registry, kind) {
             Ok(request) => request,
             Err(refusal) => return Some(Err(refusal)),
@@ -67,6 +72,9 @@ impl Read<'_> {
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         if kind.converts_elsewhere() {
             return None;
+        }
+        if let Err(refusal) = unread::object(self.service.engine(), &kind, &request.key(), None) {
+            return Some(Err(refusal));
         }
         let entry = state.get(request.target.kind, &request.key()).cloned();
         let entry = entry.ok_or_else(|| list::missing(&state, &request));
@@ -77,12 +85,14 @@ impl Read<'_> {
         let is_scale = self.found.subresource().await? == "scale";
         let freshness = Scene::freshness(&self.found.request)?;
         self.await_version(freshness).await?;
-        let view = self.found.scene.read(self.service.engine(), &self.passage.user, freshness, None).await?;
+        let view = self.found.scene.read(self.engine(), &self.passage.user, freshness, None).await?;
         if matches!(freshness, Freshness::Exact(_)) {
             self.found.visible(self.service, view.offset()).await?;
         }
         let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
+        let until = self.past_version(freshness, view.offset());
+        unread::object(self.service.engine(), &kind, &request.key(), until)?;
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
             // A get calls the conversion webhook each time; only lists and watches reuse converted objects.
@@ -96,7 +106,7 @@ impl Read<'_> {
     }
 
     async fn list(mut self) -> Outcome {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let options = &self.found.request.options;
         let freshness = list::freshness(options)?;
         let token = options.continue_token.as_deref().filter(|token| !token.is_empty());
@@ -122,6 +132,12 @@ impl Read<'_> {
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
         let (page, charge) = view.counted_page(&selection, request.options.limit, token.as_ref()).await?;
+        // A page includes the keys after the page before it, up to its own end.
+        let after = token.as_ref().map(|token| token.after.as_str());
+        let end = page.next.as_ref().map(|next| next.after.as_str());
+        let includes = |key: &str| after.is_none_or(|after| key > after) && end.is_none_or(|end| key <= end);
+        let until = if token.is_some() { Some(view.offset()) } else { self.past_version(freshness, view.offset()) };
+        unread::selection(engine, &kind, &selection, until, includes)?;
         engine.prepare(&kind, version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
             engine.pin(state, &Reader::of(&request.user));
@@ -134,13 +150,13 @@ impl Read<'_> {
     /// The refusal for a list whose snapshot is gone. Its continue token allows reading the rest of the list from the
     /// newest state.
     fn inconsistent(&self, after: String) -> Refusal {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let token = Continue::fresh(engine.snapshot().offset, after).seal(engine.token_key());
         Refusal::Expired(Expired::Inconsistent { continue_token: token })
     }
 
     async fn watch(mut self) -> Outcome {
-        let engine = self.service.engine();
+        let engine = self.engine();
         let snapshot = match &self.found.scene {
             Scene::Past(view) => view.state().clone(),
             Scene::Present(_) | Scene::Read(..) => engine.snapshot(),
@@ -166,6 +182,9 @@ impl Read<'_> {
                 WatchStart::After(version)
             }
         };
+        if let Scene::Present(_) = &self.found.scene {
+            unread::selection(engine, snapshot.kind(request.target.kind), &selection, None, |_| true)?;
+        }
         let watch = match &self.found.scene {
             Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
             Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
@@ -181,6 +200,12 @@ impl Read<'_> {
             mark_initial_end: options.allow_watch_bookmarks && initial == Some(true),
             flaw,
         })))
+    }
+
+    /// The version that a read is about; `None` if it is the newest.
+    fn past_version(&self, freshness: Freshness, version: Offset) -> Option<Offset> {
+        let is_past = self.found.scene.past().is_some() || matches!(freshness, Freshness::Exact(_));
+        is_past.then_some(version)
     }
 
     /// Waits for the version that the first objects of a watch must have.
@@ -201,7 +226,7 @@ impl Read<'_> {
     /// in progress.
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
-        let engine = self.service.engine();
+        let engine = self.engine();
         if self.found.scene.past().is_some() || engine.snapshot().offset >= version {
             return Ok(());
         }

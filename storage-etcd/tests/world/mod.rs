@@ -4,11 +4,12 @@
 use bytes::Bytes;
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Fault, Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Event, Keys, Range};
 use holdfast_storage_etcd::model::{Bugs, Call, Fate, Model};
-use holdfast_storage_etcd::{EtcdLog, Parts, Storing};
+use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
 use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -114,7 +115,9 @@ impl World {
             etcd: Arc::new(self.model.client(at as u64, Box::new(chance))),
             local: Arc::new(local.map_err(told)?),
             prefix: "/registry".into(),
+            kinds: Kinds::All,
             storing,
+            keys: Live::none(),
             tells_progress: true,
         };
         self.servers[at].log = Some(EtcdLog::open(parts).map_err(told)?);

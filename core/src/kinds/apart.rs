@@ -1,0 +1,85 @@
+//! Kinds whose objects may be in another store than those of most kinds.
+
+use super::{KindId, Registry};
+
+impl Registry {
+    /// The built-in kind of a resource in a group, if its objects may be in another store than those of most kinds. An
+    /// error says why not.
+    pub fn apart(&self, group: &str, resource: &str) -> Result<KindId, String> {
+        let shown = || format!("{group}/{resource}");
+        let has = |kind: &super::Kind| {
+            kind.resource == resource && kind.versions.iter().any(|version| version.group == group)
+        };
+        let found = self.iter().find(|(_, kind)| has(kind));
+        let (id, kind) = found.ok_or_else(|| format!("{} is no resource of this server", shown()))?;
+        let hub = &kind.hub().group;
+        if hub != group {
+            return Err(format!("the objects of {} are stored as those of {hub}/{resource}: name that", shown()));
+        }
+        match self.tie(id) {
+            Some(why) => Err(format!("{} must be where most resources are: {why}", shown())),
+            None => Ok(id),
+        }
+    }
+
+    /// Why the objects of a kind must be in the same store as those of most kinds; `None` if they need not. The state is
+    /// more than its objects where others are judged by them, and that is made from one log.
+    fn tie(&self, id: KindId) -> Option<&'static str> {
+        let kind = self.get(id);
+        if !kind.stored {
+            Some("it is not stored")
+        } else if kind.custom.is_some() || kind.stored_as_json {
+            Some("overrides are for the resources of kube-apiserver itself")
+        } else if id == self.namespaces() {
+            Some("objects are created only where the namespace exists")
+        } else if id == self.quotas() {
+            Some("quotas limit the bytes that a namespace stores")
+        } else if kind.role.is_some() {
+            Some("it says who may do what")
+        } else if kind.relation.is_some() {
+            Some("the node authorizer judges by it")
+        } else if kind.registers.is_some() {
+            Some("admission judges by it")
+        } else if kind.hooks.claims.is_some() {
+            Some("no two objects may have the same address or port")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry;
+
+    #[test]
+    fn what_others_are_judged_by_stays_where_they_are() {
+        for (group, resource, expected) in [
+            ("", "events", None),
+            ("coordination.k8s.io", "leases", None),
+            ("apps", "deployments", None),
+            ("networking.k8s.io", "ingresses", None),
+            ("", "configmaps", None),
+            ("events.k8s.io", "events", Some("the objects of events.k8s.io/events are stored as those of /events")),
+            ("apps", "events", Some("apps/events is no resource of this server")),
+            ("example.com", "gadgets", Some("example.com/gadgets is no resource")),
+            ("", "bindings", Some("it is not stored")),
+            ("", "namespaces", Some("/namespaces must be where most resources are: objects are created only where")),
+            ("", "resourcequotas", Some("quotas limit")),
+            ("", "services", Some("no two objects may have the same address")),
+            ("", "pods", Some("the node authorizer judges by it")),
+            ("rbac.authorization.k8s.io", "roles", Some("it says who may do what")),
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations", Some("admission judges by it")),
+            ("apiextensions.k8s.io", "customresourcedefinitions", Some("of kube-apiserver itself")),
+            ("apiregistration.k8s.io", "apiservices", Some("of kube-apiserver itself")),
+        ] {
+            let found = registry().apart(group, resource).err();
+            match expected {
+                None => assert_eq!(found, None, "{group}/{resource}"),
+                Some(part) => {
+                    assert!(found.as_ref().is_some_and(|why| why.contains(part)), "{group}/{resource}: {found:?}")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Kinds whose objects are in logs of their own, as Events in an etcd of their own.
+//!
+//! Each such log has an engine of its own, a part, beside the main engine. Versions are those of the part's log, so
+//! lists, watches and reads of the past of these kinds go to the part. What is judged is judged on the whole: each
+//! engine's snapshot has the objects of all of them, and the version of its own log.
+//!
+//! A decision that writes to several logs writes to the others first and to the engine's own last. What it counts on in
+//! other logs is compared before, and not in the same transaction.
+
+use crate::engine::Engine;
+use crate::log::{Fault, Log};
+use crate::writer::{Contested, Rejection};
+use holdfast_core::Refusal;
+use holdfast_core::event::Actor;
+use holdfast_core::kinds::KindId;
+use holdfast_core::pipeline::{Expectation, Write};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Entry, State};
+use std::sync::{Arc, Weak};
+
+/// An engine for some kinds. The main engine holds it.
+pub struct Part {
+    kinds: Vec<KindId>,
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// An engine's place among those that make up the whole.
+pub(crate) enum Family {
+    Main(Vec<Part>),
+    /// The main engine, and one of the part's kinds.
+    Part(Weak<Engine>, KindId),
+}
+
+impl Engine {
+    /// Opens engines for the objects of some kinds, over logs of their own. Called once, before anything is written.
+    pub fn open_parts(self: &Arc<Self>, logs: Vec<(Vec<KindId>, Arc<dyn Log>)>) -> Result<(), Fault> {
+        let mut parts = Vec::with_capacity(logs.len());
+        for (kinds, log) in logs {
+            let Some(first) = kinds.first().copied() else { continue };
+            let engine = self.open_beside(log)?;
+            // A new engine has no place yet.
+            let _ = engine.family.set(Family::Part(Arc::downgrade(self), first));
+            parts.push(Part { kinds, engine });
+        }
+        if !parts.is_empty() {
+            let _ = self.family.set(Family::Main(parts));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        match self.family.get() {
+            Some(Family::Main(parts)) => parts,
+            _ => &[],
+        }
+    }
+
+    /// The engine whose log has the objects of this kind. Asked of the main engine.
+    pub fn of(self: &Arc<Self>, kind: KindId) -> &Arc<Engine> {
+        let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
+        part.map_or(self, |part| &part.engine)
+    }
+
+    /// The kinds of each part. Asked of the main engine.
+    pub fn apart(&self) -> impl Iterator<Item = &[KindId]> {
+        self.parts().iter().map(|part| part.kinds.as_slice())
+    }
+
+    /// The main engine and its parts. Asked of the main engine.
+    pub fn all(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Engine>> {
+        std::iter::once(self).chain(self.parts().iter().map(|part| &part.engine))
+    }
+
+    /// Whether the objects are in several logs.
+    pub fn is_divided(&self) -> bool {
+        self.family.get().is_some()
+    }
+
+    /// The newest state: the objects of all logs, at the version of this engine's own. Costs one pointer clone if there
+    /// is one log.
+    pub fn snapshot(&self) -> Arc<State> {
+        match self.family.get() {
+            None => self.own_snapshot(),
+            Some(Family::Main(_)) => Arc::new(self.whole()),
+            Some(Family::Part(main, kind)) => match main.upgrade() {
+                Some(main) => {
+                    let mut state = main.whole();
+                    state.offset = state.offset_of(*kind);
+                    Arc::new(state)
+                }
+                // The server is ending.
+                None => self.own_snapshot(),
+            },
+        }
+    }
+
+    fn whole(&self) -> State {
+        let mut state = State::clone(&self.own_snapshot());
+        self.parts().iter().for_each(|part| state.join(&part.engine.own_snapshot(), &part.kinds));
+        state
+    }
+
+    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call.
+    pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
+        if let Some(Family::Part(main, _)) = self.family.get()
+            && let Some(main) = main.upgrade()
+        {
+            main.catch_up().await?;
+        }
+        self.catch_up().await
+    }
+
+    /// Waits until the objects in all parts are as new as they were at the time of the call.
+    pub async fn catch_parts_up(&self) -> Result<(), Refusal> {
+        for part in self.parts() {
+            part.engine.catch_up().await?;
+        }
+        Ok(())
+    }
+
+    /// Hands writes to the writers of their logs and waits until they are durable.
+    pub(crate) async fn commit(
+        &self,
+        writes: Vec<Write>,
+        expects: Vec<Expectation>,
+        actor: Actor,
+        stamp: Stamp,
+    ) -> Result<Vec<Arc<Entry>>, Rejection> {
+        let main = match self.family.get() {
+            None => return self.commit_here(writes, expects, actor, stamp).await,
+            Some(Family::Main(_)) => None,
+            Some(Family::Part(main, _)) => {
+                Some(main.upgrade().ok_or_else(|| Rejection::Poisoned("the server is ending".into()))?)
+            }
+        };
+        let main: &Engine = main.as_deref().unwrap_or(self);
+        let others = main.parts().iter().map(|part| &*part.engine).chain([main]);
+        let others: Vec<&Engine> = others.filter(|other| !std::ptr::eq(*other, self)).collect();
+        let mut rest: Vec<(usize, Write)> = writes.into_iter().enumerate().collect();
+        let mut written: Vec<(usize, Arc<Entry>)> = Vec::with_capacity(rest.len());
+        let mut expects = expects;
+        for other in others {
+            let is_its = |kind: KindId| std::ptr::eq(main.owner(kind), other);
+            let of_it: Vec<Expectation> = expects.extract_if(.., |expected| is_its(expected.kind)).collect();
+            let writes: Vec<(usize, Write)> = rest.extract_if(.., |(_, write)| is_its(write.kind)).collect();
+            if writes.is_empty() {
+                other.still_holds(&of_it)?;
+                continue;
+            }
+            let (places, writes): (Vec<usize>, Vec<Write>) = writes.into_iter().unzip();
+            let entries = other.commit_here(writes, of_it, actor.clone(), stamp).await?;
+            written.extend(places.into_iter().zip(entries));
+        }
+        let (places, own): (Vec<usize>, Vec<Write>) = rest.into_iter().unzip();
+        if !own.is_empty() {
+            written.extend(places.into_iter().zip(self.commit_here(own, expects, actor, stamp).await?));
+        }
+        written.sort_by_key(|(place, _)| *place);
+        Ok(written.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    /// Like [`Engine::of`], without shared ownership.
+    fn owner(&self, kind: KindId) -> &Engine {
+        let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
+        part.map_or(self, |part| &*part.engine)
+    }
+
+    /// Compares what a decision for another log counts on in this one with this server's newest state.
+    fn still_holds(&self, expects: &[Expectation]) -> Result<(), Rejection> {
+        let state = self.own_snapshot();
+        let changed =
+            expects.iter().find(|expected| state.version_of(expected.kind, &expected.key) != expected.version);
+        match changed {
+            Some(Expectation { kind, key, .. }) => {
+                Err(Rejection::Stale(Contested::Object { kind: *kind, key: key.clone() }))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Objects that a log has, and whose values it cannot read.
+
+use holdfast_core::event::Offset;
+use std::fmt;
+
+/// An object of a log that others write to, too, whose value cannot be read. It is not part of the state, and is not
+/// overwritten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    pub resource: String,
+    pub key: String,
+    /// The store's name of the place where the value is.
+    pub place: String,
+    pub version: Offset,
+    pub flaw: Flaw,
+}
+
+/// Why a value cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// It cannot be decrypted.
+    Locked(String),
+    /// It is no object of its resource.
+    Malformed(String),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Flaw::Locked(why) | Flaw::Malformed(why) => f.write_str(why),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Objects of a shared store whose values cannot be read: as in Kubernetes, requests for them fail, and so do lists and
+//! watches that include them.
+
+use holdfast_core::event::Offset;
+use holdfast_core::kinds::Kind;
+use holdfast_core::list::Selection;
+use holdfast_core::object::meta;
+use holdfast_core::pipeline::parsed;
+use holdfast_core::refusal::{Internal, Refusal, Subject, Unread, Unreasoned};
+use holdfast_core::request::{Request, Target, Verb};
+use holdfast_engine::Engine;
+use holdfast_engine::log::{Flaw, Unreadable};
+
+/// How many objects a refused list looks at, and how many of them it names.
+const LOOKED_MAX: usize = 1000;
+const NAMED_MAX: usize = 10;
+
+/// Refuses a request for one object that cannot be read. `until` is the version that the request is about; `None` for
+/// the newest.
+pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) -> Result<(), Refusal> {
+    let found = engine.unreadable(&kind.storage, key, 1).into_iter();
+    refuse(found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until)))
+}
+
+/// Refuses a list or a watch with an object that cannot be read, up to a version, and of those that `includes` tells by
+/// their keys.
+pub fn selection(
+    engine: &Engine,
+    kind: &Kind,
+    selection: &Selection,
+    until: Option<Offset>,
+    includes: impl Fn(&str) -> bool,
+) -> Result<(), Refusal> {
+    let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
+    let found = engine.unreadable(&kind.storage, prefix, LOOKED_MAX).into_iter();
+    let found = found.filter(|one| selection.key.as_ref().is_none_or(|key| *key == one.key));
+    refuse(found.filter(|one| until.is_none_or(|until| one.version <= until) && includes(&one.key)))
+}
+
+/// Refuses a write of an object that cannot be read, so that it stays as it is. Its name is taken.
+pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refusal> {
+    if request.verb != Verb::Create || request.target.subresource.is_some() {
+        return object(engine, kind, &request.key(), None);
+    }
+    let namespace = request.namespace();
+    let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    if engine.unreadable(&kind.storage, &prefix, 1).is_empty() {
+        return Ok(());
+    }
+    // Only now is it worth reading the body for the name.
+    let body = parsed(&request.body).unwrap_or_default();
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    object(engine, kind, &meta::key(namespace, name), None).map_err(|_| {
+        let group = kind.versions[request.target.version].group.clone();
+        let subject = Subject::new(group, kind.resource.clone(), name);
+        Refusal::AlreadyExists { subject, is_deleting: false }
+    })
+}
+
+/// Keeps a namespace that is being deleted while it has objects that cannot be read, for they are not deleted either.
+pub fn release(engine: &Engine, target: &Target) -> Result<(), Refusal> {
+    let state = engine.snapshot();
+    let (Some(name), Some("finalize")) = (&target.name, target.subresource.as_deref()) else { return Ok(()) };
+    if target.kind != state.registry.namespaces() {
+        return Ok(());
+    }
+    let prefix = format!("{name}/");
+    let kinds = state.registry.iter().filter(|(_, kind)| kind.stored && kind.is_namespaced());
+    refuse(kinds.flat_map(|(_, kind)| engine.unreadable(&kind.storage, &prefix, 1)))
+}
+
+fn refuse(mut found: impl Iterator<Item = Unreadable>) -> Result<(), Refusal> {
+    let Some(Unreadable { place, flaw, .. }) = found.next() else { return Ok(()) };
+    let others = found.take(NAMED_MAX - 1).map(|one| one.place).collect();
+    let unread = |why| Unread { place, why, others };
+    Err(match flaw {
+        Flaw::Locked(why) => Refusal::Internal(Internal::Unread(unread(why))),
+        Flaw::Malformed(why) => Refusal::Unreasoned(Unreasoned::Unread(unread(why))),
+    })
+}

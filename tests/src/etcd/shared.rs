@@ -1,0 +1,47 @@
+//! One etcd for all servers that the tests of a file start, if `STORE=etcd` asks for it: the same tests then show that
+//! servers on etcd are like servers on a log of their own.
+
+use super::{Cluster, NEWEST};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// Whether servers that name no etcd themselves keep their objects in one.
+pub fn is_asked_for() -> bool {
+    match std::env::var("STORE").as_deref() {
+        Err(_) | Ok("") => false,
+        Ok("etcd") => true,
+        Ok(other) => panic!("STORE={other}: tests run with STORE=etcd, or without it on logs in data folders"),
+    }
+}
+
+/// The options of a server on this data folder. Each folder has a prefix, so that the next server on it finds what the
+/// one before has written.
+pub fn options(data: &Path) -> [String; 2] {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    [format!("--etcd-servers={}", cluster().urls()), format!("--etcd-prefix=/folders/{:016x}", hasher.finish())]
+}
+
+/// The cluster, which starts when the first test needs it.
+pub fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<(Cluster, Child)> = OnceLock::new();
+    let (cluster, _) = CLUSTER.get_or_init(|| {
+        // Nothing survives the test, so nothing need reach the disk.
+        let cluster = Cluster::start(NEWEST, 1, &["--unsafe-no-fsync"]);
+        let watcher = end_with_this_process(&cluster);
+        (cluster, watcher)
+    });
+    cluster
+}
+
+/// A shell that ends the cluster when this process has ended, however it did: nobody else holds the other side of its
+/// standard input.
+fn end_with_this_process(cluster: &Cluster) -> Child {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"read -r _; kill -s KILL "$1"; sleep 0.2; rm -rf "$2""#, "sh"]);
+    shell.arg(cluster.members[0].pid().to_string()).arg(cluster.folder.path());
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.spawn().expect("run sh")
+}

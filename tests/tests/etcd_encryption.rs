@@ -1,0 +1,445 @@
+//! Servers on a real etcd whose values are encrypted, as kube-apiserver encrypts them, or cannot be read.
+
+use holdfast_encryption::Live;
+use holdfast_storage_etcd::client::{Etcd, Keys, Operation, Range, Txn};
+use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
+use holdfast_tests::etcd::Cluster;
+use holdfast_tests::kms::Plugin;
+use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::{Folder, Server, eventually};
+use http::Method;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+/// Secrets that Kubernetes' own code has encrypted, each by another provider: the keys of `provider`, and a plug-in that
+/// wraps keys as [`Plugin`] does.
+const OF_KUBERNETES: &str = include_str!("../data/kube-encrypted.jsonl");
+
+/// A provider with keys by number.
+fn provider(name: &str, keys: &[u8]) -> String {
+    let keys: Vec<String> =
+        keys.iter().map(|nth| format!("{{name: key{nth}, secret: {}}}", base64(&[*nth; 32]))).collect();
+    format!("{{{name}: {{keys: [{}]}}}}", keys.join(", "))
+}
+
+fn kms(version: &str, socket: &Path) -> String {
+    format!("{{kms: {{name: plug-{version}, apiVersion: {version}, endpoint: 'unix://{}'}}}}", socket.display())
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+fn unbase64(text: &str) -> Vec<u8> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
+}
+
+/// A configuration of entries of resources and providers.
+fn configuration(entries: &[(&str, String)]) -> String {
+    let entry =
+        |(resources, providers): &(&str, String)| format!("{{resources: [{resources}], providers: [{providers}]}}");
+    let entries: Vec<String> = entries.iter().map(entry).collect();
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration";
+    format!("{head}\nresources: [{}]\n", entries.join(", "))
+}
+
+/// An etcd, and a folder for the files of its servers.
+struct Place {
+    etcd: Cluster,
+    folder: Folder,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { etcd: Cluster::single(), folder: Folder::new() }
+    }
+
+    fn client(&self) -> Client {
+        let addresses = self.etcd.urls().split(',').map(|url| Address::parse(url).expect("an address")).collect();
+        Client::new(addresses, None).expect("a client")
+    }
+
+    /// The stored bytes; empty if there are none.
+    fn raw(&self, key: &str) -> Vec<u8> {
+        let found = self.client().range(&Range::of(Keys::one(key.to_owned()))).expect("a range").found;
+        found.first().map(|found| found.value.to_vec()).unwrap_or_default()
+    }
+
+    fn put(&self, key: &str, value: &[u8]) {
+        let put = Operation::Put { key: key.to_owned().into(), value: value.to_vec().into(), lease: 0 };
+        let txn = Txn { operations: vec![put], ..Txn::default() };
+        self.client().transact(vec![txn]).remove(0).expect("written");
+    }
+
+    fn configured(&self, entries: &[(&str, String)]) -> String {
+        let file = self.folder.join("encryption.yaml");
+        std::fs::write(&file, configuration(entries)).expect("written");
+        format!("--encryption-provider-config={}", file.display())
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn start(&self, data: &str, options: &[&str]) -> Server {
+        let servers = format!("--etcd-servers={}", self.etcd.urls());
+        let options: Vec<&str> = [servers.as_str()].into_iter().chain(options.iter().copied()).collect();
+        Server::start(&self.data(data), &options)
+    }
+}
+
+/// Incompressible text for a value.
+fn needle() -> String {
+    (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
+}
+
+/// The files below a folder that contain a text.
+fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else if std::fs::read(&path).expect("read").windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
+}
+
+/// Writes an object as it is; returns its version.
+async fn touch(admin: &Wire, path: &str) -> u64 {
+    let now = admin.get(path).await.expect(200).json();
+    version(&admin.send(Method::PUT, path, &JSON, now.to_string()).await.expect(200).json())
+}
+
+fn map(name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "annotations": {"text": text}}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the_first_key() {
+    let place = Place::new();
+    let socket = place.folder.join("kms.sock");
+    let _plugin = Plugin::start(&socket);
+    let facts: Vec<(String, Vec<u8>)> = OF_KUBERNETES
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .map(|fact| {
+            (fact["key"].as_str().expect("a key").to_owned(), unbase64(fact["value"].as_str().expect("a value")))
+        })
+        .collect();
+    facts.iter().for_each(|(key, value)| place.put(key, value));
+    let providers = [
+        provider("aesgcm", &[2]),
+        provider("aescbc", &[1]),
+        provider("secretbox", &[3]),
+        kms("v1", &socket),
+        kms("v2", &socket),
+    ];
+    let option = place.configured(&[("secrets", providers.join(", "))]);
+    let options = [option.as_str(), "--feature-gates=KMSv1=true"];
+    let server = place.start("one", &options);
+    let admin = Wire::admin(&server);
+    let own = |name: &str| format!("{SECRETS}/own-{name}");
+    let names = ["aescbc", "aesgcm", "secretbox", "kms-v1", "kms-v2"];
+    assert_eq!(facts.len(), names.len());
+    for name in names {
+        let found = admin.get(&own(name)).await.expect(200).json();
+        assert_eq!(found["data"]["text"], base64(format!("told by {name}").as_bytes()), "{name}");
+    }
+    // A value that was put under another key is another object's: AES-GCM says so.
+    place.put("/registry/secrets/default/moved", &place.raw("/registry/secrets/default/own-aesgcm"));
+    eventually(PATIENCE, async || match admin.get(&format!("{SECRETS}/moved")).await.code {
+        500 => Ok(()),
+        code => Err(code),
+    })
+    .await;
+    place.etcd.ctl(&["del", "/registry/secrets/default/moved"]);
+    for (name, is_fresh) in names.map(|name| (name, name == "aesgcm")) {
+        let before = version(&admin.get(&own(name)).await.expect(200).json());
+        let after = touch(&admin, &own(name)).await;
+        assert_eq!(after == before, is_fresh, "{name}: {before} and {after}");
+        assert_eq!(touch(&admin, &own(name)).await, after, "{name} has the newest key");
+        let raw = place.raw(&format!("/registry/secrets/default/own-{name}"));
+        assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:key2:"), "{name}");
+    }
+    server.stop();
+    // With that key alone, on a folder that has read the old ones, and on an empty one.
+    let option = place.configured(&[("secrets", provider("aesgcm", &[2]))]);
+    for data in ["one", "two"] {
+        let server = place.start(data, &[&option]);
+        let list = Wire::admin(&server).get(SECRETS).await.expect(200).json();
+        let texts = list["items"].as_array().expect("items").iter().filter(|item| item["data"]["text"].is_string());
+        assert_eq!(texts.count(), names.len());
+        server.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
+    let place = Place::new();
+    let socket = place.folder.join("kms.sock");
+    let plugin = Plugin::start(&socket);
+    let entries = [
+        ("secrets", kms("v2", &socket)),
+        ("configmaps", provider("aescbc", &[1])),
+        ("'*.example.com'", provider("secretbox", &[1])),
+        ("events", "{identity: {}}".to_owned()),
+        ("serviceaccounts", kms("v1", &socket)),
+        ("'*.*'", provider("aesgcm", &[1])),
+    ];
+    let option = place.configured(&entries);
+    let options = [option.as_str(), "--feature-gates=KMSv1=true"];
+    let server = place.start("one", &options);
+    let admin = Wire::admin(&server);
+    let text = needle();
+    let post = async |path: &str, object: Value| admin.post(path, &object).await.expect(201);
+    let named = |kind: &str| json!({"kind": kind, "metadata": {"name": "own", "annotations": {"text": text}}});
+    post(SECRETS, json!({"metadata": {"name": "own"}, "data": {"text": base64(text.as_bytes())}})).await;
+    post(MAPS, map("own", &text)).await;
+    post("/api/v1/namespaces/default/serviceaccounts", named("ServiceAccount")).await;
+    let limits = json!({"metadata": {"name": "own", "annotations": {"text": text}}, "spec": {"limits": []}});
+    post("/api/v1/namespaces/default/limitranges", limits).await;
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
+        "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1",
+        "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+        "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "own"}, "text": text});
+    eventually(PATIENCE, async || match admin.post(widgets, &widget).await {
+        answer if answer.code == 201 => Ok(()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    // Each is stored under the prefix of its provider, and opens as what kube-apiserver writes does.
+    let live = Live::of_text(&configuration(&entries), true, false).expect("a configuration");
+    for (resource, key, prefix) in [
+        ("secrets", "secrets/default/own", "kms:v2:plug-v2:"),
+        ("configmaps", "configmaps/default/own", "aescbc:v1:key1:"),
+        ("serviceaccounts", "serviceaccounts/default/own", "kms:v1:plug-v1:"),
+        ("limitranges", "limitranges/default/own", "aesgcm:v1:key1:"),
+        ("example.com/widgets", "example.com/widgets/default/own", "secretbox:v1:key1:"),
+    ] {
+        let key = format!("/registry/{key}");
+        let raw = place.raw(&key);
+        assert!(raw.starts_with(format!("k8s:enc:{prefix}").as_bytes()), "{key}: {}", raw.escape_ascii());
+        let (live, resource) = (live.clone(), resource.to_owned());
+        let plain = tokio::task::spawn_blocking(move || {
+            live.keyring().open_value(&resource, &key, &raw).map(|plain| plain.to_vec())
+        });
+        let plain = plain.await.expect("a task").expect("it opens");
+        assert!(plain.starts_with(b"k8s\0") || plain.starts_with(b"{"), "{}", plain.escape_ascii());
+    }
+    let news = json!({"metadata": {"name": "own"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
+    post("/api/v1/namespaces/default/events", news).await;
+    assert!(place.raw("/registry/events/default/own").starts_with(b"k8s\0"), "events are in plain");
+    let all = place.client().range(&Range::of(Keys::between("/registry", "/registry0"))).expect("a range").found;
+    for found in &all {
+        let is_plain = |text: &str| found.value.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!is_plain(&text) && !is_plain(&base64(text.as_bytes())), "{}", found.key.escape_ascii());
+    }
+    server.stop();
+    drop(plugin);
+    for text in [&text, &base64(text.as_bytes())] {
+        assert_eq!(holding(place.folder.path(), text), Vec::<PathBuf>::new());
+    }
+    // The plug-in is back: a restart reads the own disk, and a new server all of etcd.
+    let _plugin = Plugin::start(&socket);
+    for data in ["one", "two"] {
+        let server = place.start(data, &options);
+        let admin = Wire::admin(&server);
+        for path in [&format!("{SECRETS}/own"), &format!("{MAPS}/own"), &format!("{widgets}/own")] {
+            let found = admin.get(path).await.expect(200).text();
+            assert!(found.contains(&text) || found.contains(&base64(text.as_bytes())), "{found}");
+        }
+        server.stop();
+    }
+    // The search finds what is there.
+    let plain = place.start("plain", &["--etcd-prefix=/plain"]);
+    Wire::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
+    plain.stop();
+    assert_ne!(holding(&place.data("plain"), &text), Vec::<PathBuf>::new());
+}
+
+/// A server that lacks a key serves all but what is encrypted with it, and gets that with the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_comes_later_opens_what_was_not_readable() {
+    let place = Place::new();
+    let both = place.configured(&[("secrets", [provider("aesgcm", &[1]), provider("aescbc", &[2])].join(", "))]);
+    let first = place.start("first", &[&both]);
+    let secret = |name: &str| json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
+    Wire::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
+    let file = place.folder.join("second.yaml");
+    std::fs::write(&file, configuration(&[("secrets", provider("aescbc", &[2]))])).expect("written");
+    let option = format!("--encryption-provider-config={}", file.display());
+    let reload = "--encryption-provider-config-automatic-reload";
+    let second = place.start("second", &[&option, reload, "--advertise-address=10.1.1.2"]);
+    let admin = Wire::admin(&second);
+    let answer = admin.get(&format!("{SECRETS}/own")).await;
+    assert_eq!(answer.code, 500);
+    let told = answer.json()["message"].as_str().expect("a message").to_owned();
+    assert!(told.starts_with("Internal error occurred: ") && told.contains("k8s:enc:aesgcm:v1:key1:"), "{told}");
+    // What it writes itself the other reads.
+    Wire::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
+    Wire::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
+    let before = place.raw("/registry/secrets/default/own");
+    std::fs::write(
+        &file,
+        configuration(&[("secrets", [provider("aescbc", &[2]), provider("aesgcm", &[1])].join(", "))]),
+    )
+    .expect("written");
+    eventually(PATIENCE, async || match admin.get(&format!("{SECRETS}/own")).await {
+        answer if answer.code == 200 => Ok(()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    assert_eq!(place.raw("/registry/secrets/default/own"), before, "nobody has changed it");
+    // Both have it under one version, and it can be written.
+    let version_of = async |server: &Server| {
+        let found = Wire::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
+        version(&found)
+    };
+    assert_eq!(version_of(&first).await, version_of(&second).await);
+    touch(&admin, &format!("{SECRETS}/own")).await;
+    assert!(place.raw("/registry/secrets/default/own").starts_with(b"k8s:enc:aescbc:v1:key2:"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
+    let place = Place::new();
+    let at = |path: &str| format!("/registry/{path}");
+    let sealed = b"k8s:enc:aescbc:v1:lost:0123456789abcdef0123456789abcdef";
+    place.put(&at("configmaps/a/broken"), b"{");
+    place.put(&at("configmaps/b/sealed"), sealed);
+    place.put(&at("secrets/stray"), b"\xff\xfe");
+    place.put(&at("minions/a/b"), b"");
+    let namespace = |name: &str| json!({"metadata": {"name": name}});
+    let server = place.start("one", &[]);
+    let admin = Wire::admin(&server);
+    for name in ["a", "b", "c"] {
+        admin.post("/api/v1/namespaces", &namespace(name)).await.expect(201);
+    }
+    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    let failed = |answer: Answer, reason: &str, parts: &[&str]| {
+        let status = answer.json();
+        let told = status["message"].as_str().unwrap_or_default();
+        assert_eq!((answer.code, status["reason"].as_str().unwrap_or_default()), (500, reason), "{status}");
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+    };
+    let check = async |admin: &Wire| {
+        // Of a value that is no object Kubernetes tells without a reason, and of one without a key as an internal error.
+        let (broken, lost) = (at("configmaps/a/broken"), at("configmaps/b/sealed"));
+        failed(admin.get(&format!("{}/broken", maps("a"))).await, "", &[&broken, "unexpected end of JSON input"]);
+        let words = ["Internal error occurred: unable to transform key", &lost, "no configuration says how to"];
+        failed(admin.get(&format!("{}/sealed", maps("b"))).await, "InternalError", &words);
+        failed(admin.get(&maps("a")).await, "", &[&broken]);
+        failed(admin.get(&maps("b")).await, "InternalError", &[&lost]);
+        failed(admin.get("/api/v1/configmaps").await, "", &[&broken, &lost]);
+        failed(admin.get(&format!("{}?watch=true", maps("b"))).await, "InternalError", &[&lost]);
+        failed(admin.get("/api/v1/secrets").await, "", &[&at("secrets/stray")]);
+        failed(admin.get("/api/v1/nodes").await, "", &[&at("minions/a/b"), "it is empty"]);
+        // Of one object that is named, and of others, nothing is wrong.
+        admin.get(&maps("c")).await.expect(200);
+        admin.get(&format!("{}?fieldSelector=metadata.name%3Dfine", maps("a"))).await.expect(200);
+        admin.get("/api/v1/namespaces/a/secrets").await.expect(200);
+        admin.get("/api/v1/namespaces").await.expect(200);
+    };
+    check(&admin).await;
+    let log = server.stderr();
+    for key in ["configmaps/a/broken", "configmaps/b/sealed", "secrets/stray", "minions/a/b"] {
+        assert!(log.contains(&format!("what is stored under {} cannot be read: ", at(key))), "{key}: {log}");
+    }
+    // Nothing writes over it.
+    let broken = format!("{}/broken", maps("a"));
+    let exists = admin.post(&maps("a"), &map("broken", "x")).await.refused(409, "AlreadyExists");
+    assert!(exists["message"].as_str().expect("a message").contains("configmaps \"broken\" already exists"));
+    failed(admin.send(Method::PUT, &broken, &JSON, map("broken", "x").to_string()).await, "", &["broken"]);
+    let merge = [("content-type", "application/merge-patch+json")];
+    failed(admin.send(Method::PATCH, &broken, &merge, "{}").await, "", &["broken"]);
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let managed = format!("{broken}?fieldManager=m");
+    failed(admin.send(Method::PATCH, &managed, &apply, map("broken", "x").to_string()).await, "", &["broken"]);
+    failed(admin.send(Method::DELETE, &broken, &[], "").await, "", &["broken"]);
+    failed(admin.send(Method::DELETE, &maps("a"), &[], "").await, "", &["broken"]);
+    assert_eq!(place.raw(&at("configmaps/a/broken")), b"{");
+    admin.post(&maps("a"), &map("fine", "x")).await.expect(201);
+    // A namespace does not go while it has what nobody can delete.
+    let gone = async || admin.get("/api/v1/namespaces/b").await.code == 404;
+    admin.send(Method::DELETE, "/api/v1/namespaces/b", &[], "").await.expect(200);
+    admin.post("/api/v1/namespaces", &namespace("d")).await.expect(201);
+    admin.send(Method::DELETE, "/api/v1/namespaces/d", &[], "").await.expect(200);
+    eventually(PATIENCE, async || match admin.get("/api/v1/namespaces/d").await.code {
+        404 => Ok(()),
+        code => Err(code),
+    })
+    .await;
+    assert!(!gone().await);
+
+    // An object that can be read no more ends the watches that include it, and no others.
+    let watch = |path: String| {
+        let admin = admin.clone();
+        tokio::spawn(async move { admin.get(&path).await.text() })
+    };
+    admin.post(&maps("c"), &map("changing", "x")).await.expect(201);
+    let (ends, stays) =
+        (watch(format!("{}?watch=true", maps("c"))), watch("/api/v1/namespaces/c/pods?watch=true".into()));
+    eventually(PATIENCE, async || {
+        let metrics = admin.get("/metrics").await.expect(200).text();
+        let line = |line: &&str| line.starts_with("apiserver_longrunning_requests{") && line.contains("verb=\"WATCH\"");
+        let has =
+            |resource: &str| metrics.lines().filter(line).any(|line| line.contains(resource) && !line.ends_with(" 0"));
+        if has("configmaps") && has("pods") { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    place.put(&at("configmaps/c/changing"), b"garbage");
+    let seen = ends.await.expect("the watch ends");
+    assert!(!seen.contains("DELETED"), "{seen}");
+    assert!(!stays.is_finished());
+    stays.abort();
+    failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
+    server.stop();
+
+    // A restart, which asks etcd only for what came since, and a server with an empty folder know it all.
+    for data in ["one", "two"] {
+        let server = place.start(data, &[]);
+        let admin = Wire::admin(&server);
+        failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
+        failed(admin.get(&maps("c")).await, "", &["changing"]);
+        place.etcd.ctl(&["del", &at("configmaps/c/changing")]);
+        eventually(PATIENCE, async || match admin.get(&maps("c")).await {
+            answer if answer.code == 200 && !answer.text().contains("changing") => Ok(()),
+            answer => Err(answer.text()),
+        })
+        .await;
+        check(&admin).await;
+        server.stop();
+        place.put(&at("configmaps/c/changing"), b"garbage");
+    }
+    // Repaired in etcd, it is an object like any other.
+    let server = place.start("two", &[]);
+    let admin = Wire::admin(&server);
+    place.put(
+        &at("configmaps/a/broken"),
+        map("broken", "x").to_string().replace("{\"name\"", "{\"namespace\":\"a\",\"name\"").as_bytes(),
+    );
+    eventually(PATIENCE, async || match admin.get(&broken).await {
+        answer if answer.code == 200 => Ok(()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    admin.send(Method::DELETE, &broken, &[], "").await.expect(200);
+}
