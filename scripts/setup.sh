@@ -2,13 +2,15 @@
 # Installs what building and testing need on Debian or Ubuntu: a C toolchain for the embedded store, and the
 # languages that the client tests speak. Does nothing when everything is there.
 #
-# usage: scripts/setup.sh [build|test|dist]      build (default): to build and run; test: the clients' needs as well;
-#                                              dist: what `make dist` counts branches with as well
+# usage: scripts/setup.sh [build|test|long|dist]      build (default): to build and run; test: the clients' needs as well;
+#                                                   long: those of the client in Java, too; dist: what `make dist` counts
+#                                                   branches with as well
 set -euo pipefail
 
 build_packages=(g++ make pkg-config clang libclang-dev)
 dist_packages=(git python3 unzip tar valgrind)
 test_packages=(git openssl python3 python3-venv python3-pip python3-yaml nodejs npm unzip tar)
+long_packages=(maven default-jdk-headless)
 # Ubuntu has a browser as a snap alone, which no script can count on; its test is left out there.
 grep -qs '^ID=ubuntu' /etc/os-release || test_packages+=(chromium)
 
@@ -17,8 +19,9 @@ main() {
     case "${1:-build}" in
         build) ;;
         test) wanted+=("${test_packages[@]}") ;;
+        long) wanted+=("${test_packages[@]}" "${long_packages[@]}") ;;
         dist) wanted+=("${dist_packages[@]}") ;;
-        *) echo "usage: scripts/setup.sh [build|test|dist]" >&2; exit 2 ;;
+        *) echo "usage: scripts/setup.sh [build|test|long|dist]" >&2; exit 2 ;;
     esac
     install_packages "${wanted[@]}"
     install_rust
@@ -39,6 +42,8 @@ present() {
         python3-venv) command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null ;;
         python3-pip) command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 ;;
         python3-yaml) command -v python3 >/dev/null && python3 -c 'import yaml' 2>/dev/null ;;
+        maven) command -v mvn >/dev/null ;;
+        default-jdk-headless) command -v javac >/dev/null ;;
         llvm-19) command -v llvm-profdata-19 >/dev/null ;;
         nodejs) command -v node >/dev/null ;;
         *) command -v "$1" >/dev/null ;;

@@ -36,6 +36,11 @@ pub struct ApiGates {
     pub dual_stack: bool,
     pub strangers_last: bool,
     pub watch_list: bool,
+    pub upgrades_need_create: bool,
+    pub translated_websockets: bool,
+    pub tunnelled_ports: bool,
+    pub websockets_to_kubelets: bool,
+    pub insecure_backends: bool,
     pub egress_of_issuers: bool,
     pub flagz: bool,
     pub statusz: bool,
@@ -74,6 +79,11 @@ impl From<&Gates> for ApiGates {
             certificate_uids: gates.enabled("AllowParsingUserUIDFromCertAuth"),
             strangers_last: gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
             watch_list: gates.enabled("WatchList"),
+            upgrades_need_create: gates.enabled("AuthorizePodWebsocketUpgradeCreatePermission"),
+            translated_websockets: gates.enabled("TranslateStreamCloseWebsocketRequests"),
+            tunnelled_ports: gates.enabled("PortForwardWebsockets"),
+            websockets_to_kubelets: gates.enabled("ExtendWebSocketsToKubelet"),
+            insecure_backends: gates.enabled("AllowInsecureBackendProxy"),
             flagz: gates.enabled("ComponentFlagz"),
             statusz: gates.enabled("ComponentStatusz"),
             egress_of_issuers: gates.enabled("StructuredAuthenticationConfigurationEgressSelector"),
@@ -238,7 +248,8 @@ pub fn help() -> String {
         .iter()
         .map(|(name, stage)| format!("{name}=true|false ({} - default=false)", stage.name()))
         .chain(GATES.iter().map(|gate| {
-            let (stage, default) = gate.now.or(gate.then).unwrap_or((Stage::Stable, true));
+            // A gate of neither release is one of the release after, in which it is beta.
+            let (stage, default) = gate.now.or(gate.then).unwrap_or((Beta, true));
             let here = match gate.effect {
                 Always(_) => "; always true here",
                 Never(_) => "; always false here",
@@ -340,8 +351,8 @@ enum Effect {
     /// It switches this on and off. From this minor release on its default is that of 1.35, or on if 1.35 has no such
     /// gate; before it is that of 1.18.
     Switch(u32, &'static str),
-    /// Like `Switch`, for a feature that is on by default in the release after 1.35. It is on here, too, because
-    /// clients of that release rely on it.
+    /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first that has the
+    /// gate. It is on here, too, because clients of that release rely on it.
     Ahead(&'static str),
     /// It switches resources on and off, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),
@@ -392,7 +403,9 @@ mod tests {
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
         assert!(STABLE_GATES.is_sorted_by(|a, b| a < b), "sorted, and none twice");
         assert!(GATES.iter().all(|gate| !STABLE_GATES.contains(&gate.name)), "each in one table");
-        assert!(GATES.iter().all(|gate| gate.then.is_some() || gate.now.is_some()), "each in one of the releases");
+        let is_ahead = |gate: &Gate| matches!(gate.effect, Ahead(_));
+        let is_of_some_release = |gate: &Gate| gate.then.is_some() || gate.now.is_some() || is_ahead(gate);
+        assert!(GATES.iter().all(is_of_some_release), "each in one of the releases, or in the one after");
     }
 
     /// Each gate switches something named, or refuses the value that the server does not have, or makes no difference

@@ -67,18 +67,8 @@ pub struct Metrics {
 impl Metrics {
     pub fn new(shown: Shown) -> Metrics {
         let mut registry = Registry::default();
-        let leading = Family::default();
-        registry.register(
-            "leader_election_master_status",
-            "Whether this process leads under the lease of this name",
-            leading.clone(),
-        );
-        let slow_renewals = Family::default();
-        registry.register(
-            "leader_election_slowpath",
-            "Renewals that had to read the lease first",
-            slow_renewals.clone(),
-        );
+        let (leading, slow_renewals) = (Family::default(), Family::default());
+        register_elections(&mut registry, &leading, &slow_renewals);
         let answers = Family::default();
         registry.register("rest_client_requests", "Answers of the API server by code", answers.clone());
         let durations = Family::<CallLabels, Histogram>::new_with_constructor(|| {
@@ -97,6 +87,11 @@ impl Metrics {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(name, help.trim_end_matches('.'), metric.clone());
         metric
+    }
+
+    /// Registers the metrics of elections in another registry, for a server that has metrics of its own.
+    pub fn register_elections(&self, registry: &mut Registry) {
+        register_elections(registry, &self.leading, &self.slow_renewals);
     }
 
     /// Lets another part register metrics.
@@ -132,6 +127,12 @@ impl Metrics {
         _ = encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
         self.shown.apply(text)
     }
+}
+
+fn register_elections(registry: &mut Registry, leading: &Family<Named, Gauge>, slow: &Family<Named, Counter>) {
+    let help = "Whether this process leads under the lease of this name";
+    registry.register("leader_election_master_status", help, leading.clone());
+    registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slow.clone());
 }
 
 /// Adds build information, feature gates and the process's statistics to a registry.

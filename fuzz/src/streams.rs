@@ -1,16 +1,31 @@
-//! The input of a SPDY connection: frames as bytes, and mostly well-formed frames with compressed headers.
+//! The input of a SPDY connection: frames as bytes, and mostly well-formed frames with compressed headers. The same of a
+//! WebSocket that carries the streams of a command.
 
 // Each target is compiled with the whole file, and uses one function.
 #![allow(dead_code)]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
+use holdfast_streams::Limits;
+use holdfast_streams::remote::{Session, Wanted};
 use holdfast_streams::spdy::{Decoder, Encoder, Flaw, Frame, Headers, PIECE_BYTES_MAX};
+use holdfast_streams::upgrade::{Agreed, Wire};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A target and the name of its folder of seeds.
 type Named = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Named; 2] = [("spdy", spdy), ("spdy_frames", spdy_frames)];
+pub const TARGETS: [Named; 4] = [
+    ("spdy", spdy),
+    ("spdy_frames", spdy_frames),
+    ("websocket", websocket),
+    ("websocket_messages", websocket_messages),
+];
+
+const PROTOCOLS: [&str; 5] =
+    ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 
 /// The most input that the decoder may hold before it returns a frame.
 const HELD_BYTES_MAX: usize = (64 << 10) + 1024;
@@ -59,6 +74,85 @@ pub fn spdy_frames(bytes: &[u8]) {
     }
     assert_eq!(headers_read, headers_sent);
     spdy(&wire);
+}
+
+/// Any bytes after an upgrade: the first one chooses the subprotocol. The session ends with its client.
+pub fn websocket(bytes: &[u8]) {
+    let (protocol, wire) = chosen(bytes);
+    let stdin = input_of(protocol, wire.to_vec());
+    assert!(stdin.len() <= wire.len(), "more is read than was sent");
+}
+
+/// Messages: one byte each for kind and length, then what they carry. What is for the command arrives in order.
+pub fn websocket_messages(bytes: &[u8]) {
+    let (protocol, mut rest) = chosen(bytes);
+    let (mut wire, mut expected) = (Vec::new(), Vec::new());
+    while let [kind, length, after @ ..] = rest {
+        let (payload, after) = after.split_at(after.len().min(usize::from(*length)));
+        let (opcode, content) = match kind % 5 {
+            // A ping, a message without a channel, and the size of a terminal.
+            0 => (9, payload[..payload.len().min(125)].to_vec()),
+            1 => (2, Vec::new()),
+            2 => (2, [b"\x04", payload].concat()),
+            _ => {
+                expected.extend_from_slice(payload);
+                (2, [b"\0", payload].concat())
+            }
+        };
+        let content = match (protocol.contains("base64"), opcode, content.split_first()) {
+            (true, 2, Some((channel, content))) => {
+                format!("{}{}", char::from(b'0' + channel), STANDARD.encode(content)).into_bytes()
+            }
+            _ => content,
+        };
+        wire.push(0x80 | opcode);
+        match u8::try_from(content.len()) {
+            Ok(short @ ..126) => wire.push(0x80 | short),
+            _ => {
+                wire.push(0x80 | 126);
+                wire.extend_from_slice(&u16::try_from(content.len()).expect("short").to_be_bytes());
+            }
+        }
+        // A mask that changes nothing.
+        wire.extend_from_slice(&[0; 4]);
+        wire.extend_from_slice(&content);
+        rest = after;
+    }
+    assert_eq!(input_of(protocol, wire), expected, "{protocol}");
+}
+
+fn chosen(bytes: &[u8]) -> (&'static str, &[u8]) {
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    (PROTOCOLS[usize::from(*first) % PROTOCOLS.len()], rest)
+}
+
+/// What a command reads that is executed over a WebSocket, until the client has sent all of this and gone.
+fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let (mut from, mut to) = tokio::io::split(far);
+        let client = async {
+            // The other side may have given up before.
+            _ = to.write_all(&wire).await;
+            _ = to.shutdown().await;
+            _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+        };
+        let server = async {
+            let agreed = Agreed { wire: Wire::WebSocket, protocol: protocol.to_owned() };
+            let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: true };
+            let mut stdin = Vec::new();
+            if let Ok(mut session) = Session::accept(near, &agreed, wanted, Limits::default()).await {
+                // Nobody looks at the sizes.
+                session.resize = None;
+                if let Some(mut input) = session.stdin.take() {
+                    _ = input.read_to_end(&mut stdin).await;
+                }
+            }
+            stdin
+        };
+        tokio::join!(client, server).1
+    })
 }
 
 /// The frames, with adjacent data joined, and how decoding ended.

@@ -11,6 +11,7 @@ use holdfast_value::Value;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +22,8 @@ pub const SESSIONS_MAX: usize = 1000;
 /// The most words of a command, and the most bytes.
 const WORDS_MAX: usize = 1000;
 const WORDS_BYTES_MAX: usize = 256 << 10;
+/// How long a command with input may go on whose client has gone.
+const ALONE_MAX: Duration = Duration::from_secs(10);
 /// How much of a command's output is read at once.
 const PIECE_BYTES: usize = 32 << 10;
 /// The timeout of a command of `/run`, and the limit on its output.
@@ -141,10 +144,19 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
         while resizes.next().await.is_some() {}
     });
     let closed = session.closed();
-    let outcome = tokio::select! {
-        outcome = run(&mut session, container, command, wanted) => Some(outcome),
-        // The client has gone.
-        () = closed.cancelled() => None,
+    let outcome = {
+        let mut running = pin!(run(&mut session, container, command, wanted));
+        tokio::select! {
+            outcome = &mut running => Some(outcome),
+            // The client has gone. What it has sent still arrives: clients that cannot close a stream send a file's
+            // bytes to `cat`, and leave.
+            () = closed.cancelled() => {
+                if wanted.stdin {
+                    _ = tokio::time::timeout(ALONE_MAX, running).await;
+                }
+                None
+            }
+        }
     };
     resizing.abort();
     if let Some(outcome) = outcome

@@ -381,14 +381,17 @@ pub fn mount(
     for (mount, volume) in mounts(pod, container) {
         let path = text(&mount["mountPath"]);
         let is_read_only = mount["readOnly"] == true;
+        let inside = match text(&mount["subPathExpr"]) {
+            "" => text(&mount["subPath"]).to_owned(),
+            expression => filled(expression, &environment(pod, container, sources, allocatable)),
+        };
         if let Some(shared) = volumes.get(text(&volume["name"])) {
-            files.mount_volume(path, shared, text(&mount["subPath"]), is_read_only, now_ms);
+            files.mount_volume(path, shared, &inside, is_read_only, now_ms);
             continue;
         }
         let content: BTreeMap<String, (Vec<u8>, u32)> =
             parts(volume).flat_map(|part| files_of(pod, container, part, sources, allocatable)).collect();
-        let inside = text(&mount["subPath"]);
-        match content.get(inside).filter(|_| !inside.is_empty()) {
+        match content.get(&inside).filter(|_| !inside.is_empty()) {
             Some((content, mode)) => {
                 if !files.is_folder(path) && files.entry(path).is_none() {
                     _ = files.mount_file(path, content.clone(), *mode, true, now_ms);
@@ -412,9 +415,14 @@ pub fn setup(
     let host = hostname(pod);
     let address = text(&pod["status"]["podIP"]);
     let namespace = text(&pod["metadata"]["namespace"]);
+    let mut hosts = format!("127.0.0.1\tlocalhost\n{address}\t{host}\n");
+    for alias in items(&pod["spec"]["hostAliases"]) {
+        let names: Vec<&str> = items(&alias["hostnames"]).map(text).collect();
+        hosts.push_str(&format!("{}\t{}\n", text(&alias["ip"]), names.join("\t")));
+    }
     let etc = BTreeMap::from([
         ("hostname".to_owned(), (format!("{host}\n").into_bytes(), 0o644)),
-        ("hosts".to_owned(), (format!("127.0.0.1\tlocalhost\n{address}\t{host}\n").into_bytes(), 0o644)),
+        ("hosts".to_owned(), (hosts.into_bytes(), 0o644)),
         (
             "resolv.conf".to_owned(),
             (format!("search {namespace}.svc.cluster.local svc.cluster.local cluster.local\n").into_bytes(), 0o644),
@@ -425,6 +433,9 @@ pub fn setup(
     mount(pod, container, sources, volumes, allocatable, &mut files, now_ms);
     let folder = container["workingDir"].as_str().filter(|folder| !folder.is_empty()).unwrap_or("/").to_owned();
     _ = files.make_folders(&holdfast_shell::files::absolute("/", &folder), now_ms);
+    if container["securityContext"]["readOnlyRootFilesystem"] == true {
+        files.close_root(termination_path(container));
+    }
     let security = |field: &str| {
         let own = &container["securityContext"][field];
         let told = if own.is_null() { &pod["spec"]["securityContext"][field] } else { own };

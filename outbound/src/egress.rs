@@ -2,12 +2,12 @@
 //! some of them.
 
 use crate::connect::{DialError, ServerTls, Wire, dial, shown};
-use crate::{Identity, TlsTrust, konnectivity};
+use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -29,11 +29,11 @@ pub enum Dialer {
     #[default]
     Direct,
     Proxy(Arc<Proxy>),
-    /// Through a konnectivity server, which listens at this socket.
-    Tunnel(Arc<Path>),
+    /// Through a konnectivity server.
+    Tunnel(Arc<Proxy>),
 }
 
-/// A proxy that connects to whatever it is asked for, by HTTP's method CONNECT.
+/// A proxy that connects to whatever it is asked for: by HTTP's method CONNECT, or as a konnectivity server.
 #[derive(Debug)]
 pub struct Proxy {
     /// As messages name it.
@@ -52,15 +52,25 @@ impl Dialer {
         match self {
             Dialer::Direct => dial(host, port).await.map(Wire::Tcp),
             Dialer::Proxy(proxy) => proxy.dial(host, port).await,
-            Dialer::Tunnel(socket) => konnectivity::dial(socket, &shown(host, port)).await.map(Wire::Tunnel),
+            Dialer::Tunnel(proxy) => {
+                let wire = proxy.open().await.map_err(|why| konnectivity::unavailable(&why))?;
+                konnectivity::dial(wire, &shown(host, port)).await.map(Wire::Tunnel)
+            }
         }
     }
 }
 
 impl Proxy {
     async fn dial(&self, host: &str, port: u16) -> Result<Wire, DialError> {
-        let unreachable = |why: &dyn fmt::Display| DialError(format!("dialing proxy {:?} failed: {why}", self.address));
-        let mut wire = match &self.transport {
+        let unreachable = |why| DialError(format!("dialing proxy {:?} failed: {why}", self.address));
+        let mut wire = self.open().await.map_err(unreachable)?;
+        self.tunnel(&mut wire, &shown(host, port)).await?;
+        Ok(wire)
+    }
+
+    /// A connection to the proxy itself.
+    async fn open(&self) -> Result<Wire, DialError> {
+        match &self.transport {
             Transport::Unix(path) => {
                 let dialled = match holdfast_files::check_socket(path) {
                     Ok(()) => UnixStream::connect(path).await,
@@ -68,23 +78,27 @@ impl Proxy {
                 };
                 let why = |error| {
                     let why = crate::words::of_connect(&error);
-                    unreachable(&format!("dial unix {}: {why}", path.display()))
+                    DialError(format!("dial unix {}: {why}", path.display()))
                 };
-                Wire::Unix(dialled.map_err(why)?)
+                dialled.map(Wire::Unix).map_err(why)
             }
             Transport::Tcp { host, port, tls } => {
-                let stream = dial(host, *port).await.map_err(|error| unreachable(&error))?;
+                let wire = dial(host, *port).await.map(Wire::Tcp)?;
+                wire.keep_alive(IDLE_MAX);
                 match tls {
-                    None => Wire::Tcp(stream),
-                    Some(tls) => {
-                        let spoken = tls.speak(Wire::Tcp(stream)).await.map_err(|error| unreachable(&error))?;
-                        Wire::Tls(Box::new(spoken))
-                    }
+                    None => Ok(wire),
+                    Some(tls) => tls.speak(wire).await.map(|spoken| Wire::Tls(Box::new(spoken))),
                 }
             }
-        };
-        self.tunnel(&mut wire, &shown(host, port)).await?;
-        Ok(wire)
+        }
+    }
+
+    /// The same, over whose TLS HTTP/2 is spoken.
+    fn speaking_http2(mut self) -> Proxy {
+        if let Transport::Tcp { tls: Some(tls), .. } = &mut self.transport {
+            *tls = tls.speaking(&[b"h2"]);
+        }
+        self
     }
 
     /// Asks for a connection, and reads no further than to the end of the answer.
@@ -187,10 +201,14 @@ fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
         }
         ("HTTPConnect", Some(transport)) => return proxy(root, &transport).map(|proxy| Dialer::Proxy(Arc::new(proxy))),
         ("HTTPConnect", None) => required("transport", "transport must be set for HTTPConnect"),
-        ("GRPC", Some(transport)) => match transport.child("uds") {
-            Some(unix) => return socket(root, &unix.lenient()).map(|path| Dialer::Tunnel(Path::new(path).into())),
-            None => required("uds", "UDS must be set with GRPC"),
-        },
+        ("GRPC", Some(transport)) => {
+            // As in Kubernetes, a socket is taken whatever stands beside it.
+            let proxy = match transport.child("uds") {
+                Some(unix) => over_unix(root, &unix.lenient()),
+                None => proxy(root, &transport),
+            };
+            return proxy.map(|proxy| Dialer::Tunnel(Arc::new(proxy.speaking_http2())));
+        }
         ("GRPC", None) => required("transport", "transport must be set for GRPC"),
         (other, _) => root.fault(
             &format!("{AT}.protocol"),
@@ -207,21 +225,17 @@ fn proxy(root: &Reader<'_>, transport: &Reader<'_>) -> Option<Proxy> {
         (Some(_), Some(_)) => root.invalid(&place("tcp"), "{}", "TCP and UDS cannot both be set"),
         (None, None) => root.required(&place("tcp"), "One of TCP or UDS must be set"),
         (Some(tcp), None) => return over_tcp(root, &tcp),
-        (None, Some(unix)) => {
-            let path = socket(root, &unix)?;
-            return Some(Proxy { address: path.to_owned(), transport: Transport::Unix(path.into()) });
-        }
+        (None, Some(unix)) => return over_unix(root, &unix),
     }
     None
 }
 
-/// The path of a Unix socket.
-fn socket<'a>(root: &Reader<'_>, unix: &Reader<'a>) -> Option<&'a str> {
-    let path = unix.text("udsName").filter(|path| !path.is_empty());
-    if path.is_none() {
+fn over_unix(root: &Reader<'_>, unix: &Reader<'_>) -> Option<Proxy> {
+    let Some(path) = unix.text("udsName").filter(|path| !path.is_empty()) else {
         root.invalid(&format!("{AT}.udsName"), "\"nil\"", "UDSName should be present for UDS connections");
-    }
-    path
+        return None;
+    };
+    Some(Proxy { address: path.to_owned(), transport: Transport::Unix(path.into()) })
 }
 
 fn over_tcp(root: &Reader<'_>, tcp: &Reader<'_>) -> Option<Proxy> {
@@ -338,8 +352,14 @@ mod tests {
             ),
             (selection("cluster", "GRPC", json!({"uds": {"udsName": "/x"}})), ""),
             (
-                selection("cluster", "GRPC", json!({"tcp": {"url": "http://a"}})),
-                "service.connection.uds: Required value: UDS must be set with GRPC",
+                selection("cluster", "GRPC", json!({})),
+                "service.connection.tcp: Required value: One of TCP or UDS must be set",
+            ),
+            (selection("cluster", "GRPC", tcp("http://a", Value::Null)), ""),
+            (selection("cluster", "GRPC", json!({"tcp": {"url": "ftp://a"}, "uds": {"udsName": "/x"}})), ""),
+            (
+                selection("cluster", "GRPC", tcp("https://a", Value::Null)),
+                "service.connection.tlsConfig: Required value: TLSConfig must be present when using HTTPS",
             ),
             (
                 selection("cluster", "GRPC", Value::Null),
@@ -400,5 +420,11 @@ mod tests {
         assert_eq!(asked, expected);
         let missing = egress.cluster.dial("b", 1).await.err().expect("refused").to_string();
         assert!(missing.starts_with(&format!("dialing proxy \"{shown}\" failed: dial unix")), "{missing}");
+        let transport = json!({"uds": {"udsName": folder.path().join("nobody")}});
+        let egress = Egress::read(&document(json!([selection("cluster", "GRPC", transport)]))).expect("it is right");
+        let missing = egress.cluster.dial("b", 1).await.err().expect("refused").to_string();
+        let expected = "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: \
+                        dial unix ";
+        assert!(missing.starts_with(expected) && missing.ends_with("no such file or directory\""), "{missing}");
     }
 }

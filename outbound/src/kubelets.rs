@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// What is spoken over every connection.
+const HTTP1: &[u8] = b"http/1.1";
 /// The port of kubelets that do not say theirs.
 const PORT: u16 = 10250;
 /// The types of addresses that are tried, the best first.
@@ -73,6 +75,8 @@ struct Trusted {
 pub struct Simulated(OnceLock<Listener>);
 
 struct Listener {
+    /// The port that Nodes name, which may be another than that of the address.
+    port: u16,
     address: SocketAddr,
     tls: ServerTls,
 }
@@ -81,10 +85,16 @@ impl Simulated {
     /// The kubelets of all simulated Nodes that name this port answer at this address, over TLS: `authorities` (PEM)
     /// have signed their certificate, which is for the address, and `identity` is what is shown to them. Which node is
     /// meant they read in the header `Host`: `NODE:PORT`.
-    pub fn listen(&self, address: SocketAddr, authorities: Vec<u8>, identity: &Identity) -> Result<(), String> {
+    pub fn listen(
+        &self,
+        port: u16,
+        address: SocketAddr,
+        authorities: Vec<u8>,
+        identity: &Identity,
+    ) -> Result<(), String> {
         let trust = TlsTrust { authorities, insecure: false, identified: true };
-        let tls = ServerTls::new(&address.ip().to_string(), &trust, Some(identity))?;
-        _ = self.0.set(Listener { address, tls });
+        let tls = ServerTls::new(&address.ip().to_string(), &trust, Some(identity))?.speaking(&[HTTP1]);
+        _ = self.0.set(Listener { port, address, tls });
         Ok(())
     }
 }
@@ -138,7 +148,7 @@ impl Kubelets {
     /// The kubelet of a node, or another server on its port of the node.
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
-        if machine.is_simulated && self.simulated.0.get().is_some_and(|listener| listener.address.port() == port) {
+        if machine.is_simulated && self.simulated.0.get().is_some_and(|listener| listener.port == port) {
             return Ok(Kubelet { kubelets: self, place: Place::Inside, host: machine.name.clone(), port });
         }
         let of_type = |wanted: &String| machine.addresses.iter().find(|(kind, _)| kind == wanted);
@@ -168,7 +178,7 @@ impl Kubelets {
             return known.tls.towards(host);
         }
         let trust = TlsTrust { insecure: authorities.is_empty(), authorities: authorities.clone(), identified: true };
-        let tls = ServerTls::new(host, &trust, identity.as_deref())?;
+        let tls = ServerTls::new(host, &trust, identity.as_deref())?.speaking(&[HTTP1]);
         *trusted = Some(Trusted { authorities, generation, tls: tls.clone() });
         Ok(tls)
     }
@@ -213,7 +223,7 @@ impl Kubelets {
     pub async fn dial_server(&self, host: &str, port: u16, is_secure: bool) -> Result<Link, Unreached> {
         let tls = is_secure.then(|| {
             let trust = TlsTrust { insecure: true, ..TlsTrust::default() };
-            ServerTls::new(host, &trust, None).map_err(Unreached::NotDialled)
+            ServerTls::new(host, &trust, None).map(|tls| tls.speaking(&[HTTP1])).map_err(Unreached::NotDialled)
         });
         self.dial(host, port, tls.transpose()?).await
     }
@@ -237,7 +247,7 @@ impl Kubelets {
         match tls {
             None => Ok(Link::Plain(wire)),
             Some(tls) => {
-                let spoken = tls.speaking(&[b"http/1.1"]).speak(wire).await;
+                let spoken = tls.speak(wire).await;
                 spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0))
             }
         }
@@ -272,10 +282,9 @@ impl Kubelet<'_> {
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
         if let (Place::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
-            let Listener { address, tls } = listener;
+            let Listener { address, tls, .. } = listener;
             let wire = Dialer::Direct.dial(&address.ip().to_string(), address.port()).await;
-            let spoken =
-                tls.speaking(&[b"http/1.1"]).speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;
+            let spoken = tls.speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;
             return spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0));
         }
         let tls = kubelets.settings.is_secure.then(|| kubelets.tls(host, is_insecure).map_err(Unreached::NotDialled));
@@ -393,7 +402,7 @@ mod tests {
         let own = self_signed("client", &["client".to_owned()], &[]).expect("a certificate");
         let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).expect("an identity");
         let authorities = made.certificate.clone().into_bytes();
-        kubelets.simulated().listen(address, authorities, &identity).expect("it is told of");
+        kubelets.simulated().listen(address.port(), address, authorities, &identity).expect("it is told of");
         let simulated = Machine { is_simulated: true, port: Some(address.port()), ..machine(&[]) };
         // Others are not, whatever their port.
         let other = Machine { is_simulated: false, ..simulated.clone() };

@@ -19,6 +19,9 @@ fn of_folder(fault: &FolderFault) -> Option<String> {
             format!("Go on with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder")
         }
         FolderFault::Unfinished { making: Making::Fork, .. } => "Remove the folder, and fork again".into(),
+        FolderFault::Unfinished { making: Making::Migration, .. } => {
+            "Go on by running the same `holdfast migrate` again, or remove the folder".into()
+        }
         FolderFault::Occupied { .. } => "Name a new folder".into(),
         FolderFault::NoLog { .. } => {
             "Name the data folder of a server with --data-dir, or a running server with --kubeconfig".into()
@@ -80,6 +83,10 @@ mod tests {
                 Some("--resume --data-dir /data FILE`"),
             ),
             (FolderFault::Unfinished { making: Making::Fork, path: "/data".into() }, Some("fork again")),
+            (
+                FolderFault::Unfinished { making: Making::Migration, path: "/data".into() },
+                Some("`holdfast migrate` again"),
+            ),
             (FolderFault::Occupied { path: "/data".into(), why: "is a file" }, Some("Name a new folder")),
             (FolderFault::NoLog { path: "/data".into() }, Some("--data-dir")),
             (FolderFault::Log(Fault::Sealed(Box::new(locked))), Some("--encryption-provider-config FILE")),

@@ -6,7 +6,7 @@ use crate::etcd::{self, Membership};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::on_etcd::{self, OnEtcd};
+use crate::on_etcd::{self, Connected, OnEtcd};
 use crate::{
     admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
     read_memory, tls,
@@ -103,6 +103,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         holdfast_storage_rocks::check_whole(args.data_dir())?;
         args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
     }
+    let connected = on_etcd::connect(&args)?;
     let server = Server {
         args,
         bind,
@@ -114,6 +115,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         plugins_left_out: &[],
         flags,
         has_identity: true,
+        connected,
     };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
@@ -164,6 +166,8 @@ pub struct Server {
     pub flags: Vec<(String, String)>,
     /// Whether the server publishes an identity Lease when no option asks for one.
     pub has_identity: bool,
+    /// The etcd of `--etcd-servers`.
+    pub connected: Option<Connected>,
 }
 
 /// What happens to the data folder when the server ends, and how durable writes are.
@@ -205,7 +209,8 @@ impl Server {
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let gates = args.api_gates()?;
         let (keys, follow) = args.encryption.live(&gates)?;
-        let Opened { log, sealing, parts, disk, forker, retention, etcd, _lock } = open(&args, lasting, &keys)?;
+        let opened = open(&args, lasting, self.connected, &keys)?;
+        let Opened { log, parts, sealing, disk, forker, retention, etcd, _lock } = opened;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -268,6 +273,7 @@ impl Server {
                 pages::serve_socket(path, pages.clone())?;
             }
             let (auditor_of_door, keys_of_door) = (auditor.clone(), keys.clone());
+            let elections = components.elections().clone();
             let beside = Beside {
                 forker,
                 forks_max,
@@ -321,6 +327,7 @@ impl Server {
             transport.be_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
+            elections.leave().await;
             presence.withdraw().await;
             if let Some(etcd) = &etcd {
                 etcd.withdraw().await;
@@ -367,7 +374,7 @@ struct Opened {
     _lock: Option<FolderInUse>,
 }
 
-fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
+fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<Live>) -> Result<Opened> {
     let (folder, mut retention) = (args.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
@@ -376,19 +383,10 @@ fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
             retention.bytes.get_or_insert(MEMORY_MAX);
             let log = Arc::new(SealedLog::new(Arc::new(VolatileLog::default()), keys.clone()));
             let _lock = Some(FolderInUse::take(folder)?);
-            return Ok(Opened {
-                sealing: log.clone(),
-                log,
-                parts: Vec::new(),
-                disk: None,
-                forker: None,
-                retention,
-                etcd: None,
-                _lock,
-            });
+            let (sealing, parts) = (log.clone(), Vec::new());
+            return Ok(Opened { log, parts, sealing, disk: None, forker: None, retention, etcd: None, _lock });
         }
     };
-    let connected = if args.etcd_servers.is_empty() { None } else { Some(on_etcd::connect(args)?) };
     // The log of a server whose folder is deleted needs no disk reserve.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
     // etcd has the events: after a crash the local copy gets them again, so it needs no fsync.
@@ -402,18 +400,10 @@ fn open(args: &Args, lasting: Lasting, keys: &Arc<Live>) -> Result<Opened> {
     let forker = Some(forker);
     let Some(connected) = connected else {
         let log = Arc::new(SealedLog::new(log, keys.clone()));
-        return Ok(Opened {
-            sealing: log.clone(),
-            log,
-            parts: Vec::new(),
-            disk,
-            forker,
-            retention,
-            etcd: None,
-            _lock: None,
-        });
+        let (sealing, parts) = (log.clone(), Vec::new());
+        return Ok(Opened { log, parts, sealing, disk, forker, retention, etcd: None, _lock: None });
     };
-    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log, keys.clone())?;
+    let OnEtcd { log, parts, upkeep } = on_etcd::open(args, connected, log, keys)?;
     Ok(Opened { sealing: log.clone(), log, parts, disk, forker, retention, etcd: Some(upkeep), _lock: None })
 }
 
@@ -473,7 +463,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
-    let connections = kubelets::connections(args, address.port())?;
+    let connections = kubelets::connections(args, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -569,6 +559,7 @@ fn features(gates: &ApiGates) -> Features {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
         constrained_impersonation: gates.constrained_impersonation,
+        upgrades_need_create: gates.upgrades_need_create,
         strangers_last: gates.strangers_last,
         watch_list: gates.watch_list,
     }
@@ -649,7 +640,7 @@ pub fn server_names() -> Vec<String> {
 }
 
 /// This machine's host name, or an empty text if it has none.
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 

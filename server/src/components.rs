@@ -1,9 +1,10 @@
-//! The components in the API server's process, such as controllers and the scheduler: one line each in
-//! [`Components::start`].
+//! The components in the API server's process, such as controllers and the scheduler, each started in
+//! [`Components::start`]. Where other servers have the same ones, they run on one server at a time ([`Elections`]).
 
 use crate::apiserver::read;
 use crate::clouds::{self, Named};
 use crate::controllers;
+use crate::elected::{self, Elections};
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
 use crate::simulated_kubelets::{self, Listening};
@@ -11,6 +12,7 @@ use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use holdfast_cloud::names as cloud_names;
+use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::counted::Counted;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
@@ -25,10 +27,11 @@ use holdfast_runtime::{Act, Metrics, Rates, Runtime, rates};
 use holdfast_scheduler::Configuration;
 use holdfast_service::housekeeping::bootstrap;
 use holdfast_transport_http::Transport;
-use holdfast_world::{Action, Actor, Controller};
+use holdfast_world::{Action, Actor};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 /// The feature gate of evicting pods whose devices have `NoExecute` taints.
@@ -57,6 +60,8 @@ pub struct Args {
     /// What simulated nodes are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     pub node_template: Option<PathBuf>,
+    #[command(flatten)]
+    pub election: elected::Args,
 }
 
 /// The components of a server, and of each fork of it.
@@ -74,6 +79,15 @@ pub struct Components {
     cloud: Arc<Mutex<Option<Named>>>,
     /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,
+    elections: Elections,
+}
+
+/// What the controllers of a server, and its simulated nodes, run on.
+#[derive(Clone)]
+struct Host {
+    transport: Weak<Transport>,
+    rates: Arc<Rates>,
+    metrics: Arc<Metrics>,
 }
 
 /// How long to wait before connecting again to a cloud that does not answer.
@@ -81,7 +95,7 @@ const CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
 impl Components {
     /// Reads the options; `default` are the controllers if no option names any. `pki` is the authority of this machine,
-    /// `token_key` the key that signs service account tokens.
+    /// `token_key` the key that signs service account tokens. `on_etcd`: other servers may have the same components.
     pub fn new(
         args: &Args,
         gates: &Gates,
@@ -89,6 +103,7 @@ impl Components {
         pki: &Pki,
         token_key: &Path,
         cloud: Option<Named>,
+        on_etcd: bool,
     ) -> Result<Components> {
         let settings = Settings {
             root_ca: Some(read(&pki.authority)?),
@@ -115,15 +130,26 @@ impl Components {
             0 => None,
             _ => Some(Listening::within(&pki.authority, &pki.authority_key, node_template.port)?),
         };
-        if let Some(listening) = &listening {
+        // On etcd all servers answer for the nodes, on whichever port of their machine is free.
+        if let Some(listening) = listening.as_ref().filter(|_| !on_etcd) {
             node_template.port = listening.address()?.port();
         }
         let listening = Arc::new(Mutex::new(listening));
         let mut scheduling = Configuration::default();
         scheduling.take_gates(|name| gates.enabled(name));
         let bytes_a_second = args.controller_bytes_per_second.unwrap_or(rates::BYTES_A_SECOND);
-        let cloud = Arc::new(Mutex::new(cloud));
-        Ok(Components { controllers, settings, nodes, node_template, scheduling, listening, cloud, bytes_a_second })
+        let (cloud, elections) = (Arc::new(Mutex::new(cloud)), Elections::new(&args.election));
+        Ok(Components {
+            controllers,
+            settings,
+            nodes,
+            node_template,
+            scheduling,
+            listening,
+            cloud,
+            bytes_a_second,
+            elections,
+        })
     }
 
     /// No components at all.
@@ -132,7 +158,21 @@ impl Components {
         let (settings, node_template) = (Settings::default(), Default::default());
         let (scheduling, bytes_a_second) = (Configuration::default(), rates::BYTES_A_SECOND);
         let (listening, cloud) = Default::default();
-        Components { controllers, settings, nodes: 0, node_template, scheduling, listening, cloud, bytes_a_second }
+        Components {
+            controllers,
+            settings,
+            nodes: 0,
+            node_template,
+            scheduling,
+            listening,
+            cloud,
+            bytes_a_second,
+            elections: Elections::new(&elected::Args::default()),
+        }
+    }
+
+    pub fn elections(&self) -> &Elections {
+        &self.elections
     }
 
     /// Whether each namespace gets its default ServiceAccount, under which pods run.
@@ -150,35 +190,88 @@ impl Components {
 
     /// Starts the components beside a server; they end with `tasks`.
     pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
-        let rates = Arc::new(Rates::new(self.bytes_a_second));
+        let service = transport.service();
+        let (rates, metrics) = (Arc::new(Rates::new(self.bytes_a_second)), Arc::new(Metrics::default()));
+        service.with_registry(|registry| metrics.register(registry));
+        self.elections.register(transport);
         if !self.controllers.is_nobody() {
-            transport.service().note_components(&["controller-manager", "scheduler"]);
-            tasks.spawn(scheduling::in_process(self.scheduling.clone(), transport.clone(), rates.clone()));
+            service.note_components(&["controller-manager", "scheduler"]);
+            let scheduling = scheduling::InProcess::new(self.scheduling.clone(), transport, rates.clone());
+            self.elect(transport, tasks, elected::SCHEDULER, move || scheduling.run());
         }
-        let controllers = holdfast_controllers::all(&self.settings);
-        let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
         self.answer(transport, tasks);
-        let state = transport.service().engine().snapshot();
-        let (mut needed, nodes) = match self.nodes {
-            0 => (metrics::without(&state).into_iter().collect(), Vec::new()),
-            count => {
-                let needed = [objects::rights(), objects::needed(), vec![metrics::api_service()]].concat();
-                (needed, holdfast_nodes::all(self.node_template.clone(), count))
-            }
-        };
-        if self.controllers.runs("persistentvolume-binder-controller") {
-            needed.extend(standard::lacking(&state));
-        }
-        if self.controllers.runs(storage_versions::NAME) {
-            needed.extend(storage_versions::rights());
-        }
-        let needed = act_all(InsideAct::new(transport), needed);
-        let metrics = Arc::new(Metrics::default());
-        transport.service().with_registry(|registry| metrics.register(registry));
         if let Some(named) = self.cloud.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            tasks.spawn(run_cloud(named, self.cloud_choice(), transport.clone(), metrics.clone()));
+            let cloud = CloudWork::new(named, self.cloud_choice(), transport, metrics.clone());
+            self.elect(transport, tasks, elected::CLOUD, move || cloud.clone().run());
         }
-        start(transport, tasks, needed, chosen.chain(nodes), (rates, metrics));
+        let host = Host { transport: Arc::downgrade(transport), rates, metrics };
+        let of = |controllers, nodes| {
+            let (components, host) = (self.clone(), host.clone());
+            move || components.clone().run(controllers, nodes, host.clone())
+        };
+        if !self.elections.are_held(transport) {
+            // One world for all of them.
+            tasks.spawn(of(true, true)());
+            return;
+        }
+        if !self.controllers.is_nobody() {
+            self.elect(transport, tasks, elected::CONTROLLERS, of(true, false));
+        }
+        if self.nodes > 0 {
+            self.elect(transport, tasks, elected::NODES, of(false, true));
+        }
+    }
+
+    fn elect<W: Future<Output = ()> + Send + 'static>(
+        &self,
+        transport: &Arc<Transport>,
+        tasks: &mut JoinSet<()>,
+        lease: &'static str,
+        work: impl Fn() -> W + Send + 'static,
+    ) {
+        let (elections, transport) = (self.elections.clone(), transport.clone());
+        tasks.spawn(async move { elections.lead(transport, lease, work).await });
+    }
+
+    /// Runs the controllers, the simulated nodes, or both, after making what they need: requests of nodes that have no
+    /// rights yet would be refused, and retried only later.
+    async fn run(self, with_controllers: bool, with_nodes: bool, host: Host) {
+        let Some(transport) = host.transport.upgrade() else { return };
+        let (mut needed, mut crew) = (Vec::new(), Vec::new());
+        let engine = transport.service().engine().clone();
+        let state = engine.snapshot();
+        if with_nodes && self.nodes > 0 {
+            needed.extend([objects::rights(), objects::needed(), vec![metrics::api_service()]].concat());
+        }
+        if with_controllers {
+            needed.extend(metrics::without(&state).filter(|_| self.nodes == 0));
+            if self.controllers.runs("persistentvolume-binder-controller") {
+                needed.extend(standard::lacking(&state));
+            }
+            if self.controllers.runs(storage_versions::NAME) {
+                needed.extend(storage_versions::rights());
+            }
+            let controllers = holdfast_controllers::all(&self.settings);
+            crew.extend(controllers.into_iter().filter(|controller| self.controllers.runs(controller.name())));
+        }
+        drop(state);
+        if with_nodes && self.nodes > 0 {
+            crew.extend(holdfast_nodes::all(self.node_template.clone(), self.nodes));
+        }
+        act_all(InsideAct::new(&transport), needed).await;
+        let act = Arc::new(InsideAct::new(&transport));
+        drop(transport);
+        let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), host.metrics).rated(host.rates);
+        for controller in crew {
+            let actor = Actor::of(controller.as_ref());
+            runtime.add(controller, actor, WORKERS);
+        }
+        let driver = runtime.driver();
+        if driver.is_empty() {
+            return;
+        }
+        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
+        runtime.run_apart(feed).await;
     }
 }
 
@@ -199,7 +292,7 @@ impl Components {
     fn answer(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(listening) = listening.filter(|_| self.nodes > 0) else { return };
-        if let Err(error) = listening.introduce(transport.kubelets().simulated()) {
+        if let Err(error) = listening.introduce(transport.kubelets().simulated(), self.node_template.port) {
             tracing::error!(%error, "simulated nodes are not reached");
         }
         let (api, template) = (simulated_kubelets::inside(transport), Arc::new(self.node_template.clone()));
@@ -241,62 +334,57 @@ async fn act_all(act: InsideAct, actions: Vec<Action>) {
     join_all(each).await;
 }
 
-/// Starts controllers that share a world, once `needed` is done: requests of nodes that have no rights yet would be
-/// refused, and retried only later.
-fn start(
-    transport: &Arc<Transport>,
-    tasks: &mut JoinSet<()>,
-    needed: impl Future<Output = ()> + Send + 'static,
-    controllers: impl Iterator<Item = Box<dyn Controller>>,
-    (rates, metrics): (Arc<Rates>, Arc<Metrics>),
-) {
-    let engine = transport.service().engine().clone();
-    let act = Arc::new(InsideAct::new(transport));
-    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics).rated(rates);
-    for controller in controllers {
-        let actor = Actor::of(controller.as_ref());
-        runtime.add(controller, actor, WORKERS);
-    }
-    let driver = runtime.driver();
-    if driver.is_empty() {
-        tasks.spawn(needed);
-        return;
-    }
-    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
-    tasks.spawn(async move {
-        needed.await;
-        runtime.run_apart(feed).await;
-    });
+/// The cloud controllers of a server.
+#[derive(Clone)]
+struct CloudWork {
+    named: Named,
+    choice: Choice,
+    transport: Weak<Transport>,
+    metrics: Arc<Metrics>,
+    /// The cloud, once it has answered.
+    cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
 }
 
-/// Runs the cloud controllers once the cloud answers.
-async fn run_cloud(named: Named, choice: Choice, transport: Arc<Transport>, metrics: Arc<Metrics>) {
-    let act = Arc::new(InsideAct::new(&transport));
-    let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
-    let actor = Actor { user, field_manager: "cloud-controller-manager" };
-    let cloud = loop {
-        match named.open(act.clone(), actor.clone()).await {
-            Ok(cloud) => break cloud,
-            Err(error) => tracing::warn!(error = format!("{error:#}"), "the cloud is not asked yet"),
-        }
-        tokio::time::sleep(CLOUD_AGAIN).await;
-    };
-    let settings = holdfast_cloud::Settings::default();
-    let controllers = match clouds::crew(&*cloud, settings, &choice, true, &*act, &actor).await {
-        Ok(controllers) => controllers,
-        Err(error) => return tracing::error!(error = format!("{error:#}"), "the cloud is not asked"),
-    };
-    let (service, cloud) = (transport.service(), Arc::new(Counted::new(cloud)));
-    service.with_registry(|registry| cloud.register(registry));
-    let engine = service.engine().clone();
-    let clock = Arc::new(InsideClock(engine.clone()));
-    let mut runtime = Runtime::new(act, clock, metrics).with_cloud(cloud);
-    for controller in controllers {
-        let actor = Actor::of(controller.as_ref());
-        runtime.add(controller, actor, WORKERS);
+impl CloudWork {
+    fn new(named: Named, choice: Choice, transport: &Arc<Transport>, metrics: Arc<Metrics>) -> CloudWork {
+        CloudWork { named, choice, transport: Arc::downgrade(transport), metrics, cloud: Arc::default() }
     }
-    let driver = runtime.driver();
-    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
-    drop(transport);
-    runtime.run_apart(feed).await;
+
+    /// Runs the cloud controllers once the cloud answers.
+    async fn run(self) {
+        let Some(transport) = self.transport.upgrade() else { return };
+        let act = Arc::new(InsideAct::new(&transport));
+        let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
+        let actor = Actor { user, field_manager: "cloud-controller-manager" };
+        let service = transport.service();
+        let open = async || {
+            let cloud = loop {
+                match self.named.open(act.clone(), actor.clone()).await {
+                    Ok(cloud) => break cloud,
+                    Err(error) => tracing::warn!(error = format!("{error:#}"), "the cloud is not asked yet"),
+                }
+                tokio::time::sleep(CLOUD_AGAIN).await;
+            };
+            let counted = Arc::new(Counted::new(cloud.clone()));
+            service.with_registry(|registry| counted.register(registry));
+            (cloud, counted)
+        };
+        let (cloud, counted) = self.cloud.get_or_init(open).await;
+        let settings = holdfast_cloud::Settings::default();
+        let controllers = match clouds::crew(&**cloud, settings, &self.choice, true, &*act, &actor).await {
+            Ok(controllers) => controllers,
+            Err(error) => return tracing::error!(error = format!("{error:#}"), "the cloud is not asked"),
+        };
+        let engine = service.engine().clone();
+        let clock = Arc::new(InsideClock(engine.clone()));
+        let mut runtime = Runtime::new(act, clock, self.metrics.clone()).with_cloud(counted.clone());
+        for controller in controllers {
+            let actor = Actor::of(controller.as_ref());
+            runtime.add(controller, actor, WORKERS);
+        }
+        let driver = runtime.driver();
+        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
+        drop(transport);
+        runtime.run_apart(feed).await;
+    }
 }

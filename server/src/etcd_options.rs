@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Kubernetes' default.
 const PREFIX: &str = "/registry";
 
-#[derive(clap::Args, Debug, Clone)]
+#[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 pub struct EtcdArgs {
     /// Resources whose objects are in an etcd of their own, each as group/resource#URL;URL, as /events#http://10.0.0.4:2379:

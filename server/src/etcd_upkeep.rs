@@ -11,6 +11,7 @@ use holdfast_service::housekeeping::presence;
 use holdfast_storage_etcd::alike::{self, Alike};
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
+use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::health::{self, Probe, Turn};
 use holdfast_storage_etcd::measured::Measured;
 use holdfast_storage_etcd::servers::Servers;
@@ -76,6 +77,11 @@ impl Upkeep {
 
     pub fn etcd(&self) -> Arc<dyn Etcd> {
         self.etcd.clone()
+    }
+
+    /// What the first server of the cluster has written for all.
+    pub fn first(&self) -> first::Cluster<'_> {
+        first::Cluster::new(self.etcd.as_ref(), self.keys.root())
     }
 
     pub fn checks(&self) -> Vec<Arc<dyn HealthCheck>> {

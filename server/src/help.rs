@@ -21,6 +21,11 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("envtest", "KUBEBUILDER_ASSETS=$(holdfast envtest) go test ./..."),
     ("etcd", "holdfast etcd --listen-client-urls http://127.0.0.1:2379"),
     ("fork", "holdfast fork --from ./holdfast-data --at -1h --data-dir ./then"),
+    (
+        "migrate",
+        "holdfast migrate --from /var/lib/holdfast --to https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n  \
+         --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key",
+    ),
     ("run", "holdfast run -- python -m pytest"),
     ("log", "holdfast log tail --data-dir ./holdfast-data -n 20"),
     ("log tail", "holdfast log tail --data-dir ./holdfast-data -f"),
@@ -54,6 +59,7 @@ const COMMON: &[(&str, &[&str])] = &[
         "up",
         &[
             "data-dir",
+            "etcd-servers",
             "secure-port",
             "port",
             "bind-address",

@@ -6,11 +6,12 @@ use crate::flags::Args;
 use crate::limits;
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
+use holdfast_component::gates::ApiGates;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_outbound::kubelets::{ADDRESS_TYPES, Kubelets, Settings};
 use holdfast_outbound::trust::ServerVerifier;
 use holdfast_outbound::{Identity, TlsTrust};
-use holdfast_transport_http::connect::Connections;
+use holdfast_transport_http::connect::{Connections, KubeletGates};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +75,7 @@ fn trust(file: &Path) -> Result<()> {
 }
 
 /// The connections to kubelets and to Services in the cluster. `own_port` is the port on which this server listens.
-pub fn connections(args: &Args, own_port: u16) -> Result<Connections> {
+pub fn connections(args: &Args, gates: &ApiGates, own_port: u16) -> Result<Connections> {
     let options = &args.kubelets;
     let settings = Settings {
         preferred: options.kubelet_preferred_address_types.clone(),
@@ -89,5 +90,11 @@ pub fn connections(args: &Args, own_port: u16) -> Result<Connections> {
     let bytes_a_second = Some(options.max_connection_bytes_per_sec).filter(|bytes| *bytes > 0);
     // The limit on clients' connections leaves some open files; connections to nodes may use most of these.
     let most = (limits::files() / 10).clamp(64, 16_384);
-    Ok(Connections::new(Arc::new(kubelets), bytes_a_second, most))
+    let gates = KubeletGates {
+        translates: gates.translated_websockets,
+        tunnels: gates.tunnelled_ports,
+        passes_on: gates.websockets_to_kubelets,
+        may_trust_any: gates.insecure_backends,
+    };
+    Ok(Connections::new(Arc::new(kubelets), bytes_a_second, most).obeying(gates))
 }

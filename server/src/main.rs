@@ -17,6 +17,7 @@ mod components;
 mod controller_manager;
 mod controllers;
 mod disk;
+mod elected;
 mod encryption;
 mod envtest;
 mod etcd;
@@ -30,6 +31,7 @@ mod inside;
 mod kubelets;
 mod leader_migration;
 mod limits;
+mod migrate;
 mod nodes;
 mod offered;
 mod on_etcd;
@@ -43,6 +45,7 @@ mod scheduler;
 mod scheduling;
 mod serving;
 mod settled;
+mod shared_keys;
 mod signing;
 mod simulated_kubelets;
 mod simulated_metrics;
@@ -90,6 +93,8 @@ enum Command {
     Etcd(etcd::Args),
     /// Make a new cluster of another one at any moment of its history.
     Fork(Box<fork::Args>),
+    /// Move all objects of a cluster from a data folder to an etcd, or back, or from one etcd to another.
+    Migrate(Box<migrate::Args>),
     /// Run a command against a cluster of its own, which is there only for the command.
     Run(Box<run::Args>),
     /// Read the event log of a data folder.
@@ -221,6 +226,7 @@ fn main() -> std::process::ExitCode {
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         // The exit status is that of the command that was run.
         Command::Run(args) => return run::run(*args, options(&command, &matches)),
         Command::Log(command) => log::run(command),

@@ -13,6 +13,7 @@ use holdfast_encryption::Live;
 use holdfast_engine::{Apart, LogRead};
 use holdfast_storage_etcd::alike::Alike;
 use holdfast_storage_etcd::client::Etcd;
+use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::releases::{self, Judged};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
@@ -38,8 +39,18 @@ pub struct OnEtcd {
     pub upkeep: Upkeep,
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases.
-pub fn connect(args: &Args) -> Result<Connected> {
+impl Connected {
+    /// What the first server of the cluster has written for all.
+    pub fn cluster(&self) -> first::Cluster<'_> {
+        self.upkeep.first()
+    }
+}
+
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without that option.
+pub fn connect(args: &Args) -> Result<Option<Connected>> {
+    if args.etcd_servers.is_empty() {
+        return Ok(None);
+    }
     let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
@@ -52,7 +63,7 @@ pub fn connect(args: &Args) -> Result<Connected> {
         upkeep.add((etcd, members));
         overrides.push((one, tells_progress));
     }
-    Ok(Connected { upkeep, tells_progress, overrides })
+    Ok(Some(Connected { upkeep, tells_progress, overrides }))
 }
 
 /// A client, and the number of members.
@@ -63,7 +74,7 @@ fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> 
 }
 
 /// Opens the logs on etcd, with `local` as the copy of most events.
-pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: Arc<Live>) -> Result<OnEtcd> {
+pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<Live>) -> Result<OnEtcd> {
     let Connected { upkeep, tells_progress, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
@@ -80,7 +91,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: Arc<L
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
     let etcd = upkeep.etcd();
-    let main = Parts { etcd, local, prefix, kinds, storing, keys, tells_progress };
+    let main = Parts { etcd, local, prefix, kinds, storing, keys: keys.clone(), tells_progress };
     let open = |parts: &Parts| open_patiently(|| EtcdLog::open(parts.clone())).map(Arc::new);
     let log = open(&main).with_context(|| named(args))?;
     let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
@@ -111,13 +122,14 @@ fn shown_as(args: &Args) -> String {
     args.advertise_address.map_or_else(host_name, |address| address.to_string())
 }
 
-fn named(args: &Args) -> String {
+/// The option that names the members, for errors.
+pub fn named(args: &Args) -> String {
     format!("--etcd-servers={}", args.etcd_servers.join(","))
 }
 
 /// Whether the progress notifications of all members can be trusted. Members with a bug that no precaution helps
 /// against are refused. A member that does not answer may have such a bug, so progress is not trusted then.
-fn judged(etcd: &dyn Etcd) -> Result<bool> {
+pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     let (mut versions, mut silent) = (Vec::new(), Vec::new());
     for (address, status) in etcd.status() {
         match status {

@@ -1,6 +1,7 @@
-//! The certificates of a cluster on one machine: created once, kept in the data folder, renewed before they expire.
+//! The keys and certificates of a machine's server: created once, kept in the data folder, renewed before they expire.
+//! Servers of one cluster share the authorities and the key of service account tokens ([`crate::shared_keys`]).
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_chronicle::fork::certificates;
@@ -10,7 +11,9 @@ use holdfast_tls::keys;
 use holdfast_tls::made::{CERTIFICATE_DAYS, alternatives, params};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData,
 };
+use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
@@ -20,8 +23,9 @@ const AUTHORITY_DAYS: i64 = 3650;
 /// At start, certificates that expire within this time are renewed.
 const RENEWAL_DAYS: i64 = 30;
 
-/// The files of one cluster.
+/// Where the files are.
 pub struct Pki {
+    pub folder: PathBuf,
     pub authority: PathBuf,
     pub authority_key: PathBuf,
     pub server_certificate: PathBuf,
@@ -32,6 +36,7 @@ pub struct Pki {
     /// The authority of front proxies. It differs from the authority of users, whose certificates must not allow acting
     /// as others.
     pub front_proxy_authority: PathBuf,
+    pub front_proxy_authority_key: PathBuf,
     pub front_proxy_certificate: PathBuf,
     pub front_proxy_key: PathBuf,
     /// The client certificate that the API server shows to kubelets.
@@ -44,24 +49,32 @@ pub const FRONT_PROXY: &str = "front-proxy-client";
 
 const ACCOUNT_KEY: &str = "sa.key";
 
-/// Creates files that are missing, and renews certificates that are about to expire.
-pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
-    let folder = keys_folder(data)?;
-    let file = |name: &str| folder.join(name);
-    let pki = Pki {
-        authority: file("ca.crt"),
-        authority_key: file("ca.key"),
-        server_certificate: file("server.crt"),
-        server_key: file("server.key"),
-        admin_certificate: file("admin.crt"),
-        admin_key: file("admin.key"),
-        service_account_key: file(ACCOUNT_KEY),
-        front_proxy_authority: file("front-proxy-ca.crt"),
-        front_proxy_certificate: file("front-proxy-client.crt"),
-        front_proxy_key: file("front-proxy-client.key"),
-        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
-        kubelet_client_key: file("apiserver-kubelet-client.key"),
-    };
+impl Pki {
+    pub fn of(data: &Path) -> Pki {
+        let folder = certificates(data);
+        let file = |name: &str| folder.join(name);
+        Pki {
+            authority: file("ca.crt"),
+            authority_key: file("ca.key"),
+            server_certificate: file("server.crt"),
+            server_key: file("server.key"),
+            admin_certificate: file("admin.crt"),
+            admin_key: file("admin.key"),
+            service_account_key: file(ACCOUNT_KEY),
+            front_proxy_authority: file("front-proxy-ca.crt"),
+            front_proxy_certificate: file("front-proxy-client.crt"),
+            front_proxy_key: file("front-proxy-client.key"),
+            kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
+            kubelet_client_key: file("apiserver-kubelet-client.key"),
+            front_proxy_authority_key: file("front-proxy-ca.key"),
+            folder,
+        }
+    }
+}
+
+/// Creates files that are missing, and renews certificates that are about to expire or that another authority signed.
+pub fn ensure(pki: &Pki, data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<()> {
+    keys_folder(data)?;
     let own = [&pki.server_key, &pki.admin_key, &pki.service_account_key, &pki.front_proxy_key];
     for key in own.into_iter().chain([&pki.kubelet_client_key]) {
         files::close(key);
@@ -72,16 +85,16 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
     let front_proxy = self::authority(
         "holdfast-front-proxy-ca",
         &pki.front_proxy_authority,
-        &file("front-proxy-ca.key"),
+        &pki.front_proxy_authority_key,
         &signed,
         write,
     )?;
-    if !is_good(&pki.front_proxy_certificate, &pki.front_proxy_key, &[], &[]) {
+    if !is_good(&pki.front_proxy_certificate, &pki.front_proxy_key, &pki.front_proxy_authority, &[], &[]) {
         let mut params = params(FRONT_PROXY, CERTIFICATE_DAYS);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         issue(params, &front_proxy, &pki.front_proxy_certificate, &pki.front_proxy_key, write)?;
     }
-    if !is_good(&pki.server_certificate, &pki.server_key, names, addresses) {
+    if !is_good(&pki.server_certificate, &pki.server_key, &pki.authority, names, addresses) {
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
         params.subject_alt_names = alternatives(names, addresses)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -91,15 +104,14 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         ("kubernetes-admin", &pki.admin_certificate, &pki.admin_key),
         ("kube-apiserver-kubelet-client", &pki.kubelet_client_certificate, &pki.kubelet_client_key),
     ] {
-        if !is_good(certificate, key, &[], &[]) {
+        if !is_good(certificate, key, &pki.authority, &[], &[]) {
             let mut params = params(name, CERTIFICATE_DAYS);
             params.distinguished_name.push(DnType::OrganizationName, "system:masters");
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             issue(params, &authority, certificate, key, write)?;
         }
     }
-    keep_account_key(&pki.service_account_key, write)?;
-    Ok(pki)
+    keep_account_key(&pki.service_account_key, write)
 }
 
 /// The key that signs service account tokens, in the server's data folder; created if missing.
@@ -147,13 +159,45 @@ fn authority(
             let _ = std::fs::remove_file(old);
         }
     }
-    Issuer::from_ca_cert_pem(&read(certificate)?, key_pair(key)?)
-        .with_context(|| format!("read {}", certificate.display()))
+    let pair = key_pair(key)?;
+    let public = with_certificate(certificate, |parsed| parsed.public_key().raw.to_vec())?;
+    ensure!(
+        pair.subject_public_key_info() == public,
+        "{} is not the private key of {}: copy both from the same machine",
+        key.display(),
+        certificate.display()
+    );
+    Issuer::from_ca_cert_pem(&read(certificate)?, pair).with_context(|| format!("read {}", certificate.display()))
+}
+
+/// The SHA-256 digest of the public key in the file of a certificate or of a private key.
+pub fn fingerprint(file: &Path) -> Result<String> {
+    let public = match file.extension().is_some_and(|extension| extension == "key") {
+        true => key_pair(file)?.subject_public_key_info(),
+        false => with_certificate(file, |parsed| parsed.public_key().raw.to_vec())?,
+    };
+    Ok(format!("sha256:{}", hex(&Sha256::digest(public))))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Looks at the first certificate of a file.
+fn with_certificate<T>(file: &Path, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T> {
+    let text = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    let pem = Pem::iter_from_buffer(&text).next().and_then(Result::ok);
+    let parsed = pem.as_ref().and_then(|pem| X509Certificate::from_der(&pem.contents).ok());
+    let (_, parsed) = parsed.with_context(|| format!("{} holds no certificate", file.display()))?;
+    Ok(look(&parsed))
 }
 
 /// A kubeconfig that refers to no other file.
 pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
+    let key = read(&pki.admin_key)?;
+    // Java's clients tell a key on an elliptic curve by this form alone.
+    let key = keys::private_key(key.as_bytes()).ok().and_then(|key| keys::in_sec1(&key)).map(in_pem).unwrap_or(key);
     Ok(format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: holdfast\n  cluster:\n    server: {url}\n    \
          certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    client-certificate-data: {}\n    \
@@ -161,8 +205,15 @@ pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
          current-context: holdfast\n",
         data(&pki.authority)?,
         data(&pki.admin_certificate)?,
-        data(&pki.admin_key)?,
+        STANDARD.encode(key),
     ))
+}
+
+/// A key on an elliptic curve in SEC 1 as PEM.
+fn in_pem(key: Vec<u8>) -> String {
+    let text = STANDARD.encode(key);
+    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+    format!("-----BEGIN EC PRIVATE KEY-----\n{}\n-----END EC PRIVATE KEY-----\n", lines.join("\n"))
 }
 
 fn issue(
@@ -177,29 +228,30 @@ fn issue(
     Ok(write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)?)
 }
 
-/// Whether a certificate exists, does not expire soon, and is valid for all these names and addresses.
-fn is_good(certificate: &Path, key: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
-    let check = || -> Option<bool> {
-        key_pair(key).ok()?;
-        let text = std::fs::read(certificate).ok()?;
-        let pem = Pem::iter_from_buffer(&text).next()?.ok()?;
-        let (_, parsed) = X509Certificate::from_der(&pem.contents).ok()?;
-        let ends = parsed.validity().not_after.to_datetime();
-        let lasts = ends > OffsetDateTime::now_utc() + Duration::days(RENEWAL_DAYS);
-        let sans = parsed.subject_alternative_name().ok()?;
+/// Whether a certificate exists, does not expire soon, is of this authority, and is valid for all these names and
+/// addresses.
+fn is_good(certificate: &Path, key: &Path, authority: &Path, names: &[String], addresses: &[IpAddr]) -> bool {
+    use x509_parser::prelude::GeneralName::{DNSName, IPAddress};
+    let octets = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let covers = |parsed: &X509Certificate<'_>| {
+        let sans = parsed.subject_alternative_name().ok().flatten();
         let has = |wanted: &dyn Fn(&x509_parser::prelude::GeneralName) -> bool| {
             sans.as_ref().is_some_and(|sans| sans.value.general_names.iter().any(wanted))
         };
-        use x509_parser::prelude::GeneralName::{DNSName, IPAddress};
-        let octets = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => v4.octets().to_vec(),
-            IpAddr::V6(v6) => v6.octets().to_vec(),
-        };
-        let covers = names.iter().all(|name| has(&|san| matches!(san, DNSName(found) if found == name)))
-            && addresses.iter().all(|address| has(&|san| matches!(san, IPAddress(found) if *found == octets(address))));
-        Some(lasts && covers)
+        names.iter().all(|name| has(&|san| matches!(san, DNSName(found) if found == name)))
+            && addresses.iter().all(|address| has(&|san| matches!(san, IPAddress(found) if *found == octets(address))))
     };
-    check().unwrap_or(false)
+    let is_of = |parsed: &X509Certificate<'_>| {
+        with_certificate(authority, |by| parsed.verify_signature(Some(by.public_key())).is_ok()).unwrap_or(false)
+    };
+    let lasts = |parsed: &X509Certificate<'_>| {
+        parsed.validity().not_after.to_datetime() > OffsetDateTime::now_utc() + Duration::days(RENEWAL_DAYS)
+    };
+    key_pair(key).is_ok()
+        && with_certificate(certificate, |parsed| lasts(parsed) && covers(parsed) && is_of(parsed)).unwrap_or(false)
 }
 
 /// Reads a private key in any of the common formats.

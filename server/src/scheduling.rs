@@ -8,21 +8,40 @@ use holdfast_runtime::{Charged, Rates, apart};
 use holdfast_scheduler::Configuration;
 use holdfast_transport_http::Transport;
 use holdfast_world::Sight;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Schedules pods until the engine is dropped.
-pub async fn in_process(configuration: Configuration, transport: Arc<Transport>, rates: Arc<Rates>) {
-    let service = transport.service();
-    let metrics = Arc::new(Metrics::default());
-    service.with_registry(|registry| metrics.register(registry));
-    let configuration = Arc::new(configuration);
-    let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
-    let feed = InsideFeed::new(service.engine().clone(), resources(), Sight::None);
-    let (synced, dump, host, hands) = (Arc::default(), Arc::default(), host(), Handle::current());
-    // This process has a single scheduler, so it always leads.
-    let (_leads, leads) = watch::channel(true);
-    let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources: None };
-    apart("scheduler", move || run(work, feed)).await;
+/// The scheduler of a server.
+pub struct InProcess {
+    configuration: Arc<Configuration>,
+    transport: Weak<Transport>,
+    rates: Arc<Rates>,
+    metrics: Arc<Metrics>,
+}
+
+impl InProcess {
+    pub fn new(configuration: Configuration, transport: &Arc<Transport>, rates: Arc<Rates>) -> InProcess {
+        let metrics = Arc::new(Metrics::default());
+        transport.service().with_registry(|registry| metrics.register(registry));
+        InProcess { configuration: Arc::new(configuration), transport: Arc::downgrade(transport), rates, metrics }
+    }
+
+    /// Schedules pods until it is dropped.
+    pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
+        let InProcess { configuration, transport, rates, metrics } = self;
+        let (configuration, rates, metrics) = (configuration.clone(), rates.clone(), metrics.clone());
+        let transport = transport.clone();
+        async move {
+            let Some(transport) = transport.upgrade() else { return };
+            let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
+            let feed = InsideFeed::new(transport.service().engine().clone(), resources(), Sight::None);
+            drop(transport);
+            let (synced, dump, host, hands) = (Arc::default(), Arc::default(), host(), Handle::current());
+            // It runs only while it leads.
+            let (_leads, leads) = watch::channel(true);
+            let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources: None };
+            apart("scheduler", move || run(work, feed)).await;
+        }
+    }
 }

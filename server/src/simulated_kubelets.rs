@@ -69,11 +69,11 @@ impl Listening {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Tells the API server in this process how to reach its nodes.
-    pub fn introduce(&self, simulated: &Simulated) -> Result<()> {
+    /// Tells the API server in this process how to reach its nodes, which name this port.
+    pub fn introduce(&self, simulated: &Simulated, port: u16) -> Result<()> {
         let (Some(clients), Some((certificate, key))) = (&self.clients, &self.shown) else { return Ok(()) };
         let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(|why| anyhow!(why))?;
-        let told = simulated.listen(self.address()?, clients.clone().into_bytes(), &identity);
+        let told = simulated.listen(port, self.address()?, clients.clone().into_bytes(), &identity);
         told.map_err(|why| anyhow!(why))
     }
 

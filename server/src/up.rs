@@ -1,13 +1,15 @@
-//! `holdfast up`: a whole cluster on one machine, secure from the start.
+//! `holdfast up`: a whole cluster on one machine, or with etcd on several, secure from the start.
 
-use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
+use crate::apiserver::{Lasting, Server, Signals, check, host_name, server_addresses, server_names};
 use crate::clouds::Named;
 use crate::components::{self, Components};
 use crate::pki::Pki;
-use crate::{flags, pki, tls};
-use anyhow::{Result, anyhow};
+use crate::shared_keys::SharedKeys;
+use crate::{flags, on_etcd, pki, tls};
+use anyhow::{Context, Result, anyhow, ensure};
 use holdfast_component::files::{Readers, Writing, keep_others_out};
 use holdfast_component::logging;
+use holdfast_component::options::joined;
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ impl Args {
     /// All faults of the server's options that parsing them does not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.server.faults();
+        faults.extend(self.components.election.faults());
         faults.extend(self.cloud().err().map(|why| why.to_string()));
         faults
     }
@@ -112,6 +115,8 @@ pub fn prepare(
     // Network plug-ins and the like run in this cluster, so privileged pods are allowed.
     server.allow_privileged.get_or_insert(true);
     check(&server)?;
+    let faults = components.election.faults();
+    ensure!(faults.is_empty(), joined(&faults));
     // Check the log before anything is written to the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -119,11 +124,21 @@ pub fn prepare(
         Lasting::Kept => Writing::Synced,
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
-    let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
+    let connected = on_etcd::connect(&server)?;
+    let pki = Pki::of(server.data_dir());
+    let is_own_key = server.service_account_signing_key_file.is_none();
+    let shared_keys =
+        connected.as_ref().map(|connected| SharedKeys::new(connected.cluster(), &pki, host_name(), is_own_key));
+    // Before any file is made: keys that a person has to replace would be of no use.
+    shared_keys.as_ref().map_or(Ok(()), SharedKeys::check).with_context(|| on_etcd::named(&server))?;
+    pki::ensure(&pki, server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
+    if let Some(shared_keys) = shared_keys.filter(|_| lasting == Lasting::Kept) {
+        shared_keys.agree().with_context(|| on_etcd::named(&server))?;
+    }
     server.client_ca_file.get_or_insert(pki.authority.clone());
     let gates = server.gates()?;
     let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
-    let components = Components::new(&components, &gates, controllers, &pki, token_key, cloud)?;
+    let components = Components::new(&components, &gates, controllers, &pki, token_key, cloud, connected.is_some())?;
     if server.kubelets.kubelet_client_certificate.is_none() {
         server.kubelets.kubelet_client_certificate = Some(pki.kubelet_client_certificate.clone());
         server.kubelets.kubelet_client_key = Some(pki.kubelet_client_key.clone());
@@ -146,12 +161,13 @@ pub fn prepare(
         components,
         flags,
         has_identity: false,
+        connected,
     };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }
 
 /// Makes this server the front proxy that other servers trust, unless options name another.
-fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki, knows_uids: bool) {
+fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &Pki, knows_uids: bool) {
     if options.proxy_client_cert_file.is_none() {
         options.proxy_client_cert_file = Some(pki.front_proxy_certificate.clone());
         options.proxy_client_key_file = Some(pki.front_proxy_key.clone());

@@ -37,6 +37,7 @@ pub struct Service {
     meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     constrained_impersonation: bool,
+    upgrades_need_create: bool,
     /// The version up to which aggregated roles have been gathered.
     gathered: AtomicU64,
     components: OnceLock<&'static [&'static str]>,
@@ -60,6 +61,8 @@ pub struct Options {
     pub authorities: Option<Arc<dyn Authorities>>,
     /// Whether there are impersonation verbs that hold only for some requests.
     pub constrained_impersonation: bool,
+    /// Whether a GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
+    pub upgrades_need_create: bool,
 }
 
 /// Half an hour, which is spread so that clients do not all reconnect at once.
@@ -85,6 +88,7 @@ impl Default for Options {
             meters: Vec::new(),
             authorities: None,
             constrained_impersonation: false,
+            upgrades_need_create: true,
             watch_min: WATCH_MIN,
         }
     }
@@ -108,23 +112,26 @@ impl Service {
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
         let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
-        let (watch_min, constrained_impersonation) = (self.watch_min, self.constrained_impersonation);
-        let options =
-            Options { tokens, auditor, authorities, watch_min, constrained_impersonation, ..Options::default() };
+        let options = Options {
+            tokens,
+            auditor,
+            authorities,
+            watch_min: self.watch_min,
+            constrained_impersonation: self.constrained_impersonation,
+            upgrades_need_create: self.upgrades_need_create,
+            ..Options::default()
+        };
         let service = Service::of(engine, metrics, flow, options);
         // Roles that this service gathered after the fork began are not gathered in the fork.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
 
-    fn of(
-        engine: Arc<Engine>,
-        metrics: Arc<Metrics>,
-        flow: FlowControl,
-        Options { tokens, auditor, meters, authorities, watch_min, constrained_impersonation, .. }: Options,
-    ) -> Arc<Service> {
+    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, options: Options) -> Arc<Service> {
         let flow = Arc::new(flow);
-        let layers = layers::all(&metrics, &flow, constrained_impersonation);
+        let layers = layers::all(&metrics, &flow, &options);
+        let Options { tokens, auditor, meters, authorities, watch_min, .. } = options;
+        let Options { constrained_impersonation, upgrades_need_create, .. } = options;
         let gathered = AtomicU64::default();
         Arc::new(Service {
             engine,
@@ -137,6 +144,7 @@ impl Service {
             authorities,
             watch_min,
             constrained_impersonation,
+            upgrades_need_create,
             gathered,
             components: OnceLock::new(),
         })

@@ -42,6 +42,8 @@ pub struct Files {
     volumes: Vec<Mounted>,
     /// Folders in which the container cannot write.
     read_only: Vec<String>,
+    /// If it can write in mounted volumes alone, the one other file that it can write.
+    closed: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -74,7 +76,7 @@ impl Mounted {
 impl Default for Files {
     /// The folders that most images have.
     fn default() -> Files {
-        let mut files = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new() };
+        let mut files = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
         for folder in ["/bin", "/dev", "/etc", "/home", "/root", "/run", "/tmp", "/usr/bin", "/var/log", "/var/run"] {
             let _ = files.make_folders(folder, 0);
         }
@@ -200,7 +202,21 @@ impl Files {
         let inside = |folder: &String| {
             path == folder || path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'))
         };
-        if self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
+        let is_closed = self.closed.as_ref().is_some_and(|open| open != path) && self.mounted(path).is_none();
+        if is_closed || self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
+    }
+
+    /// From now on the container can write in mounted volumes and one file alone. Mounts still change everything.
+    pub fn close_root(&mut self, open: &str) {
+        self.closed = Some(absolute("/", open));
+    }
+
+    /// Makes a change of the kubelet's, who can write everywhere.
+    fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut Files) -> T) -> T {
+        let closed = self.closed.take();
+        let changed = change(self);
+        self.closed = closed;
+        changed
     }
 
     /// Writes a file, creating it if necessary.
@@ -285,6 +301,16 @@ impl Files {
         is_read_only: bool,
         now_ms: i64,
     ) -> Result<(), Trouble> {
+        self.as_kubelet(|own| own.mount_as_kubelet(folder, files, is_read_only, now_ms))
+    }
+
+    fn mount_as_kubelet(
+        &mut self,
+        folder: &str,
+        files: &BTreeMap<String, (Vec<u8>, u32)>,
+        is_read_only: bool,
+        now_ms: i64,
+    ) -> Result<(), Trouble> {
         let folder = &absolute("/", folder);
         let changes = self.own.changes;
         self.read_only.retain(|known| known != folder);
@@ -317,13 +343,13 @@ impl Files {
     pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
         let (path, folder) = (absolute("/", path), absolute("/", folder));
         let is_there = self.volumes.iter().any(|mounted| mounted.path == path);
-        if path == "/" || is_there || self.make_folders(&path, now_ms).is_err() {
+        if path == "/" || is_there || self.as_kubelet(|own| own.make_folders(&path, now_ms)).is_err() {
             return;
         }
         for inside in self.below(&path) {
             self.change(&inside, |tree, inside, _| tree.remove(inside));
         }
-        let mut whole = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new() };
+        let mut whole = Files { own: Tree::default(), volumes: Vec::new(), read_only: Vec::new(), closed: None };
         whole.volumes.push(Mounted { path: String::new(), folder: "/".to_owned(), volume: volume.clone() });
         _ = whole.make_folders(&folder, now_ms);
         if is_read_only {
@@ -344,7 +370,7 @@ impl Files {
         let path = &absolute("/", path);
         let changes = self.own.changes;
         self.read_only.retain(|known| known != path);
-        self.make_folders(parent(path), now_ms)?;
+        self.as_kubelet(|own| own.make_folders(parent(path), now_ms))?;
         self.store(path, content, Some(mode), now_ms)?;
         if is_read_only {
             self.read_only.push(path.clone());
@@ -357,6 +383,26 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_root_leaves_volumes_and_one_file_open() {
+        let mut files = Files::default();
+        let pair = |text: &str| (text.as_bytes().to_vec(), 0o644);
+        let settings = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), pair(name))).collect();
+        files.mount("/etc/settings", &settings(&["a", "b"]), true, 1).expect("there is room");
+        files.mount_volume("/data", &Volume::default(), "", false, 1);
+        files.mount_file("/dev/termination-log", Vec::new(), 0o666, false, 1).expect("there is room");
+        files.close_root("/dev/termination-log");
+        assert_eq!(files.write("/file", vec![1], 2), Err(READ_ONLY));
+        assert_eq!(files.make_folder("/tmp/x", 2), Err(READ_ONLY));
+        assert_eq!(files.remove("/etc/hostname", false), Err(MISSING));
+        assert_eq!(files.remove("/tmp", true), Err(READ_ONLY));
+        files.write("/data/file", vec![1], 2).expect("a volume is open");
+        files.append("/dev/termination-log", b"it ends", 2).expect("it is open");
+        files.mount("/etc/settings", &settings(&["b", "c"]), true, 3).expect("the kubelet may");
+        assert_eq!(files.names("/etc/settings"), ["b", "c"]);
+        assert_eq!(files.write("/file", vec![1], 4), Err(READ_ONLY));
+    }
 
     #[test]
     fn paths_are_made_whole() {

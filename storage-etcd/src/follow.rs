@@ -16,7 +16,7 @@ use holdfast_engine::{Fault, LogRead};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many keys are read at a time.
 const PAGE: u64 = 500;
@@ -26,6 +26,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long a watch may say nothing while etcd has something to say: then another one is opened, at the member that
+/// answers requests now. A connection that is cut without a word would be found out only after 40 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// After so many revisions without events the progress is saved, so that a restart does not ask for those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
@@ -35,6 +38,8 @@ pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
+    /// Since when a caller has waited for something that the watch does not say.
+    silent: Option<Instant>,
     /// The revision of the last event received.
     seen: u64,
     /// Events that have no offset yet, each with its revision.
@@ -45,7 +50,7 @@ pub struct Follower {
 impl Follower {
     pub fn new(shared: Arc<Shared>, source: Source) -> Follower {
         let retry = Retry::new(shared.keys.keyring());
-        Follower { shared, watch: None, source, seen: 0, waiting: VecDeque::new(), retry }
+        Follower { shared, watch: None, source, silent: None, seen: 0, waiting: VecDeque::new(), retry }
     }
 
     /// Follows until the log is closed.
@@ -134,8 +139,17 @@ impl Follower {
                 }
             }
         };
-        match watch.next(patience) {
+        let next = watch.next(patience);
+        match next {
+            Ok(None) if is_wanted => _ = self.silent.get_or_insert_with(Instant::now),
+            _ => self.silent = None,
+        }
+        match next {
             Ok(Some(watched)) => self.take(watched),
+            Ok(None) if self.silent.is_some_and(|since| since.elapsed() > SILENCE_MAX) => {
+                self.silent = None;
+                Err(self.cut(client::Fault::Unreachable("the watch says nothing".into())))
+            }
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
             // etcd's progress cannot be trusted, so an event is written: when it arrives, all earlier events have
             // arrived.

@@ -25,6 +25,9 @@ use tonic_prost::ProstCodec;
 
 /// etcd itself gives up after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
+/// The same for small calls, after which another member may know more: the one that was asked may be cut off, or its
+/// write may have been lost with a leader. The state of a server stands still while its writes have no answer.
+const SMALL_CALL_MAX: Duration = Duration::from_secs(2);
 /// The limit on an answer, as in kube-apiserver. An answer holds as many keys as were asked for, and their values may
 /// be large.
 const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
@@ -47,6 +50,19 @@ struct Members {
     /// The index of the member to ask first.
     asked: AtomicUsize,
 }
+
+/// How long each member may take to answer, and how long the last one that can be asked.
+#[derive(Clone, Copy)]
+struct Patience {
+    each: Duration,
+    last: Duration,
+}
+
+const FULL: Patience = Patience { each: CALL_MAX, last: CALL_MAX };
+/// For reads of one key. A slow answer of the last member is better than none.
+const SMALL_READ: Patience = Patience { each: SMALL_CALL_MAX, last: CALL_MAX };
+/// For writes that compare: what came of them can be read back.
+const SMALL_WRITE: Patience = Patience { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
 
 struct Member {
     address: Address,
@@ -119,17 +135,24 @@ impl Members {
     }
 
     /// Asks members until one answers. If a member may have carried out the request, no other is asked.
-    async fn call<Q, A>(&self, path: &'static str, asked: Q, fault: fn(&tonic::Status) -> Fault) -> Result<A, Fault>
+    async fn call<Q, A>(
+        &self,
+        path: &'static str,
+        asked: Q,
+        patience: Patience,
+        fault: fn(&tonic::Status) -> Fault,
+    ) -> Result<A, Fault>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
         let mut last = Fault::Unreachable("it has no addresses".into());
-        for member in self.in_turn() {
-            let called = match timeout(CALL_MAX, unary(&member.calls, path, asked.clone())).await {
+        for (nth, member) in self.in_turn().enumerate() {
+            let most = if nth + 1 < self.members.len() { patience.each } else { patience.last };
+            let called = match timeout(most, unary(&member.calls, path, asked.clone())).await {
                 Ok(called) => called.map_err(|status| fault(&status)),
                 Err(_) => {
-                    let seconds = CALL_MAX.as_secs();
+                    let seconds = most.as_secs();
                     let late = tonic::Status::deadline_exceeded(format!("there was no answer in {seconds} s"));
                     Err(fault(&late))
                 }
@@ -172,7 +195,9 @@ impl Etcd for Cluster {
             ..range_of(&asked.keys)
         };
         let members = self.members.clone();
-        let answer: wire::RangeResponse = self.wait(async move { members.call(RANGE, asked, fault_of_read).await })?;
+        let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };
+        let answer: wire::RangeResponse =
+            self.wait(async move { members.call(RANGE, asked, patience, fault_of_read).await })?;
         Ok(Ranged {
             header: header(answer.header),
             found: answer.kvs.into_iter().map(key_value).collect(),
@@ -185,7 +210,8 @@ impl Etcd for Cluster {
         let (members, count) = (self.members.clone(), transactions.len());
         let call = move |asked: Txn| {
             let members = members.clone();
-            async move { members.call(TXN, transaction(asked), fault_of_write).await }
+            let patience = if asked.compares.is_empty() { FULL } else { SMALL_WRITE };
+            async move { members.call(TXN, transaction(asked), patience, fault_of_write).await }
         };
         let all = async move { Ok(join_all(transactions.into_iter().map(call)).await) };
         match self.wait(all) {
@@ -222,7 +248,7 @@ impl Etcd for Cluster {
         let members = self.members.clone();
         let asked = wire::CompactionRequest { revision: signed(revision) };
         let answer: wire::HeaderResponse =
-            self.wait(async move { members.call(COMPACT, asked, fault_of_write).await })?;
+            self.wait(async move { members.call(COMPACT, asked, FULL, fault_of_write).await })?;
         Ok(header(answer.header))
     }
 
@@ -230,7 +256,7 @@ impl Etcd for Cluster {
         let members = self.members.clone();
         let asked = wire::LeaseGrantRequest { ttl: signed(seconds) };
         let answer: wire::LeaseGrantResponse =
-            self.wait(async move { members.call(GRANT, asked, fault_of_write).await })?;
+            self.wait(async move { members.call(GRANT, asked, FULL, fault_of_write).await })?;
         match answer.error.is_empty() {
             true => {
                 let (id, seconds) = (unsigned(answer.id), unsigned(answer.ttl));

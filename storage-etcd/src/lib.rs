@@ -2,12 +2,14 @@
 //!
 //! Start at [`EtcdLog`]. [`client`] defines the requests to etcd, and [`grpc`] sends them; [`local`] is each server's
 //! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are done by all servers on one etcd; [`health`]
-//! asks whether etcd answers, and [`releases`] knows the bugs of its releases. This crate knows keys, records and
-//! bytes. A kind gives its place in storage as data, and `holdfast_core::etcd` converts the values.
+//! asks whether etcd answers, and [`releases`] knows the bugs of its releases. [`migrate`] moves objects between data
+//! folders and etcd. This crate knows keys, records and bytes. A kind gives its place in storage as data, and
+//! `holdfast_core::etcd` converts the values.
 
 pub mod alike;
 pub mod client;
 pub mod compaction;
+pub mod first;
 mod follow;
 pub mod grpc;
 pub mod health;
@@ -15,10 +17,12 @@ pub mod leases;
 pub mod local;
 mod log;
 pub mod measured;
+pub mod migrate;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
 mod places;
 pub mod planted;
+mod raise;
 pub mod releases;
 pub mod servers;
 mod shared;

@@ -1,7 +1,8 @@
 //! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
 //! into the local log.
 
-use crate::client::{self, Compare, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::first;
 use crate::follow::Follower;
 use crate::local::Local;
 use crate::places::{Kinds, Places};
@@ -23,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How long a write or a read waits for events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
-/// The most tries to agree with other servers on a value that is written once.
-const TRIES_MAX: usize = 10;
 
 /// How many answers in one commit may say that a lease is gone: each is retried with a new lease. A revoked lease may
 /// have many objects.
@@ -75,8 +74,15 @@ impl EtcdLog {
             return Err(Fault::Unreadable { what });
         }
         root.clone_into(&mut source.prefix);
-        let asked = Range::of(Keys::one(places.secret())).only(What::Count);
-        let found = etcd.range(&asked).map_err(fault)?.header.cluster;
+        let asked = Range::of(Keys::one(places.migration())).only(What::Count);
+        let answer = etcd.range(&asked).map_err(fault)?;
+        if answer.count > 0 {
+            let what = format!(
+                "a migration into etcd, below {root}, is not finished: go on by running the same `holdfast migrate` again"
+            );
+            return Err(Fault::Unreadable { what });
+        }
+        let found = answer.header.cluster;
         if source.cluster != 0 && source.cluster != found {
             return Err(Fault::Unreadable { what: wrong_cluster(found, source.cluster) });
         }
@@ -326,25 +332,9 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
 /// The cluster's secret, which the first of its servers has written.
 fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
     let key = shared.places.secret();
-    for _ in 0..TRIES_MAX {
-        let found = shared.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found;
-        if let Some(found) = found.first() {
-            let damaged = |_| Fault::Unreadable { what: format!("{} holds no secret", String::from_utf8_lossy(&key)) };
-            return <[u8; 32]>::try_from(&*found.value).map_err(damaged);
-        }
-        let txn = Txn {
-            compares: vec![Compare { key: key.clone(), is: Expected::ModRevision(0) }],
-            operations: vec![Operation::Put { key: key.clone(), value: own.to_vec().into(), lease: 0 }],
-            otherwise: None,
-        };
-        // Whatever the outcome, the key is read afterwards.
-        for answer in shared.etcd.transact(vec![txn]) {
-            if let Err(other @ (client::Fault::NoSpace(_) | client::Fault::Refused(_))) = answer {
-                return Err(fault(other));
-            }
-        }
-    }
-    Err(Fault::Unreachable { why: "the cluster's secret can be neither read nor written".into() })
+    let found = first::agree(shared.etcd.as_ref(), &key, own.to_vec().into()).map_err(fault)?;
+    let damaged = |_| Fault::Unreadable { what: format!("{} holds no secret", String::from_utf8_lossy(&key)) };
+    <[u8; 32]>::try_from(&*found).map_err(damaged)
 }
 
 impl LogRead for EtcdLog {

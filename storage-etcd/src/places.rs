@@ -114,6 +114,16 @@ impl Places {
         format!("{}secret", self.own).into()
     }
 
+    /// How far a migration into this prefix has come, until it is finished.
+    pub fn migration(&self) -> Bytes {
+        format!("{}migration", self.own).into()
+    }
+
+    /// What the servers of this cluster have in common, as the first of them has written it.
+    pub fn cluster(&self) -> Bytes {
+        format!("{}cluster", self.own).into()
+    }
+
     pub fn find<'k>(&self, registry: &'static Registry, key: &'k [u8]) -> Result<Found<'k>, Fault> {
         if let Some(name) = key.strip_prefix(self.own.as_bytes()) {
             return Ok(if name.starts_with(b"who/") { Found::Who } else { Found::Other });

@@ -331,7 +331,7 @@ pub fn now_ms() -> i64 {
 /// Converts a fault of etcd to one of the log.
 pub fn fault(fault: client::Fault) -> Fault {
     match fault {
-        client::Fault::Unreachable(why) => Fault::Unreachable { why },
+        client::Fault::Unreachable(why) => Fault::Unreachable { why: format!("etcd: {why}") },
         client::Fault::Unknown(why) => Fault::Unknown { why },
         client::Fault::NoSpace(_) => Fault::Full { operation: FULL },
         other => Fault::Unreadable { what: other.to_string() },

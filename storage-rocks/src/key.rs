@@ -36,6 +36,8 @@ pub const META_ORIGIN: &[u8] = b"origin";
 pub const META_REPAIRED: &[u8] = b"repaired";
 /// In `meta`: where its events come from, as the log on etcd writes it whose local part this is.
 pub const META_SOURCE: &[u8] = b"source";
+/// In `meta`: how far a migration into this log has come, as the migration writes it; until it is finished.
+pub const META_MIGRATION: &[u8] = b"migration";
 
 /// What a row of `history` says about its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

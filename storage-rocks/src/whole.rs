@@ -11,16 +11,18 @@ use std::path::Path;
 pub enum Making {
     Import,
     Fork,
+    Migration,
 }
 
 impl Making {
-    const ALL: [Making; 2] = [Making::Import, Making::Fork];
+    const ALL: [Making; 3] = [Making::Import, Making::Fork, Making::Migration];
 
     /// The file that marks the folder until it is finished.
     fn marker(self) -> &'static str {
         match self {
             Self::Import => "import-in-progress",
             Self::Fork => "fork-in-progress",
+            Self::Migration => "migration-in-progress",
         }
     }
 
@@ -28,6 +30,10 @@ impl Making {
         match self {
             Self::Import => "The log in this folder is half an import. Resume the import, or remove the folder.\n",
             Self::Fork => "The log in this folder is half a fork. Remove the folder.\n",
+            Self::Migration => {
+                "The log in this folder has a part of the objects that are being moved here. Run the same `holdfast \
+                 migrate` again, or remove the folder.\n"
+            }
         }
     }
 
@@ -35,6 +41,7 @@ impl Making {
         match self {
             Self::Import => format!("the import into {} is not finished", path.display()),
             Self::Fork => format!("the fork in {} was interrupted before it was whole", path.display()),
+            Self::Migration => format!("the migration into {} is not finished", path.display()),
         }
     }
 

@@ -7,7 +7,7 @@ mod smoke;
 #[path = "../../fuzz/src/streams.rs"]
 mod targets;
 
-const MEANINGFUL: [&[u8]; 9] = [
+const MEANINGFUL: [&[u8]; 12] = [
     b"\x80\x03\0\x01\0\0\0\x0a\0\0\0\x01\0\0\0\0\0\0",
     b"\x80\x03\0\x02\0\0\0\x04\0\0\0\x01",
     b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x01\0\0\0\x05",
@@ -17,6 +17,9 @@ const MEANINGFUL: [&[u8]; 9] = [
     b"\0\0\0\x01\0\xff\xff\xff",
     b"\x78\xbb\xe3\xc6\xa7\xc2",
     b"\0\0\xff\xff",
+    b"\x82\x82\0\0\0\0\xff\0",
+    b"\x81\x85\0\0\0\x000YQ==",
+    b"\x02\xfe\x01\0\0\0\0\0",
 ];
 
 #[test]

@@ -1,8 +1,14 @@
 //! Certificate authorities of tests.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
+use tokio_rustls::TlsAcceptor;
 
 /// The object identifier of the attribute "organization".
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
@@ -33,6 +39,11 @@ impl Authority {
         &self.pem
     }
 
+    /// The private key in PEM.
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A client certificate: the common name is the user, the organizations are its groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Pair {
         self.sign(client(name, groups))
@@ -51,6 +62,26 @@ impl Authority {
         let mut params = CertificateParams::new(names).expect("names of hosts");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
+    }
+
+    /// A server's side of TLS with a certificate for `name`; it serves only clients with a certificate of the authority.
+    pub fn acceptor(&self, name: &str, protocols: &[&[u8]]) -> TlsAcceptor {
+        let Pair { certificate, key } = self.server(&[name]);
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.pem().as_bytes()) {
+            roots.add(certificate.expect("PEM")).expect("a certificate");
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
     }
 
     /// A certificate for servers that are also clients of each other, such as members of etcd.

@@ -1,15 +1,17 @@
 //! A konnectivity server with its agent: it connects to any requested address, and records the addresses.
 
+use crate::authority::Authority;
+use crate::proxy::Asked;
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
 use prost::Message;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixListener};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
 
 /// The length of the header of a message.
@@ -81,24 +83,45 @@ struct CloseResponse {
 }
 
 /// Serves on a Unix socket.
-pub fn serve(path: &Path) -> Arc<Mutex<Vec<String>>> {
-    let asked = Arc::<Mutex<Vec<String>>>::default();
-    let (seen, listener) = (asked.clone(), UnixListener::bind(path).expect("a socket"));
+pub fn serve(path: &Path) -> Asked {
+    let (asked, listener) = (Asked::default(), UnixListener::bind(path).expect("a socket"));
+    let seen = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let seen = seen.clone();
-            tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
-                while let Some(Ok((request, answer))) = connection.accept().await {
-                    tokio::spawn(tunnel(request, answer, seen.clone()));
-                }
-            });
+            tokio::spawn(lead(stream, seen.clone()));
         }
     });
     asked
 }
 
-async fn tunnel(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, seen: Arc<Mutex<Vec<String>>>) {
+/// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have one of the same
+/// authority. As Go's servers of gRPC do, it demands that `h2` is agreed on.
+pub async fn serve_tls(authority: &Authority) -> (SocketAddr, Asked) {
+    let (asked, listener) = (Asked::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    let (seen, address) = (asked.clone(), listener.local_addr().expect("an address"));
+    let acceptor = authority.acceptor("127.0.0.1", &[b"h2"]);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, seen) = (acceptor.clone(), seen.clone());
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                    lead(stream, seen).await;
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: Asked) {
+    let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+    while let Some(Ok((request, answer))) = connection.accept().await {
+        tokio::spawn(tunnel(request, answer, seen.clone()));
+    }
+}
+
+async fn tunnel(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, seen: Asked) {
     assert_eq!(request.uri().path(), "/ProxyService/Proxy");
     let head = Response::builder().header("content-type", "application/grpc").body(()).expect("a head");
     let mut stream = answer.send_response(head, false).expect("sent");

@@ -1,7 +1,7 @@
 //! A kubelet without a node, for requests that the API server proxies. It speaks the protocols, and misbehaves if the
 //! path asks for it.
 
-use crate::authority::{Authority, Pair};
+use crate::authority::Authority;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use holdfast_streams::forward::Forwards;
@@ -14,10 +14,6 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -82,21 +78,7 @@ impl Kubelet {
     /// A server with a certificate of this authority for `name`; it serves only clients with a certificate of the
     /// authority.
     pub async fn start(address: IpAddr, authority: &Authority, name: &str) -> Kubelet {
-        let Pair { certificate, key } = authority.server(&[name]);
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(authority.pem().as_bytes()) {
-            roots.add(certificate.expect("PEM")).expect("a certificate");
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_client_cert_verifier(clients)
-            .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
-            .unwrap();
-        Kubelet::serve(address, Some(TlsAcceptor::from(Arc::new(config)))).await
+        Kubelet::serve(address, Some(authority.acceptor(name, &[]))).await
     }
 
     async fn serve(address: IpAddr, acceptor: Option<TlsAcceptor>) -> Kubelet {

@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod backend;
 pub mod clients;
+pub mod clock;
 pub mod controllers;
 pub mod envtest;
 pub mod etcd;
@@ -14,6 +15,7 @@ pub mod facts;
 pub mod fixture;
 pub mod histories;
 pub mod hooks;
+pub mod keys;
 pub mod kms;
 pub mod konnectivity;
 pub mod kubelet;

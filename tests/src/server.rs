@@ -60,6 +60,14 @@ impl Server {
 
     /// The same, where the server may refuse to start.
     pub fn try_start(data: &Path, options: &[&str]) -> Result<Server, Refused> {
+        Server::spawn(Server::command(data, options))
+    }
+
+    /// The command that [`Server::start`] runs. On etcd, all servers of a test process have the same keys.
+    pub fn command(data: &Path, options: &[&str]) -> Command {
+        if options.iter().any(|option| option.starts_with("--etcd-servers")) {
+            crate::keys::share(data);
+        }
         let mut command = Command::new(binary());
         command.args(["up", "--port", "0", "--data-dir"]).arg(data).args(options);
         if !options.iter().any(|option| option.starts_with("--controllers")) {
@@ -68,7 +76,7 @@ impl Server {
         if shared::is_asked_for() && !options.iter().any(|option| option.starts_with("--etcd-servers")) {
             command.args(shared::options(data));
         }
-        Server::spawn(command)
+        command
     }
 
     /// Runs a command that starts a server.

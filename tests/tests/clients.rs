@@ -47,6 +47,11 @@ fn looking_into_containers_with_kubectl_1_20() {
 }
 
 #[test]
+fn conformance_with_kubectl_1_37() {
+    living_script("conformance.sh", Some("kubectl-1.37"));
+}
+
+#[test]
 fn looking_into_containers_with_python() {
     living_script("looking.py", None);
 }

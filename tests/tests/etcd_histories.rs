@@ -1,13 +1,14 @@
-//! Three servers on three members of etcd with clients at all of them, while servers and members are killed and paused:
-//! the answers must be linearizable, watches must keep their guarantees, and no acknowledged write may be lost.
+//! Three servers on three members of etcd with clients at all of them, while servers and members are killed, paused and
+//! cut off from each other, and no two servers' clocks agree: the answers must be linearizable, watches must keep their
+//! guarantees, and no acknowledged write may be lost.
 //!
 //! `ROUNDS=200` plays more rounds, and `SEED=N` starts with another seed.
 
 use futures_util::{StreamExt, pin_mut};
-use holdfast_tests::etcd::{Cluster, NEWEST};
+use holdfast_tests::etcd::{Cluster, Proxy};
 use holdfast_tests::histories::linearizable::{self, Asked, Operation, Told};
 use holdfast_tests::histories::watches::{self, Event, Is, Shown, Watch};
-use holdfast_tests::{Folder, Server};
+use holdfast_tests::{Folder, Server, clock};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, PostParams, WatchEvent, WatchParams};
 use rand::rngs::StdRng;
@@ -18,10 +19,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 3;
+const MEMBERS: usize = 3;
 const CLIENTS: usize = 6;
 const KEYS: usize = 3;
 /// How long clients work in one round.
 const ROUND: Duration = Duration::from_secs(3);
+/// How many seconds the clock of a server is wrong at most.
+const CLOCK_ERROR: i64 = 300;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long servers may take to recover after the last disturbance.
@@ -43,6 +47,8 @@ async fn what_clients_are_told_is_what_one_store_could_have_told() {
 /// All running programs.
 struct World {
     etcd: Cluster,
+    /// By server and member: the server's way to it.
+    ways: Vec<Vec<Proxy>>,
     /// One per place, unless it was killed.
     servers: Vec<Option<Server>>,
     folders: Vec<Folder>,
@@ -59,22 +65,25 @@ struct History {
 
 impl World {
     fn start() -> World {
-        let etcd = Cluster::start(NEWEST, 3, &[]);
+        let mut etcd = Cluster::partitionable(MEMBERS);
+        let ports: Vec<u16> = etcd.members().iter().map(|member| member.port()).collect();
+        let ways = (0..SERVERS).map(|_| ports.iter().map(|port| Proxy::to(*port)).collect()).collect();
         let folders: Vec<Folder> = (0..SERVERS).map(|_| Folder::new()).collect();
-        let mut world = World { etcd, servers: Vec::new(), folders, values: Arc::default() };
+        let mut world = World { etcd, ways, servers: Vec::new(), folders, values: Arc::default() };
         for at in 0..SERVERS {
-            let server = world.spawn(at);
+            let server = world.spawn(at, 0);
             world.servers.push(Some(server));
         }
         world
     }
 
     /// Starts a server whose first member differs from those of the others.
-    fn spawn(&self, at: usize) -> Server {
-        let urls = self.etcd.urls();
-        let mut urls: Vec<&str> = urls.split(',').collect();
+    fn spawn(&self, at: usize, clock_ahead: i64) -> Server {
+        let mut urls: Vec<String> = self.ways[at].iter().map(Proxy::url).collect();
         urls.rotate_left(at);
-        Server::start(self.folders[at].path(), &[&format!("--etcd-servers={}", urls.join(","))])
+        let mut command = Server::command(self.folders[at].path(), &[&format!("--etcd-servers={}", urls.join(","))]);
+        clock::shift(&mut command, clock_ahead);
+        Server::spawn(command).unwrap_or_else(|refused| panic!("the server ended:\n{}", refused.stderr))
     }
 
     async fn api(&self, at: usize) -> Option<Api<ConfigMap>> {
@@ -105,18 +114,19 @@ impl World {
         for client in clients {
             client.await.expect("a client");
         }
-        self.recover().await;
+        self.recover(&mut random).await;
         self.read_all(&prefix, began, &history).await;
         self.judge(round, start, &prefix, &history);
     }
 
-    /// Kills and pauses programs until then; at the end all run except killed servers.
+    /// Kills, pauses and cuts off programs until then; at the end all run, except killed servers, and reach each other.
+    /// A cut may last while other programs are killed and paused.
     async fn disturb(&mut self, random: &mut StdRng, until: Instant) {
         while Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(random.random_range(100..500))).await;
             let at = random.random_range(0..SERVERS);
             let while_it_lasts = Duration::from_millis(random.random_range(50..1200));
-            match random.random_range(0..4) {
+            match random.random_range(0..8) {
                 0 => {
                     self.etcd.member(at).kill();
                     tokio::time::sleep(while_it_lasts).await;
@@ -134,7 +144,7 @@ impl World {
                         server.signal("CONT");
                     }
                 }
-                _ => {
+                3 => {
                     // At least one server is left for the round's clients.
                     if self.servers.iter().flatten().count() > 1
                         && let Some(server) = self.servers[at].take()
@@ -142,17 +152,43 @@ impl World {
                         server.kill();
                     }
                 }
+                way => {
+                    self.heal();
+                    let closes = random.random_ratio(1, 2);
+                    let cut = |proxy: &Proxy| if closes { proxy.close() } else { proxy.silence() };
+                    match way {
+                        4 => self.ways[at].iter().for_each(cut),
+                        5 => cut(&self.ways[at][random.random_range(0..MEMBERS)]),
+                        6 => self.etcd.cut_off(at),
+                        _ => {
+                            self.etcd.cut_off(at);
+                            self.ways.iter().for_each(|ways| cut(&ways[at]));
+                        }
+                    }
+                    tokio::time::sleep(while_it_lasts).await;
+                    if random.random_ratio(1, 2) {
+                        self.heal();
+                    }
+                }
             }
         }
+        self.heal();
     }
 
-    async fn recover(&mut self) {
-        for at in 0..SERVERS {
+    /// Ends all cuts.
+    fn heal(&self) {
+        self.etcd.heal();
+        self.ways.iter().flatten().for_each(Proxy::heal);
+    }
+
+    /// Starts the servers that were killed, with other clocks than before, and waits until all answer.
+    async fn recover(&mut self, random: &mut StdRng) {
+        for at in 0..MEMBERS {
             self.etcd.await_ready(at);
         }
         for at in 0..SERVERS {
             if self.servers[at].is_none() {
-                self.servers[at] = Some(self.spawn(at));
+                self.servers[at] = Some(self.spawn(at, random.random_range(-CLOCK_ERROR..=CLOCK_ERROR)));
             }
             let api = self.api(at).await.expect("a server that runs");
             holdfast_tests::eventually(RECOVERY_MAX, async || api.get_opt("no-such-object").await.map(drop)).await;
@@ -166,7 +202,9 @@ impl World {
             for key in 0..KEYS {
                 let name = format!("{prefix}{key}");
                 let called = began.elapsed().as_nanos() as u64;
-                let told = told(api.get(&name).await).expect("an answer");
+                let answer = api.get(&name).await;
+                let why = answer.as_ref().err().map(ToString::to_string);
+                let told = told(answer).unwrap_or_else(|| panic!("server {at} does not answer: {why:?}"));
                 let answered = Some(began.elapsed().as_nanos() as u64);
                 note(history, &name, Operation { client: CLIENTS + at, called, answered, asked: Asked::Get, told });
             }

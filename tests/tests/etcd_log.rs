@@ -5,13 +5,16 @@ use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
 use holdfast_engine::{Append, Log, LogRead, Proposal};
-use holdfast_storage_etcd::client::{Etcd, Keys, Range};
+use holdfast_storage_etcd::client::{
+    Decided, Etcd, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched,
+};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn open(etcd: &Cluster, folder: &Path) -> EtcdLog {
@@ -24,8 +27,12 @@ fn client(etcd: &Cluster) -> Client {
 }
 
 fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
+    open_on(Arc::new(client(etcd)), folder)
+}
+
+fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
     EtcdLog::open(Parts {
-        etcd: Arc::new(client(etcd)),
+        etcd,
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
         prefix: "/registry".into(),
         kinds: Kinds::All,
@@ -141,6 +148,65 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let raw = client(&etcd).range(&Range::of(Keys::one("/registry/configmaps/a/c2"))).expect("a range").found;
     let (value, text) = (&raw[0].value, String::from_utf8_lossy(&raw[0].value).into_owned());
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
+}
+
+/// An etcd whose first watch says nothing, as over a connection that was cut without a word.
+struct Silent {
+    etcd: Client,
+    watches: AtomicUsize,
+}
+
+struct SilentWatch;
+
+impl Watch for SilentWatch {
+    fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
+        std::thread::sleep(patience);
+        Ok(None)
+    }
+
+    fn ask_progress(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl Etcd for Silent {
+    fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
+        self.etcd.range(asked)
+    }
+
+    fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {
+        self.etcd.transact(transactions)
+    }
+
+    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+        match self.watches.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(Box::new(SilentWatch)),
+            _ => self.etcd.watch(keys, from_revision),
+        }
+    }
+
+    fn compact(&self, revision: u64) -> Result<Header, Fault> {
+        self.etcd.compact(revision)
+    }
+
+    fn grant(&self, seconds: u64) -> Result<Lease, Fault> {
+        self.etcd.grant(seconds)
+    }
+
+    fn status(&self) -> Vec<(String, Result<Status, Fault>)> {
+        self.etcd.status()
+    }
+}
+
+#[test]
+fn a_watch_that_says_nothing_is_opened_anew_before_anybody_is_refused() {
+    let (etcd, folders) = (Cluster::single(), [folder(), folder()]);
+    let silent = Arc::new(Silent { etcd: client(&etcd), watches: AtomicUsize::new(0) });
+    let (log, other) = (open_on(silent.clone(), folders[0].path()).expect("open"), open(&etcd, folders[1].path()));
+    [&log, &other].iter().for_each(|log| log.wake_by(Arc::new(|| {})));
+    let written = at(&commit(&other, &[config_map(1, "c", "1", 0)]), 0);
+    assert!(log.last().expect("the newest version") >= Offset(written));
+    assert!(silent.watches.load(Ordering::SeqCst) >= 2);
 }
 
 #[test]
@@ -321,8 +387,8 @@ mod suite {
                 etcd: Arc::new(client(cluster())),
                 local: Arc::new(RocksLog::open(self.folders[nth].path()).expect("a local log")),
                 prefix: self.prefix.clone(),
-                storing: storing(),
                 kinds: Kinds::All,
+                storing: storing(),
                 keys: Live::none(),
                 tells_progress: true,
             };

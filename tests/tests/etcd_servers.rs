@@ -37,6 +37,29 @@ fn a_cluster_goes_on_without_one_of_three_members() {
 }
 
 #[test]
+fn a_member_that_is_cut_off_knows_nothing_new_and_catches_up() {
+    let mut cluster = Cluster::partitionable(3);
+    let newest = |cluster: &mut Cluster, at: usize| {
+        let url = cluster.member(at).url();
+        cluster.ctl_at(&url, &["get", "a", "--consistency=s", "--print-value-only"]).trim().to_owned()
+    };
+    for (at, other) in [(0, 1), (1, 2), (2, 0)] {
+        let (before, after) = (format!("{at}-before"), format!("{at}-after"));
+        cluster.ctl(&["put", "a", &before]);
+        cluster.await_ready(at);
+        cluster.cut_off(at);
+        // The two others elect a leader if the first was it.
+        cluster.await_ready(other);
+        let url = cluster.member(other).url();
+        cluster.ctl_at(&url, &["put", "a", &after]);
+        assert_eq!(newest(&mut cluster, at), before);
+        cluster.heal();
+        cluster.await_ready(at);
+        assert_eq!(newest(&mut cluster, at), after);
+    }
+}
+
+#[test]
 fn what_etcd_tells_of_its_events_is_read() {
     let cluster = Cluster::single();
     cluster.ctl(&["put", "/registry/a", "1"]);

@@ -84,6 +84,21 @@ impl Cluster {
         self.admin.send(Method::PATCH, &path, &patch, status.to_string()).await.expect(200);
     }
 
+    /// A user who may read what others run, and nothing else.
+    async fn let_read(&self, user: &str) {
+        let rules = json!([
+            {"apiGroups": [""], "resources": ["pods/exec", "pods/log", "nodes/proxy"], "verbs": ["get"]},
+        ]);
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "reader"}, "rules": rules});
+        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reader"}, "subjects": [{"kind": "User", "name": user, "apiGroup": group}],
+            "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": group}});
+        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    }
+
     fn kubectl(&self, version: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(clients().join(format!("kubectl-{version}")));
         command.arg("--kubeconfig").arg(self.server.kubeconfig()).args(arguments);
@@ -425,16 +440,7 @@ async fn what_must_not_be_reached_is_not() {
 async fn whoever_may_only_read_runs_nothing() {
     let Some(cluster) = Cluster::start(&["web"]).await else { return };
     let admin = &cluster.admin;
-    let rules = json!([
-        {"apiGroups": [""], "resources": ["pods/exec", "pods/log", "nodes/proxy"], "verbs": ["get"]},
-    ]);
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "reader"}, "rules": rules});
-    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "reader"}, "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
-        "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}});
-    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    cluster.let_read("jane").await;
     let jane = [("impersonate-user", "jane")];
     let get = async |path: &str| admin.send(Method::GET, path, &jane, "").await;
     get(&format!("{PODS}/web/log")).await.expect(200);
@@ -451,6 +457,64 @@ async fn whoever_may_only_read_runs_nothing() {
         let message = status["message"].as_str().unwrap();
         assert!(message.contains("cannot create resource"), "{path}: {message}");
     }
+}
+
+/// Feature gates turn off what they guard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn gates_change_what_nodes_are_asked() {
+    const REMOTE: &str = "TranslateStreamCloseWebsocketRequests";
+    const FORWARD: &str = "PortForwardWebsockets";
+    let exec = ("web/exec?command=ls&stdout=true", "v5.channel.k8s.io");
+    let forward = ("web/portforward", "SPDY/3.1+portforward.k8s.io");
+    // What the kubelet is asked to switch to, for a node that declares nothing and for one that takes WebSockets.
+    for (gates, part, expected) in [
+        ("", exec, ["spdy/3.1", "websocket"]),
+        ("", forward, ["spdy/3.1", "websocket"]),
+        (REMOTE, exec, ["websocket", "websocket"]),
+        (REMOTE, forward, ["spdy/3.1", "websocket"]),
+        (FORWARD, exec, ["spdy/3.1", "websocket"]),
+        (FORWARD, forward, ["websocket", "websocket"]),
+        ("ExtendWebSocketsToKubelet", exec, ["spdy/3.1", "spdy/3.1"]),
+        ("ExtendWebSocketsToKubelet", forward, ["spdy/3.1", "spdy/3.1"]),
+    ] {
+        let options = [format!("--feature-gates={gates}=false")];
+        let options: Vec<&str> = options.iter().map(String::as_str).filter(|_| !gates.is_empty()).collect();
+        let Some(cluster) = Cluster::start_with(&["web"], &options).await else { return };
+        for (declared, expected) in [json!([]), json!(["ExtendWebSocketsToKubelet"])].iter().zip(expected) {
+            let status = json!({"status": {"declaredFeatures": declared}}).to_string();
+            let patch = [("content-type", "application/merge-patch+json")];
+            cluster.admin.send(Method::PATCH, "/api/v1/nodes/n/status", &patch, status).await.expect(200);
+            let ((path, protocol), before) = (part, cluster.kubelet.seen().len());
+            let _socket = cluster.websocket(&format!("{PODS}/{path}"), protocol).await;
+            let asked = || async { cluster.kubelet.seen().split_off(before).pop().ok_or("nothing yet") };
+            let asked = eventually(PATIENCE, asked).await;
+            let wire = asked.1["upgrade"].to_str().expect("text").to_ascii_lowercase();
+            assert_eq!(wire, expected, "{gates} {path} {declared}");
+        }
+    }
+
+    let off = "--feature-gates=AuthorizePodWebsocketUpgradeCreatePermission=false,AllowInsecureBackendProxy=false";
+    let Some(cluster) = Cluster::start_with(&["web"], &[off]).await else { return };
+    cluster.let_read("jane").await;
+    let mut headers = websocket_headers("v4.channel.k8s.io");
+    headers.push(("impersonate-user", "jane"));
+    let path = format!("{PODS}/web/exec?command=ls&stdout=true");
+    let answer = cluster.admin.open(Method::GET, &path, &headers, Default::default()).await.expect("an answer");
+    assert_eq!(answer.status(), 101, "reading is enough");
+    let path = "/api/v1/nodes/n/proxy/exec/default/web/c?command=ls&output=1";
+    let answer = cluster.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
+    assert_eq!(answer.status(), 403, "the gate is about pods");
+    // A certificate of another authority is refused, although a client asks that it be not looked at.
+    let address = cluster.kubelet.address.ip();
+    let other = Kubelet::start(address, &Authority::new("others"), &address.to_string()).await;
+    cluster.node("other", &address.to_string(), other.address.port()).await;
+    cluster.pod("other", "other").await;
+    let path = format!("{PODS}/other/log?insecureSkipTLSVerifyBackend=true");
+    let status = cluster.admin.get(&path).await.expect(500).json();
+    assert!(status["message"].as_str().is_some_and(|message| message.contains("x509")), "{status}");
+    let metrics = cluster.admin.get("/metrics").await.text();
+    let denied = "kube_apiserver_pod_logs_insecure_backend_total{usage=\"skip_tls_denied\"} 1";
+    assert!(metrics.contains(denied), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -496,13 +560,24 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
-/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server.
+/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server at a socket and over
+/// TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn proxies_lead_to_nodes() {
-    for (way, protocol) in [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("", "Direct")] {
+    let ways = [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("tcp", "GRPC"), ("", "Direct")];
+    for (way, protocol) in ways {
         let folder = Folder::new();
         let socket = folder.join("proxy.sock");
         let (transport, asked) = match (way, protocol) {
+            ("tcp", "GRPC") => {
+                let authority = Authority::new("proxies");
+                let (address, asked) = holdfast_tests::konnectivity::serve_tls(&authority).await;
+                std::fs::create_dir_all(folder.path()).expect("a folder");
+                std::fs::write(folder.join("proxies.crt"), authority.pem()).expect("written");
+                let (certificate, key) = authority.client("kube-apiserver", &[]).write(folder.path(), "konnectivity");
+                let tls = json!({"caBundle": folder.join("proxies.crt"), "clientCert": certificate, "clientKey": key});
+                (json!({"tcp": {"url": format!("https://{address}"), "tlsConfig": tls}}), asked)
+            }
             ("tcp", _) => {
                 let (address, asked) = holdfast_tests::proxy::serve_tcp().await;
                 (json!({"tcp": {"url": format!("http://{address}")}}), asked)

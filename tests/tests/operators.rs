@@ -1,13 +1,19 @@
 //! Test suites of Go operators: those in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
-//! guides, and controller-runtime's own; and a program that uses containers through client-go.
+//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client for
+//! Java; and simulated nodes behind Kubernetes' own API server.
 //!
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
+use holdfast_tests::authority::Authority;
 use holdfast_tests::clients::go;
-use holdfast_tests::{Folder, Server, envtest};
-use serde_json::Value;
-use std::path::PathBuf;
-use std::process::Command;
+use holdfast_tests::envtest::free_port;
+use holdfast_tests::server::binary;
+use holdfast_tests::{Folder, Server, clients, envtest, etcd, kubelet};
+use serde_json::{Value, json};
+use std::env::{join_paths, split_paths, var_os};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// These tests download Kubernetes 1.28 and turn off a feature gate that later releases no longer have; with the gate
 /// on, the same tests run.
@@ -63,6 +69,124 @@ fn looking_into_containers_with_go() {
     let server = Server::start(&folder.join("data"), &["--controllers=*"]);
     let mut look = go(&operators());
     look.args(["run", "./looking"]).env("KUBECONFIG", server.kubeconfig());
+    succeeds(look);
+    server.stop();
+}
+
+/// Simulated nodes behind Kubernetes' own API server, which is built from its modules and keeps its objects on etcd; the
+/// controllers and the scheduler are Holdfast's.
+#[test]
+#[ignore = "takes minutes, and needs Go"]
+fn nodes_of_kube_apiserver() {
+    let Some(address) = kubelet::address().map(|address| address.to_string()) else { return };
+    let folder = Folder::new();
+    let program = folder.join("kube-apiserver");
+    let mut build = go(&holdfast_tests::folder().join("clients/kube-apiserver"));
+    build.args(["build", "-o"]).arg(&program).arg("k8s.io/kubernetes/cmd/kube-apiserver");
+    succeeds(build);
+
+    let authority = Authority::new("cluster");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).expect("written");
+        folder.join(name).display().to_string()
+    };
+    let sign = |user: &str| {
+        let (certificate, key) = authority.client(user, &["system:masters"]).write(folder.path(), user);
+        (certificate.display().to_string(), key.display().to_string())
+    };
+    let ca = write("ca.crt", authority.pem());
+    let (accounts, account_key) = authority.server(&["accounts"]).write(folder.path(), "accounts");
+    let (accounts, account_key) = (accounts.display(), account_key.display());
+    let ((certificate, key), (own_certificate, own_key)) = (sign("admin"), sign("kube-apiserver"));
+    let (etcd, port) = (etcd::Cluster::single(), free_port());
+    let mut api = Command::new(program);
+    api.args([
+        &format!("--etcd-servers={}", etcd.urls()),
+        &format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1",
+        &format!("--advertise-address={address}"),
+        &format!("--cert-dir={}", folder.join("certificates").display()),
+        &format!("--client-ca-file={ca}"),
+        &format!("--service-account-key-file={accounts}"),
+        &format!("--service-account-signing-key-file={account_key}"),
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=Node,RBAC",
+        &format!("--kubelet-client-certificate={own_certificate}"),
+        &format!("--kubelet-client-key={own_key}"),
+        "--kubelet-preferred-address-types=InternalIP",
+        // Pods may come before the accounts of their namespaces.
+        "--disable-admission-plugins=ServiceAccount",
+    ]);
+    let mut api = Process::run(api);
+    let cluster = json!({"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true});
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"client-certificate": certificate, "client-key": key}}]});
+    let config = write("kubeconfig", &config.to_string());
+    let kubectl = clients().join("kubectl-1.37");
+    let is_there = || {
+        let mut get = Command::new(&kubectl);
+        get.args(["get", "namespaces", "default", "kube-node-lease"]).env("KUBECONFIG", &config);
+        get.output().expect("kubectl runs").status.success()
+    };
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !is_there() {
+        assert!(api.0.try_wait().expect("a process").is_none(), "kube-apiserver has ended");
+        assert!(Instant::now() < deadline, "kube-apiserver does not answer");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    let run = |options: &[&str]| {
+        let mut component = Command::new(binary());
+        component.args(options).arg("--kubeconfig").arg(&config);
+        Process::run(component)
+    };
+    let account_key = format!("--service-account-private-key-file={account_key}");
+    let root = format!("--root-ca-file={ca}");
+    let (reached, port) = (format!("--kubelet-address={address}"), format!("--kubelet-port={}", free_port()));
+    let _components = [
+        run(&["controller-manager", "--secure-port=0", "--leader-elect=false", "--controllers=*", &account_key, &root]),
+        run(&["scheduler", "--secure-port=0", "--leader-elect=false"]),
+        run(&["nodes", "--count=1", &reached, &port]),
+    ];
+    let mut look = Command::new("bash");
+    look.arg(holdfast_tests::folder().join("clients/looking.sh")).arg(&kubectl).env("KUBECONFIG", &config);
+    look.env("HOME", folder.path()).env("TMPDIR", folder.path());
+    succeeds(look);
+}
+
+/// A program that is killed with the test.
+struct Process(Child);
+
+impl Process {
+    fn run(mut command: Command) -> Process {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process(quiet.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "takes minutes, and needs Java and Maven"]
+fn looking_into_containers_with_java() {
+    let folder = Folder::new();
+    let project = holdfast_tests::folder().join("clients/java");
+    let mut fetch = Command::new("mvn");
+    fetch.args(["--batch-mode", "--quiet", "dependency:copy-dependencies"]).current_dir(&project);
+    fetch.arg(format!("-DoutputDirectory={}", folder.join("lib").display()));
+    succeeds(fetch);
+    let server = Server::start(&folder.join("data"), &["--controllers=*"]);
+    let mut look = Command::new("java");
+    look.arg("-cp").arg(folder.join("lib").join("*")).arg(project.join("Looking.java"));
+    look.env("KUBECONFIG", server.kubeconfig());
     succeeds(look);
     server.stop();
 }

@@ -1,5 +1,6 @@
 //! The answers of simulated nodes, requested as an API server does: over their own listener, in kubelets' protocol.
 
+use futures_util::SinkExt;
 use holdfast_streams::remote::{Remote, Version, Wanted};
 use holdfast_streams::spdy::Spdy;
 use holdfast_streams::{Limits, forward};
@@ -12,6 +13,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const HOST: &str = "node-0:10250";
@@ -163,6 +167,38 @@ async fn a_client_that_goes_leaves_no_command_behind() {
     eventually(PATIENCE, async || {
         match cluster.ask(&cluster.node, Method::POST, "/run/default/web/c?cmd=hostname").await {
             (200, text) if text == "web\n" => Ok(()),
+            (code, text) => Err(format!("{code} {text}")),
+        }
+    })
+    .await;
+}
+
+/// Clients whose protocol cannot close a stream send a file to `cat` and close the connection, as the Java client does.
+#[tokio::test]
+async fn what_a_client_has_sent_before_it_goes_arrives() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("sleep infinity")).await;
+    let path = "/exec/default/web/c?command=sh&command=-c&command=cat%20%3E%20/tmp/x&input=1&output=1";
+    let headers = [
+        ("host", HOST),
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+    ];
+    let answer = cluster.node.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
+    assert_eq!(answer.status(), 101);
+    let socket = TokioIo::new(hyper::upgrade::on(answer).await.expect("an upgrade"));
+    let mut socket = WebSocketStream::from_raw_socket(socket, Role::Client, None).await;
+    for _ in 0..20 {
+        let piece = [&[0][..], &[b'x'; 10_000]].concat();
+        socket.send(Message::Binary(piece.into())).await.expect("sent");
+    }
+    drop(socket);
+    eventually(PATIENCE, async || {
+        match cluster.ask(&cluster.node, Method::POST, "/run/default/web/c?cmd=wc+-c+/tmp/x").await {
+            (200, text) if text.starts_with("200000 ") => Ok(()),
             (code, text) => Err(format!("{code} {text}")),
         }
     })

@@ -42,6 +42,20 @@ pub fn in_pkcs8(key: &PrivateKeyDer) -> Result<PrivatePkcs8KeyDer<'static>, Stri
     }
 }
 
+/// Converts a key on an elliptic curve to SEC 1, with the name of its curve; `None` for other keys.
+pub fn in_sec1(key: &PrivateKeyDer) -> Option<Vec<u8>> {
+    let PrivateKeyDer::Pkcs8(key) = key else { return None };
+    let mut parts = der::elements(der::sequence(key.secret_pkcs8_der())?).skip(1);
+    let (algorithm, inner) = (parts.next()?, parts.next()?);
+    let mut algorithm = der::elements(algorithm.content);
+    let curve = algorithm.next().filter(|name| name.content == ELLIPTIC).and_then(|_| algorithm.next())?;
+    let mut inner = der::elements(der::sequence(inner.content)?);
+    let (version, secret) = (inner.next()?, inner.next()?);
+    let rest: Vec<&[u8]> = inner.filter(|part| part.tag != CONTEXT_0).map(|part| part.whole).collect();
+    let curve = der::made(CONTEXT_0, &[curve.whole]);
+    Some(der::made(SEQUENCE, &[&[version.whole, secret.whole, &curve], &rest[..]].concat()))
+}
+
 fn wrapped(algorithm: &[u8], parameters: &[u8], key: &[u8]) -> PrivatePkcs8KeyDer<'static> {
     let version = der::made(INTEGER, &[&[0]]);
     let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), parameters]);
@@ -93,4 +107,26 @@ pub fn certified(
 
 fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::KeyPair;
+    use rustls::pki_types::PrivateSec1KeyDer;
+
+    #[test]
+    fn a_key_is_the_same_in_both_forms() {
+        let made = KeyPair::generate().expect("a key");
+        let key = private_key(made.serialize_pem().as_bytes()).expect("PEM");
+        let other = PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(in_sec1(&key).expect("on a curve")));
+        let provider = rustls::crypto::ring::default_provider();
+        let public = |key: PrivateKeyDer<'static>| {
+            let key = provider.key_provider.load_private_key(key).expect("a key");
+            key.public_key().expect("its public key").as_ref().to_vec()
+        };
+        assert_eq!(public(other.clone_key()), public(key));
+        assert!(in_pkcs8(&other).is_ok(), "it names its curve");
+        assert_eq!(in_sec1(&other), None, "it is in that form already");
+    }
 }

@@ -135,9 +135,18 @@ impl Builder {
         }
         let authenticator = Arc::new(authenticator);
         let (tokens, fairness, watch_min) = (authenticator.clone(), self.fairness, self.watch_min);
-        let constrained_impersonation = features.constrained_impersonation;
-        let options =
-            Options { limits, fairness, tokens, auditor, meters, authorities, watch_min, constrained_impersonation };
+        let Features { constrained_impersonation, upgrades_need_create, .. } = features;
+        let options = Options {
+            limits,
+            fairness,
+            tokens,
+            auditor,
+            meters,
+            authorities,
+            watch_min,
+            constrained_impersonation,
+            upgrades_need_create,
+        };
         let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);
         service.with_registry(|registry| self.connections.counts.register(registry));

@@ -128,13 +128,17 @@ where
             step
         });
         let stream = tokio::time::timeout(bounds.handshake, steps).await??;
-        // Boxed, so that connections that wait for their turn hold little memory.
-        let served: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> =
-            Box::pin(self.serve_http(stream, tls, guest));
-        served.await
+        self.serve_http(stream, tls, guest).await
     }
 
-    async fn serve_http(self, stream: TlsStream<TcpStream>, tls: Arc<Tls>, guest: Guest) -> Result<(), Failure> {
+    /// Boxed, so that connections that wait for their turn hold little memory, and no larger than the connection's HTTP
+    /// needs.
+    fn serve_http(
+        self,
+        stream: TlsStream<TcpStream>,
+        tls: Arc<Tls>,
+        guest: Guest,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> {
         let session = stream.get_ref().1;
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Arc::new(presented);
@@ -151,14 +155,16 @@ where
             request
         });
         if !http2 {
-            return self.serve_http1(stream, place, service).await;
+            return Box::pin(self.serve_http1(stream, place, service));
         }
         let mut connection = Connection::new(stream, service, self.is_quick, self.guests.bounds, self.stopping);
-        let ended = (&mut connection).await;
-        if ended.is_err() {
-            linger(connection.into_io()).await;
-        }
-        ended
+        Box::pin(async move {
+            let ended = (&mut connection).await;
+            if ended.is_err() {
+                Box::pin(linger(connection.into_io())).await;
+            }
+            ended
+        })
     }
 
     async fn serve_http1<H>(
@@ -201,7 +207,7 @@ where
             }
         };
         if unread.load(Ordering::Relaxed) {
-            linger(wire).await;
+            Box::pin(linger(wire)).await;
         }
         ended.map_err(Into::into)
     }

@@ -8,8 +8,8 @@ use crate::transport::Transport;
 use bytes::Bytes;
 use holdfast_core::authz::User;
 use holdfast_tls::peer::Peer;
-use http::Request;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, USER_AGENT};
+use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use std::sync::Arc;
 use tower::{Service, ServiceExt};
@@ -27,6 +27,21 @@ pub async fn get(
     let (parts, body) = service(transport, user).oneshot(request).await?.into_parts();
     let body = Limited::new(body, bytes_max).collect().await?;
     Ok(http::Response::from_parts(parts, body.to_bytes()))
+}
+
+/// As [`service`], for a client that calls itself `agent`.
+pub fn service_called<B>(
+    transport: Arc<Transport>,
+    user: Arc<User>,
+    agent: &'static str,
+) -> impl Service<Request<B>, Response = Response, Error = BoxError, Future: Send> + Clone + Send + 'static
+where
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    service(transport, user).map_request(move |mut request: Request<B>| {
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
+        request
+    })
 }
 
 /// The server for `user`, who needs no credentials. A request's body is read completely before it is sent.

@@ -128,6 +128,8 @@ pub struct Features {
     pub self_links: bool,
     /// There are impersonation verbs that hold only for some requests.
     pub constrained_impersonation: bool,
+    /// A GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
+    pub upgrades_need_create: bool,
     /// Over HTTP/2, the response to an unauthenticated request ends the connection.
     pub strangers_last: bool,
     /// Watches may begin with the current objects.
@@ -144,6 +146,7 @@ impl Default for Features {
             server_side_apply: true,
             self_links: false,
             constrained_impersonation: false,
+            upgrades_need_create: true,
             strangers_last: true,
             watch_list: true,
         }

@@ -15,7 +15,10 @@ use holdfast_core::state::State;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-pub struct Connect;
+pub struct Connect {
+    /// Whether a GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
+    pub upgrades_need_create: bool,
+}
 
 /// Kubelet paths that run something, as the pods' subresources of these names do.
 const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
@@ -41,7 +44,8 @@ impl Layer for Connect {
                 passage.tell(told);
                 admitted?;
             }
-            if found.request.verb != Verb::Create && runs_something(&found) {
+            let is_judged = self.upgrades_need_create || !found.kind.is_namespaced();
+            if found.request.verb != Verb::Create && is_judged && runs_something(&found) {
                 may_create(service, &found.request).await?;
             }
             lead(service, &found, passage).map(|connecting| Reply::Connect(Box::new(connecting)))

@@ -21,7 +21,7 @@ pub(crate) use namespace_start::NamespaceStarts;
 
 use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
-use crate::{Asked, Call, Reply, RequestId, Service, Source};
+use crate::{Asked, Call, Options, Reply, RequestId, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::{Spent, Trail};
 use holdfast_core::Refusal;
@@ -31,16 +31,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The layers of the service, the outermost first.
-pub(crate) fn all(
-    metrics: &Arc<Metrics>,
-    flow: &Arc<FlowControl>,
-    constrained_impersonation: bool,
-) -> Vec<Box<dyn Layer>> {
+pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>, options: &Options) -> Vec<Box<dyn Layer>> {
     vec![
         // Gives the request an id, counts it and records it, whatever its result.
         Box::new(audit::Audit::new(metrics.clone())),
         // Lets the user act as another, if that is allowed.
-        Box::new(impersonation::Impersonation::new(constrained_impersonation)),
+        Box::new(impersonation::Impersonation::new(options.constrained_impersonation)),
         // Gives the request a place among those in progress, or has it wait for one, fairly among users.
         Box::new(flow.clone()),
         // Decides whether the user may make this request.
@@ -48,7 +44,7 @@ pub(crate) fn all(
         // Finds the state and the kind; grants calls that the transport answers itself.
         Box::new(moment::PastOrPresent::default()),
         // Says where logs, commands in containers and proxies lead, after admission.
-        Box::new(connect::Connect),
+        Box::new(connect::Connect { upgrades_need_create: options.upgrades_need_create }),
         // Answers gets, lists and watches of stored objects.
         Box::new(reads::Reads),
         // Answers reviews and other kinds that are never stored.

@@ -21,7 +21,7 @@ impl Member {
         folder: &Path,
         at: usize,
         (client, peer): (u16, u16),
-        cluster: &str,
+        peers: &[String],
         options: &[&str],
         files: Option<&Files>,
     ) -> Member {
@@ -29,14 +29,15 @@ impl Member {
         let scheme = if files.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{client}");
         let (client_url, peer_url) = (url.clone(), format!("http://127.0.0.1:{peer}"));
+        let cluster: Vec<String> = peers.iter().enumerate().map(|(at, peer)| format!("m{at}={peer}")).collect();
         let mut arguments: Vec<String> = [
             ("name", format!("m{at}")),
             ("data-dir", data.display().to_string()),
             ("listen-client-urls", client_url.clone()),
             ("advertise-client-urls", client_url),
             ("listen-peer-urls", peer_url.clone()),
-            ("initial-advertise-peer-urls", peer_url),
-            ("initial-cluster", cluster.to_owned()),
+            ("initial-advertise-peer-urls", peers[at].clone()),
+            ("initial-cluster", cluster.join(",")),
             ("logger", "zap".to_owned()),
         ]
         .map(|(name, value)| format!("--{name}={value}"))

@@ -36,6 +36,10 @@ pub struct Cluster {
     version: String,
     files: Option<Files>,
     members: Vec<Member>,
+    /// Between the members, if they can be cut off from each other: one in front of each.
+    peers: Vec<Proxy>,
+    /// How the members call each other, by position.
+    ids: Vec<String>,
     // Dropped after the members, which write to it.
     folder: tempfile::TempDir,
 }
@@ -48,27 +52,39 @@ impl Cluster {
 
     /// Starts a cluster of a release, with more options, and waits until all members answer.
     pub fn start(version: &str, count: usize, options: &[&str]) -> Cluster {
-        Cluster::start_with(version, count, options, None)
+        Cluster::start_with(version, count, options, None, false)
+    }
+
+    /// Members of the newest release that can be cut off from each other.
+    pub fn partitionable(count: usize) -> Cluster {
+        Cluster::start_with(NEWEST, count, &[], None, true)
     }
 
     /// One member with TLS.
     pub fn secured(files: Files) -> Cluster {
-        Cluster::start_with(NEWEST, 1, &[], Some(files))
+        Cluster::start_with(NEWEST, 1, &[], Some(files), false)
     }
 
-    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>) -> Cluster {
+    fn start_with(version: &str, count: usize, options: &[&str], files: Option<Files>, has_proxies: bool) -> Cluster {
         let folder = tempfile::Builder::new().prefix("holdfast-etcd-").tempdir().expect("a temporary folder");
         let places: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
-        let peers: Vec<String> =
-            places.iter().enumerate().map(|(at, (_, peer))| format!("m{at}=http://127.0.0.1:{peer}")).collect();
+        let proxies: Vec<Proxy> = places.iter().filter(|_| has_proxies).map(|(_, peer)| Proxy::to(*peer)).collect();
+        let peers: Vec<String> = match has_proxies {
+            true => proxies.iter().map(Proxy::url).collect(),
+            false => places.iter().map(|(_, peer)| format!("http://127.0.0.1:{peer}")).collect(),
+        };
         let start = |(at, place): (usize, &(u16, u16))| {
             let program = program(version, "etcd");
-            Member::start(program, folder.path(), at, *place, &peers.join(","), options, files.as_ref())
+            Member::start(program, folder.path(), at, *place, &peers, options, files.as_ref())
         };
         let members = places.iter().enumerate().map(start).collect();
-        let mut cluster = Cluster { version: version.to_owned(), files: files.clone(), members, folder };
+        let (version, files) = (version.to_owned(), files.clone());
+        let mut cluster = Cluster { version, files, members, peers: proxies, ids: Vec::new(), folder };
         for at in 0..count {
             cluster.await_ready(at);
+        }
+        if has_proxies {
+            cluster.ids = (0..count).map(|at| cluster.id(at)).collect();
         }
         cluster
     }
@@ -79,6 +95,26 @@ impl Cluster {
 
     pub fn member(&mut self, at: usize) -> &mut Member {
         &mut self.members[at]
+    }
+
+    /// Cuts a member off from the others, whoever opened the connections. Clients still reach it.
+    pub fn cut_off(&self, at: usize) {
+        for (other, proxy) in self.peers.iter().enumerate() {
+            if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }
+        }
+    }
+
+    /// Ends all cuts between members.
+    pub fn heal(&self) {
+        self.peers.iter().for_each(Proxy::heal);
+    }
+
+    /// The id of a member, in the form in which members name themselves to each other.
+    fn id(&self, at: usize) -> String {
+        let list: Value = serde_json::from_str(&self.ctl(&["member", "list", "-w", "json"])).expect("JSON");
+        let name = format!("m{at}");
+        let member = list["members"].as_array().into_iter().flatten().find(|member| member["name"] == name.as_str());
+        format!("{:x}", member.and_then(|member| member["ID"].as_u64()).expect("a member's id"))
     }
 
     /// Waits until a member answers a linearizable read, which needs a leader.

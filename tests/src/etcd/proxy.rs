@@ -1,9 +1,10 @@
 //! A proxy between a client and a server that passes bytes on, delays them, or blocks them.
 
+use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A proxy to one server on the loopback address, until it is dropped.
@@ -21,8 +22,13 @@ struct Way {
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
+    /// Members of etcd, by their ids, from which no bytes pass and to which none do.
+    cut_off: Mutex<HashSet<String>>,
     open: Mutex<Vec<TcpStream>>,
 }
+
+/// Who has opened a connection, as the first request says.
+type Caller = Arc<OnceLock<String>>;
 
 /// How often a blocked direction checks whether it is still blocked.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
@@ -54,6 +60,11 @@ impl Proxy {
         self.way.is_silent.store(true, Ordering::SeqCst);
     }
 
+    /// Blocks the connections that this member of etcd has opened to a peer.
+    pub fn silence_member(&self, id: &str) {
+        self.way.cut_off.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
+    }
+
     /// Closes all connections, and new ones as they come.
     pub fn close(&self) {
         self.way.is_closed.store(true, Ordering::SeqCst);
@@ -70,6 +81,7 @@ impl Proxy {
         self.delay(Duration::ZERO);
         self.way.is_closed.store(false, Ordering::SeqCst);
         self.way.is_silent.store(false, Ordering::SeqCst);
+        self.way.cut_off.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -97,13 +109,15 @@ impl Way {
             open.retain(|stream| stream.peer_addr().is_ok());
             open.extend([kept_client, kept_server]);
         }
-        for (from, to) in [(client, other), (server, one)] {
-            let way = self.clone();
-            std::thread::spawn(move || way.pass(from, to));
+        let caller = Caller::default();
+        for (from, to, tells) in [(client, other, true), (server, one, false)] {
+            let (way, caller) = (self.clone(), caller.clone());
+            std::thread::spawn(move || way.pass(from, to, &caller, tells));
         }
     }
 
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+    /// Passes bytes on in one direction; `tells`: they begin with the caller's request.
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, caller: &Caller, tells: bool) {
         let mut piece = [0; 1 << 16];
         loop {
             let length = match from.read(&mut piece) {
@@ -112,8 +126,11 @@ impl Way {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
+            if tells {
+                caller.get_or_init(|| member_named_in(&piece[..length]));
+            }
             std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
-            while self.is_silent.load(Ordering::SeqCst) && !self.has_ended.load(Ordering::SeqCst) {
+            while self.is_blocked(caller) && !self.has_ended.load(Ordering::SeqCst) {
                 std::thread::sleep(LOOKS_EVERY);
             }
             if to.write_all(&piece[..length]).is_err() {
@@ -124,11 +141,23 @@ impl Way {
         let _ = from.shutdown(Shutdown::Both);
     }
 
+    fn is_blocked(&self, caller: &Caller) -> bool {
+        let is_cut_off = |id: &String| self.cut_off.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
+        self.is_silent.load(Ordering::SeqCst) || caller.get().is_some_and(is_cut_off)
+    }
+
     fn close_all(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
+}
+
+/// The id of the member of etcd that sends this request to a peer; empty if it says none.
+fn member_named_in(request: &[u8]) -> String {
+    let text = String::from_utf8_lossy(request);
+    let header = text.lines().find_map(|line| line.strip_prefix("X-Server-From: "));
+    header.unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -58,8 +58,13 @@ impl Counts {
         self.websockets.get_or_create(&Method { subresource, method }).inc();
     }
 
-    pub fn log(&self, is_insecure: bool) {
-        let usage = if is_insecure { "skip_tls_allowed" } else { "enforce_tls" };
+    /// A log for which a client asked, or did not, that the kubelet's certificate is not verified.
+    pub fn log(&self, is_asked: bool, is_insecure: bool) {
+        let usage = match (is_asked, is_insecure) {
+            (true, true) => "skip_tls_allowed",
+            (true, false) => "skip_tls_denied",
+            (false, _) => "enforce_tls",
+        };
         self.logs.get_or_create(&Usage { usage }).inc();
     }
 }

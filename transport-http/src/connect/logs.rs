@@ -36,7 +36,8 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         }
         _ => None,
     };
-    let is_insecure = outing.way.options.flag("insecureSkipTLSVerifyBackend");
+    let is_asked = outing.way.options.flag("insecureSkipTLSVerifyBackend");
+    let is_insecure = is_asked && outing.transport.connections.gates.may_trust_any;
     let target = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
     let kubelet = outing.kubelets().find(machine).map_err(unreached)?;
     let url = format!("{}://{}{target}", kubelet.scheme(), kubelet.authority());
@@ -44,7 +45,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         Unreached::NotDialled(why) | Unreached::Unanswered(why) => failed(format!("Get {url:?}: {why}")),
         why => unreached(why),
     };
-    outing.counts().log(is_insecure);
+    outing.counts().log(is_asked, is_insecure);
     let link = kubelet.dial(is_insecure).await.map_err(told)?;
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver"));

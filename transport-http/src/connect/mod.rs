@@ -36,9 +36,29 @@ pub struct Connections {
     pub kubelets: Arc<Kubelets>,
     /// How fast one connection may be, in bytes a second each way.
     pub bytes_a_second: Option<u64>,
+    gates: KubeletGates,
     /// A place for each connection there is, so that no user keeps others from their nodes.
     places: Shares,
     pub(crate) counts: counts::Counts,
+}
+
+/// What is done with requests for kubelets, as feature gates say.
+#[derive(Debug, Clone, Copy)]
+pub struct KubeletGates {
+    /// WebSockets of version 5 are translated to SPDY for kubelets that speak nothing else.
+    pub translates: bool,
+    /// SPDY in a WebSocket is unpacked for such kubelets.
+    pub tunnels: bool,
+    /// Kubelets that declare that they speak both get them as clients send them.
+    pub passes_on: bool,
+    /// Whoever reads a log may leave the kubelet's certificate unverified.
+    pub may_trust_any: bool,
+}
+
+impl Default for KubeletGates {
+    fn default() -> KubeletGates {
+        KubeletGates { translates: true, tunnels: true, passes_on: true, may_trust_any: true }
+    }
 }
 
 /// How many connections there may be, where nobody says.
@@ -54,7 +74,12 @@ impl Default for Connections {
 impl Connections {
     /// At most so many at a time, of which no user has more than a share.
     pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
-        Connections { kubelets, bytes_a_second, places: Shares::new(most), counts: counts::Counts::default() }
+        let (places, gates) = (Shares::new(most), KubeletGates::default());
+        Connections { kubelets, bytes_a_second, gates, places, counts: counts::Counts::default() }
+    }
+
+    pub fn obeying(self, gates: KubeletGates) -> Connections {
+        Connections { gates, ..self }
     }
 }
 

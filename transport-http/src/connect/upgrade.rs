@@ -35,17 +35,22 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     };
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let is_forward = outing.way.part == "portforward";
+    let gates = outing.transport.connections.gates;
+    // Without the gate a WebSocket is a request like others.
+    let is_looked_at = wire == Wire::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
     let wants = |wanted: fn(&str) -> bool| {
-        wire == Wire::WebSocket && !machine.takes_websockets && upgrade::offered(&outing.head.headers).any(wanted)
+        let is_passed_on = machine.takes_websockets && gates.passes_on;
+        is_looked_at && !is_passed_on && upgrade::offered(&outing.head.headers).any(wanted)
     };
     if is_forward && wants(|offered| offered.starts_with(TUNNEL)) {
+        outing.counts().websocket(&outing.way.part, true);
         return tunnel(outing, machine, &target).await;
     }
     if !is_forward && wants(|offered| offered == "v5.channel.k8s.io") {
         outing.counts().websocket(&outing.way.part, true);
         return translate::answer(outing, machine, &target).await;
     }
-    if wire == Wire::WebSocket {
+    if is_looked_at {
         outing.counts().websocket(&outing.way.part, false);
     }
     let kubelet = outing.kubelets().find(machine).map_err(unreached)?;

@@ -1,0 +1,120 @@
+//! The keys that `holdfast up` must have in common on all machines of a cluster on etcd: the authorities, whose
+//! certificates all servers trust, and the key that signs service account tokens.
+//!
+//! The first server makes them and writes fingerprints of their public keys to etcd; on the other machines a person
+//! copies the files. Private keys are never in etcd, where whoever reads its backups could read them.
+
+use crate::pki::{self, Pki};
+use anyhow::{Context, Result, bail};
+use holdfast_core::visible;
+use holdfast_storage_etcd::first::Cluster;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What the first server of a cluster writes to etcd.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Founded {
+    /// The machine and the folder from which the files are copied.
+    host: String,
+    folder: String,
+    /// By the name of the file: the SHA-256 digest of its public key, as `kubeadm join` takes that of an authority.
+    keys: BTreeMap<String, String>,
+}
+
+/// A shared key: the file with its public part, and the private key's if it is another.
+struct SharedKey<'p> {
+    public: &'p Path,
+    private: Option<&'p Path>,
+}
+
+/// The keys of one machine, against those of its cluster.
+pub struct SharedKeys<'e> {
+    cluster: Cluster<'e>,
+    pki: &'e Pki,
+    host: String,
+    /// Whether the key that signs tokens is the one in the folder, and not one that an option names.
+    signs_tokens: bool,
+}
+
+impl<'e> SharedKeys<'e> {
+    pub fn new(cluster: Cluster<'e>, pki: &'e Pki, host: String, signs_tokens: bool) -> SharedKeys<'e> {
+        SharedKeys { cluster, pki, host, signs_tokens }
+    }
+
+    /// Fails if the cluster has other keys than this machine. Files that the cluster does not have yet may be missing.
+    pub fn check(&self) -> Result<()> {
+        match self.cluster.read()? {
+            Some(found) => self.compare(&found),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes this machine's keys those of the cluster, unless the cluster has keys already: then they must be the same.
+    pub fn agree(&self) -> Result<()> {
+        let folder = self.pki.folder.canonicalize().unwrap_or_else(|_| self.pki.folder.clone());
+        let keys =
+            self.shared().into_iter().map(|shared| Ok((name_of(shared.public), pki::fingerprint(shared.public)?)));
+        let keys = keys.collect::<Result<_>>()?;
+        let own = Founded { host: self.host.clone(), folder: folder.display().to_string(), keys };
+        let found = self.cluster.agree(serde_json::to_vec(&own)?.into())?;
+        self.compare(&found)
+    }
+
+    fn shared(&self) -> Vec<SharedKey<'_>> {
+        let Pki { authority, authority_key, front_proxy_authority, front_proxy_authority_key, .. } = self.pki;
+        let mut shared = vec![
+            SharedKey { public: authority, private: Some(authority_key) },
+            SharedKey { public: front_proxy_authority, private: Some(front_proxy_authority_key) },
+        ];
+        if self.signs_tokens {
+            shared.push(SharedKey { public: &self.pki.service_account_key, private: None });
+        }
+        shared
+    }
+
+    fn compare(&self, found: &[u8]) -> Result<()> {
+        let founded: Founded = serde_json::from_slice(found).with_context(|| {
+            format!(
+                "{} in etcd, which another program has written, does not name the cluster's keys",
+                self.cluster.key()
+            )
+        })?;
+        let mut faults = Vec::new();
+        for SharedKey { public, private } in self.shared() {
+            let fault = match public.exists() {
+                false => Some(format!("{} is missing", public.display())),
+                true if founded.keys.get(&name_of(public)) != Some(&pki::fingerprint(public)?) => {
+                    Some(format!("{} is another one", public.display()))
+                }
+                true => None,
+            };
+            let missing = private.filter(|private| !private.exists());
+            faults.extend(fault);
+            faults.extend(missing.map(|private| format!("{} is missing", private.display())));
+        }
+        if faults.is_empty() {
+            return Ok(());
+        }
+        let files: Vec<String> = self.shared().iter().flat_map(SharedKey::files).map(name_of).collect();
+        bail!(
+            "the keys of this cluster were made by the server on {}, and those of this machine differ: {}. Copy {} from \
+             {} of that machine to {}, and start again; docs/ETCD.md, \"Three machines\", tells more",
+            visible::cell(&founded.host),
+            faults.join(", "),
+            files.join(", "),
+            visible::cell(&founded.folder),
+            self.pki.folder.display(),
+        )
+    }
+}
+
+impl SharedKey<'_> {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        [Some(self.public), self.private].into_iter().flatten()
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

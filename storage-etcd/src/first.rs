@@ -1,0 +1,98 @@
+//! Values that the first server of a cluster writes and all others read, such as the secret that they share.
+
+use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Txn};
+use crate::places::{Kinds, Places};
+use bytes::Bytes;
+
+/// The most tries of writing a value or reading another server's.
+const TRIES_MAX: usize = 10;
+
+/// What the servers of a cluster have in common: one value, which the first server writes.
+pub struct Cluster<'e> {
+    etcd: &'e dyn Etcd,
+    key: Bytes,
+}
+
+impl<'e> Cluster<'e> {
+    /// `prefix` is `--etcd-prefix`.
+    pub fn new(etcd: &'e dyn Etcd, prefix: &str) -> Cluster<'e> {
+        Cluster { etcd, key: Places::new(prefix, Kinds::All).cluster() }
+    }
+
+    pub fn key(&self) -> &str {
+        // The key is made from text.
+        std::str::from_utf8(&self.key).unwrap_or_default()
+    }
+
+    /// The value, if a server has written one.
+    pub fn read(&self) -> Result<Option<Bytes>, Fault> {
+        read(self.etcd, &self.key)
+    }
+
+    /// The value; `own` if no server has written one before.
+    pub fn agree(&self, own: Bytes) -> Result<Bytes, Fault> {
+        agree(self.etcd, &self.key, own)
+    }
+}
+
+/// The value of a key. Writes `own` if the key does not exist; of servers that do so at the same time, one succeeds.
+pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
+    for _ in 0..TRIES_MAX {
+        if let Some(found) = read(etcd, key)? {
+            return Ok(found);
+        }
+        let txn = Txn {
+            compares: vec![Compare { key: key.clone(), is: Expected::ModRevision(0) }],
+            operations: vec![Operation::Put { key: key.clone(), value: own.clone(), lease: 0 }],
+            otherwise: None,
+        };
+        // Whatever the outcome, the key is read afterwards.
+        for answer in etcd.transact(vec![txn]) {
+            if let Err(other @ (Fault::NoSpace(_) | Fault::Refused(_))) = answer {
+                return Err(other);
+            }
+        }
+    }
+    Err(Fault::Unreachable(format!("{} can be neither read nor written", String::from_utf8_lossy(key))))
+}
+
+fn read(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<Bytes>, Fault> {
+    Ok(etcd.range(&Range::of(Keys::one(key.clone())))?.found.pop().map(|found| found.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Call, Fate, Model};
+
+    #[test]
+    fn the_first_value_counts_whoever_comes_later() {
+        let model = Model::default();
+        let (one, other) = (model.plain_client(1), model.plain_client(2));
+        let (one, other) = (Cluster::new(&one, "/registry"), Cluster::new(&other, "/registry"));
+        assert_eq!(one.key(), "/registry.holdfast/cluster");
+        assert_eq!(one.read().expect("a read"), None);
+        assert_eq!(one.agree("first".into()).expect("agreed"), "first");
+        assert_eq!(other.agree("second".into()).expect("agreed"), "first");
+        assert_eq!(other.read().expect("a read"), Some("first".into()));
+    }
+
+    #[test]
+    fn lost_answers_do_not_make_two_values() {
+        for fate in [Fate::DoneUnanswered, Fate::LostUnanswered, Fate::Unreachable] {
+            let model = Model::default();
+            let mut first = true;
+            let chance = move |call| match call {
+                Call::Transact if std::mem::take(&mut first) => fate,
+                _ => Fate::Answered,
+            };
+            let (one, other) = (model.client(1, Box::new(chance)), model.plain_client(2));
+            let told = Cluster::new(&one, "/registry").agree("first".into()).expect("agreed");
+            assert_eq!(
+                (told, Cluster::new(&other, "/registry").agree("second".into())),
+                ("first".into(), Ok("first".into())),
+                "{fate:?}"
+            );
+        }
+    }
+}

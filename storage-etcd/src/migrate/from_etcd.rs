@@ -1,0 +1,202 @@
+//! Reads the objects of an etcd at one revision.
+
+use super::{Found, Meaning, Object, Pair, Source, Stopped};
+use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, What};
+use crate::places::{Kinds, Places};
+use crate::shared::fault;
+use holdfast_core::etcd::Place;
+use holdfast_core::kinds::records::{PEERS, SERVERS};
+use holdfast_core::kinds::registry;
+use std::sync::Arc;
+
+/// How many keys are read at a time at first and at most, and how many bytes there may be from then on.
+const PAGE: u64 = 100;
+const PAGE_MAX: u64 = 2000;
+const PAGE_BYTES: u64 = 4 << 20;
+/// How many keys are read at a time without their values.
+const KEYS_PAGE: u64 = 5000;
+
+/// The keys below a prefix.
+pub struct FromEtcd {
+    etcd: Arc<dyn Etcd>,
+    places: Places,
+    id: String,
+    revision: u64,
+}
+
+impl FromEtcd {
+    pub fn open(etcd: Arc<dyn Etcd>, prefix: &str) -> Result<FromEtcd, Stopped> {
+        let places = Places::new(prefix, Kinds::All);
+        let header = etcd.range(&Range::of(Keys::one(places.secret())).only(What::Count)).map_err(fault)?.header;
+        let id = format!("the keys below {} in the etcd cluster {:x}", places.keys.root(), header.cluster);
+        Ok(FromEtcd { etcd, places, id, revision: header.revision })
+    }
+
+    fn compacted(&self, why: Fault) -> Stopped {
+        match why {
+            Fault::Compacted(_) => Stopped::Refused(format!(
+                "the source has compacted its revision {}, at which it is read: empty the target, and begin anew, with \
+                 no server and no compaction on the source",
+                self.revision
+            )),
+            other => fault(other).into(),
+        }
+    }
+
+    /// Visits all keys of a range without their values.
+    fn each_key(&self, keys: Keys, visit: &mut dyn FnMut(&KeyValue)) -> Result<(), Stopped> {
+        let (mut keys, mut revision) = (keys, 0);
+        loop {
+            let asked = Range::of(keys.clone()).at(revision).limit(KEYS_PAGE).only(What::WithoutValues);
+            let page = self.etcd.range(&asked).map_err(fault)?;
+            revision = page.header.revision.max(revision);
+            page.found.iter().for_each(&mut *visit);
+            let Some(last) = page.found.last().filter(|_| page.more) else { return Ok(()) };
+            keys.from = behind(&last.key);
+        }
+    }
+
+    /// What a key stands for, and its resource; `None` for what servers write of themselves.
+    fn meaning(&self, key: &[u8], below: &str) -> Option<(Meaning, String)> {
+        let known = registry();
+        Some(match self.places.keys.place(known, key) {
+            Ok(Place::Object { kind, key }) => {
+                let kind = known.get(kind);
+                let resource = kind.storage.clone();
+                (Meaning::Object { kind: Some(kind), resource: resource.clone(), key: key.to_owned() }, resource)
+            }
+            Ok(Place::Record { record, .. }) if [&SERVERS, &PEERS].contains(&record) => return None,
+            Ok(Place::Record { record, .. }) => (Meaning::Derived, record.storage.to_owned()),
+            Ok(Place::Strange) => match self.places.keys.custom(key) {
+                Some((resource, key)) => {
+                    let (resource, key) = (resource.to_owned(), key.to_owned());
+                    (Meaning::Object { kind: None, resource: resource.clone(), key }, resource)
+                }
+                None => (Meaning::Unknown("its kind is not known".into()), first_part(below)),
+            },
+            Err(why) => (Meaning::Unknown(why.problem), first_part(below)),
+        })
+    }
+
+    /// How many keys there are at a revision, zero for the newest, without those that may expire.
+    fn lasting(&self, revision: u64) -> Result<u64, Stopped> {
+        let count = |keys: Keys| {
+            let asked = Range::of(keys).at(revision).only(What::Count);
+            self.etcd.range(&asked).map(|answer| answer.count).map_err(|why| self.compacted(why))
+        };
+        let mut lasting = count(self.places.objects())?;
+        for expiring in self.expiring() {
+            lasting = lasting.saturating_sub(count(expiring)?);
+        }
+        Ok(lasting)
+    }
+
+    /// The ranges of keys with leases.
+    fn expiring(&self) -> Vec<Keys> {
+        let kinds = registry().iter().filter(|(_, kind)| kind.expires);
+        let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.as_str()).collect();
+        // Kinds of several groups may share a place.
+        storages.extend([SERVERS.storage, PEERS.storage]);
+        storages.sort_unstable();
+        storages.dedup();
+        storages.into_iter().map(|storage| self.below(storage)).collect()
+    }
+
+    fn below(&self, storage: &str) -> Keys {
+        let root = self.places.keys.root();
+        // In byte order `0` follows the slash.
+        Keys::between(format!("{root}{storage}/"), format!("{root}{storage}0"))
+    }
+}
+
+fn first_part(below: &str) -> String {
+    below.split('/').next().unwrap_or_default().to_owned()
+}
+
+/// The first key behind another.
+fn behind(key: &[u8]) -> bytes::Bytes {
+    [key, &[0]].concat().into()
+}
+
+impl Source for FromEtcd {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn version(&self) -> u64 {
+        self.revision
+    }
+
+    fn check_unused(&self) -> Result<(), Stopped> {
+        let asked = Range::of(self.below(SERVERS.storage)).limit(1).only(What::WithoutValues);
+        let Some(server) = self.etcd.range(&asked).map_err(fault)?.found.pop() else { return Ok(()) };
+        Err(Stopped::Refused(format!(
+            "a server is running on the source, and has announced itself at {}: stop all servers; an announcement lasts \
+             for 15 s",
+            String::from_utf8_lossy(&server.key)
+        )))
+    }
+
+    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+        self.revision = version;
+        Ok(())
+    }
+
+    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped> {
+        let mut keys = self.places.objects();
+        if !after.is_empty() {
+            keys.from = behind(after.as_bytes());
+        }
+        let root = self.places.keys.root();
+        let (mut limit, mut done, mut whole) = (PAGE, 0u64, 0);
+        loop {
+            let asked = Range::of(keys.clone()).at(self.revision).limit(limit);
+            let client::Ranged { found, more, count, .. } =
+                self.etcd.range(&asked).map_err(|why| self.compacted(why))?;
+            whole = if whole == 0 { count } else { whole };
+            let bytes: usize = found.iter().map(|found| found.key.len() + found.value.len()).sum();
+            let read = found.len() as u64;
+            let last = found.last().map(|last| last.key.clone());
+            for found in found {
+                done += 1;
+                let part = done as f64 / whole.max(1) as f64;
+                let told = String::from_utf8_lossy(&found.key).into_owned();
+                if told.as_bytes() != &*found.key {
+                    let why = format!("the key {told} is no text").into();
+                    visit(Found { place: String::new(), part, resource: String::new(), object: Err(why) })?;
+                    continue;
+                }
+                let below = told.strip_prefix(root).unwrap_or(&told).to_owned();
+                let Some((meaning, resource)) = self.meaning(&found.key, &below) else { continue };
+                let object = Ok(Object::Pair(Pair { below, meaning, found }));
+                visit(Found { place: told, part, resource, object })?;
+            }
+            let Some(last) = last.filter(|_| more) else { return Ok(()) };
+            keys.from = behind(&last);
+            // As many as fit, by what the last ones took.
+            limit = (limit.min(read).max(1) * PAGE_BYTES / (bytes as u64).max(1)).clamp(1, PAGE_MAX);
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<(), Stopped> {
+        let mut changed = None;
+        let own = [&SERVERS, &PEERS].map(|record| self.below(record.storage));
+        self.each_key(self.places.objects(), &mut |found| {
+            if found.mod_revision > self.revision && !own.iter().any(|keys| keys.contains(&found.key)) {
+                changed = Some(String::from_utf8_lossy(&found.key).into_owned());
+            }
+        })?;
+        let refused = |what: &str| {
+            Err(Stopped::Refused(format!(
+                "the source was written to while it was read: {what} since its revision {}. Stop all servers on it, \
+                 empty the target, and begin anew",
+                self.revision
+            )))
+        };
+        match changed {
+            Some(key) => refused(&format!("{key} was changed")),
+            None if self.lasting(0)? != self.lasting(self.revision)? => refused("keys were deleted"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Reads the objects of a data folder.
+
+use super::{Found, Object, Source, Stopped};
+use crate::local::Local;
+use holdfast_engine::LogRead;
+use holdfast_engine::log::sealing::Values;
+use holdfast_storage_rocks::{LogReader, RocksLog};
+use std::path::Path;
+
+/// The log of a data folder, locked against servers.
+pub struct FromFolder {
+    log: RocksLog,
+    id: String,
+    version: u64,
+    /// Opens encrypted values.
+    values: Box<dyn Values + Sync>,
+}
+
+impl FromFolder {
+    pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
+        // A reader makes no log where there is none.
+        drop(LogReader::open(folder)?);
+        let log = RocksLog::open(folder)?;
+        if log.source()?.is_partial {
+            return Err(Stopped::Refused(format!(
+                "{} has a part of the objects of an etcd: start a server with that etcd once more, or move them from \
+                 there",
+                folder.display()
+            )));
+        }
+        let id = format!("the log {}", log.identity()?.id.unwrap_or_default());
+        let version = log.last()?.0;
+        Ok(FromFolder { log, id, version, values })
+    }
+}
+
+impl Source for FromFolder {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Its lock keeps servers away.
+    fn check_unused(&self) -> Result<(), Stopped> {
+        Ok(())
+    }
+
+    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+        if version == self.version {
+            return Ok(());
+        }
+        Err(Stopped::Refused(format!(
+            "the migration began when the source was at version {version}, and it is at {} now: empty the target, and \
+             begin anew",
+            self.version
+        )))
+    }
+
+    /// In the order of their versions.
+    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped> {
+        let after: u64 = after.parse().unwrap_or(0);
+        let mut stopped = None;
+        let read = self.log.current(&mut |record| {
+            if record.offset <= after || stopped.is_some() {
+                return Ok(());
+            }
+            let found = Found {
+                place: record.offset.to_string(),
+                part: record.offset as f64 / self.version.max(1) as f64,
+                resource: record.resource.clone(),
+                object: self.values.open(record).map(Object::Event).map_err(Into::into),
+            };
+            visit(found).or_else(|why| {
+                stopped = Some(why);
+                // Ends the reading; `stopped` says why.
+                Err(holdfast_engine::Fault::Redefined)
+            })
+        });
+        match stopped {
+            Some(why) => Err(why),
+            None => Ok(read?),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<(), Stopped> {
+        Ok(())
+    }
+}

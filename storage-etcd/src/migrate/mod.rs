@@ -1,0 +1,321 @@
+//! Moves the objects of a cluster between data folders and etcd.
+//!
+//! Start at [`run`]. A [`Source`] is read as it is at one version, in an order that does not change; one thread reads
+//! and converts, the other writes batches of many objects at once. With each batch the target gets a [`Note`] of how far
+//! the migration has come. An interrupted migration goes on from there, and a target that has no such note and is not
+//! empty is refused.
+
+mod from_etcd;
+mod from_folder;
+mod to_etcd;
+mod to_folder;
+
+pub use from_etcd::FromEtcd;
+pub use from_folder::FromFolder;
+pub use to_etcd::{Storage, ToEtcd};
+pub use to_folder::ToFolder;
+
+use crate::client::KeyValue;
+use holdfast_core::event::Record;
+use holdfast_core::kinds::Kind;
+use holdfast_engine::Fault;
+use holdfast_storage_rocks::FolderFault;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// The most objects that are written at once, and the size from which on fewer are.
+const BATCH_MAX: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What is moved from. Nobody else may write to it meanwhile.
+pub trait Source: Sync {
+    /// Tells this source from all others, in words.
+    fn id(&self) -> String;
+
+    /// The version as of which the objects are read.
+    fn version(&self) -> u64;
+
+    /// Refuses a source that a running server writes to.
+    fn check_unused(&self) -> Result<(), Stopped>;
+
+    /// Reads as of the version of an interrupted migration from now on.
+    fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
+
+    /// Visits the objects behind a place; all of them if it is empty.
+    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
+
+    /// Refuses a source that was written to while it was read.
+    fn check_unchanged(&self) -> Result<(), Stopped>;
+}
+
+/// An object of a source.
+pub struct Found {
+    /// Its place in the source's order; empty for one that has none, which comes again when a migration goes on.
+    pub place: String,
+    /// The part of the source up to this object.
+    pub part: f64,
+    /// The resource, for counts.
+    pub resource: String,
+    pub object: Result<Object, Cause>,
+}
+
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+pub enum Object {
+    /// The newest event of an object in a log, with its value in plain.
+    Event(Record),
+    Pair(Pair),
+}
+
+/// A key of etcd and its value.
+pub struct Pair {
+    /// The key without the prefix.
+    pub below: String,
+    pub meaning: Meaning,
+    pub found: KeyValue,
+}
+
+/// What a key of etcd stands for.
+pub enum Meaning {
+    /// `kind` is `None` for custom kinds.
+    Object { kind: Option<&'static Kind>, resource: String, key: String },
+    /// Servers derive it from objects.
+    Derived,
+    /// Nothing that this release knows, and why.
+    Unknown(String),
+}
+
+/// What is moved to.
+pub trait Target: Sync {
+    /// An object as the target keeps it.
+    type Ready: Send;
+
+    /// In words.
+    fn name(&self) -> String;
+
+    /// The note of an interrupted migration; `None` for an empty target. Any other target is refused.
+    fn look(&mut self) -> Result<Option<Note>, Stopped>;
+
+    /// Keeps others from using the target until [`finish`](Self::finish).
+    fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
+
+    /// Converts an object. `None` if the target does without it.
+    fn prepare(&self, object: Object) -> Result<Option<Prepared<Self::Ready>>, Cause>;
+
+    /// Makes a batch durable, with the note that it is there. A batch that is there already, as a whole or in part, is
+    /// written again without harm.
+    fn write(&self, batch: Vec<Self::Ready>, note: &Note) -> Result<(), Stopped>;
+
+    /// The target is whole. Returns its version.
+    fn finish(&mut self) -> Result<u64, Stopped>;
+}
+
+pub struct Prepared<R> {
+    pub bytes: usize,
+    pub ready: R,
+}
+
+/// How far a migration has come.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Note {
+    /// The source's [id](Source::id).
+    #[prost(string, tag = "1")]
+    pub source: String,
+    /// The version as of which the source is read.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Everything up to this place is in the target.
+    #[prost(string, tag = "3")]
+    pub after: String,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct How {
+    /// Everything is read and converted, and nothing is written.
+    pub is_dry: bool,
+    /// Objects that cannot be read are left out.
+    pub skips: bool,
+}
+
+/// What happens meanwhile.
+pub enum Told<'a> {
+    /// A migration that was interrupted goes on.
+    GoesOn,
+    At {
+        objects: u64,
+        part: f64,
+    },
+    /// This object cannot be moved.
+    Unreadable(&'a Cause),
+}
+
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// The objects that were moved by this run, or would be, by resource.
+    pub moved: BTreeMap<String, u64>,
+    pub unreadable: u64,
+    /// As of which version the source was read.
+    pub source_version: u64,
+    /// The target's version; zero if nothing was written.
+    pub target_version: u64,
+}
+
+impl Summary {
+    pub fn objects(&self) -> u64 {
+        self.moved.values().sum()
+    }
+}
+
+/// Why a migration stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    #[error(transparent)]
+    Log(#[from] Fault),
+    #[error(transparent)]
+    Folder(#[from] FolderFault),
+    #[error("{0}")]
+    Refused(String),
+    #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
+    Unreadable(#[source] Cause),
+    /// The writing thread has stopped, and says why.
+    #[error("nobody writes")]
+    Ended,
+}
+
+/// Moves all objects, or only tries to read them.
+pub fn run<T: Target>(
+    source: &mut dyn Source,
+    target: &mut T,
+    how: How,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> Result<Summary, Stopped> {
+    let mut note = match target.look()? {
+        Some(note) if note.source == source.id() => {
+            tell(Told::GoesOn);
+            source.go_back(note.version)?;
+            note
+        }
+        Some(note) => {
+            return Err(Stopped::Refused(format!(
+                "{} is being filled from {}, and this is {}: nothing is added to what is there",
+                target.name(),
+                note.source,
+                source.id()
+            )));
+        }
+        None => Note { source: source.id(), version: source.version(), after: String::new() },
+    };
+    if !how.is_dry {
+        source.check_unused()?;
+        target.begin(&note)?;
+    }
+    let mut summary = Summary { source_version: note.version, ..Summary::default() };
+    move_all(&*source, &*target, how, &mut note, &mut summary, tell)?;
+    if !how.is_dry {
+        source.check_unchanged()?;
+        summary.target_version = target.finish()?;
+    }
+    Ok(summary)
+}
+
+fn move_all<T: Target>(
+    source: &dyn Source,
+    target: &T,
+    how: How,
+    note: &mut Note,
+    summary: &mut Summary,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> Result<(), Stopped> {
+    let after = note.after.clone();
+    std::thread::scope(|scope| {
+        // One batch is written while the next one is read.
+        let (sender, batches) = sync_channel(1);
+        let reading = scope.spawn(move || read(source, target, &after, &sender));
+        let mut done = Ok(());
+        for batch in batches {
+            done = take(batch, target, how, note, summary, tell);
+            if done.is_err() {
+                break;
+            }
+        }
+        let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.and(read)
+    })
+}
+
+/// What is read at a time.
+struct Batch<R> {
+    ready: Vec<R>,
+    counts: BTreeMap<String, u64>,
+    unreadable: Vec<Cause>,
+    /// The place and the part up to which it goes.
+    after: String,
+    part: f64,
+}
+
+impl<R> Default for Batch<R> {
+    fn default() -> Self {
+        Batch { ready: Vec::new(), counts: BTreeMap::new(), unreadable: Vec::new(), after: String::new(), part: 0.0 }
+    }
+}
+
+fn read<T: Target>(
+    source: &dyn Source,
+    target: &T,
+    after: &str,
+    batches: &SyncSender<Batch<T::Ready>>,
+) -> Result<(), Stopped> {
+    let (mut batch, mut bytes) = (Batch::default(), 0);
+    source.each(after, &mut |found| {
+        batch.part = found.part;
+        if !found.place.is_empty() {
+            batch.after = found.place;
+        }
+        match found.object.and_then(|object| target.prepare(object)) {
+            Ok(Some(prepared)) => {
+                bytes += prepared.bytes;
+                batch.ready.push(prepared.ready);
+                *batch.counts.entry(found.resource).or_default() += 1;
+            }
+            Ok(None) => {}
+            Err(cause) => batch.unreadable.push(cause),
+        }
+        if batch.ready.len() + batch.unreadable.len() >= BATCH_MAX || bytes >= BATCH_BYTES {
+            bytes = 0;
+            batches.send(std::mem::take(&mut batch)).map_err(|_| Stopped::Ended)?;
+        }
+        Ok(())
+    })?;
+    batches.send(batch).map_err(|_| Stopped::Ended)
+}
+
+fn take<T: Target>(
+    batch: Batch<T::Ready>,
+    target: &T,
+    how: How,
+    note: &mut Note,
+    summary: &mut Summary,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> Result<(), Stopped> {
+    let Batch { ready, counts, unreadable, after, part } = batch;
+    for cause in unreadable {
+        if !how.is_dry && !how.skips {
+            return Err(Stopped::Unreadable(cause));
+        }
+        summary.unreadable += 1;
+        tell(Told::Unreadable(&cause));
+    }
+    if !after.is_empty() {
+        note.after = after;
+        if !how.is_dry {
+            target.write(ready, note)?;
+        }
+    }
+    for (resource, count) in counts {
+        *summary.moved.entry(resource).or_default() += count;
+    }
+    tell(Told::At { objects: summary.objects(), part });
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Writes objects into an etcd.
+
+use super::{Cause, Note, Object, Pair, Prepared, Stopped, Target};
+use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Txn, What};
+use crate::leases::Leases;
+use crate::places::{Kinds, Places};
+use crate::raise::raise;
+use crate::shared::{FULL, fault};
+use bytes::Bytes;
+use holdfast_core::etcd::{Media, write_event};
+use holdfast_core::event::Record;
+use holdfast_core::kinds::registry;
+use prost::Message;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long etcd may fail to answer before the migration stops. It can be resumed.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_millis(500);
+/// The first bytes of an encrypted value.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
+/// The writer of revisions that only raise etcd's revision.
+const TICKS: &str = "migration";
+
+/// How objects are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Storage {
+    pub media: Media,
+    /// Objects are stored in the versions that servers of this minor release use.
+    pub release: u32,
+    /// How long objects that expire are kept; `None`: for ever.
+    pub news_ttl: Option<Duration>,
+}
+
+/// An etcd without keys below the prefix, or one that the same migration has begun to fill.
+pub struct ToEtcd {
+    etcd: Arc<dyn Etcd>,
+    name: String,
+    places: Places,
+    storage: Storage,
+    leases: Mutex<Leases>,
+    began: Instant,
+    /// The revision of the note in etcd; zero if there is none. Every write compares it: of two processes that go on
+    /// with one migration, the first stops.
+    noted: AtomicU64,
+}
+
+/// A key and its value.
+pub struct Put {
+    key: Bytes,
+    value: Bytes,
+    expires: bool,
+}
+
+impl ToEtcd {
+    pub fn new(etcd: Arc<dyn Etcd>, name: &str, prefix: &str, storage: Storage) -> ToEtcd {
+        ToEtcd {
+            etcd,
+            name: format!("{name}, below {prefix},"),
+            places: Places::new(prefix, Kinds::All),
+            storage,
+            leases: Mutex::new(Leases::new(Duration::from_secs(60))),
+            began: Instant::now(),
+            noted: AtomicU64::new(0),
+        }
+    }
+
+    fn of_event(&self, record: Record) -> Result<Put, Cause> {
+        let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
+        let key = self.places.keys.at(&record.resource, &record.key);
+        let value = write_event(kind, &key, &record.object, self.storage.media, self.storage.release)?;
+        Ok(Put { key: key.into(), value: value.into(), expires: kind.is_some_and(|kind| kind.expires) })
+    }
+
+    /// The value stays as it is, in whatever form.
+    fn of_pair(&self, pair: Pair) -> Result<Put, Cause> {
+        let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
+        let KeyValue { key: before, value, lease, .. } = pair.found;
+        if value.starts_with(ENCRYPTED) && before != key {
+            let before = String::from_utf8_lossy(&before);
+            return Err(
+                format!("{before} is encrypted and bound to its key: it can be moved to no other prefix").into()
+            );
+        }
+        Ok(Put { key, value, expires: lease != 0 })
+    }
+
+    /// The lease of something that expires; zero for what lasts.
+    fn lease(&self, put: &Put) -> Result<u64, Fault> {
+        let Some(ttl) = self.storage.news_ttl.filter(|_| put.expires) else { return Ok(0) };
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.lease(self.etcd.as_ref(), ttl, self.began.elapsed())
+    }
+
+    fn forget(&self, lease: u64) {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).forget(lease);
+    }
+
+    fn expected(&self) -> Compare {
+        let revision = self.noted.load(Ordering::Relaxed);
+        Compare { key: self.places.migration(), is: Expected::ModRevision(revision) }
+    }
+
+    /// Writes the note.
+    fn keep(&self, note: &Note) -> Result<(), Stopped> {
+        let (key, value) = (self.places.migration(), Bytes::from(note.encode_to_vec()));
+        let txn = Txn {
+            compares: vec![self.expected()],
+            operations: vec![Operation::Put { key: key.clone(), value: value.clone(), lease: 0 }],
+            otherwise: Some(Keys::one(key)),
+        };
+        let mut unknown = false;
+        let mut patience = Patience::default();
+        loop {
+            let revision = match self.one(&txn) {
+                Ok(decided) if decided.held => decided.header.revision,
+                Ok(decided) => match decided.found.first() {
+                    // An earlier try whose answer was lost has written it.
+                    Some(found) if unknown && found.value == value => found.mod_revision,
+                    _ => return Err(self.overtaken()),
+                },
+                Err(why @ (Fault::Unknown(_) | Fault::Unreachable(_))) => {
+                    unknown = true;
+                    patience.wait(why)?;
+                    continue;
+                }
+                Err(why) => return Err(fault(why).into()),
+            };
+            self.noted.store(revision, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+
+    fn one(&self, txn: &Txn) -> Result<client::Decided, Fault> {
+        let answer = self.etcd.transact(vec![txn.clone()]).pop();
+        answer.unwrap_or_else(|| Err(Fault::Unknown("there is no answer".into())))
+    }
+
+    fn overtaken(&self) -> Stopped {
+        Stopped::Refused(format!("another process has gone on with the migration into {} since", self.name))
+    }
+}
+
+/// How long etcd has not answered.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn wait(&mut self, why: Fault) -> Result<(), Stopped> {
+        if self.0.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(fault(why).into());
+        }
+        std::thread::sleep(RETRY);
+        Ok(())
+    }
+}
+
+impl Target for ToEtcd {
+    type Ready = Put;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn look(&mut self) -> Result<Option<Note>, Stopped> {
+        let key = self.places.migration();
+        if let Some(found) = self.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found.first() {
+            let unreadable = |_| {
+                let key = String::from_utf8_lossy(&key);
+                Stopped::Refused(format!("what {} has under {key} is no note of a migration", self.name))
+            };
+            let note = Note::decode(&*found.value).map_err(unreadable)?;
+            self.noted.store(found.mod_revision, Ordering::Relaxed);
+            return Ok(Some(note));
+        }
+        let asked = Range::of(self.places.watched()).limit(1).only(What::WithoutValues);
+        let there = self.etcd.range(&asked).map_err(fault)?;
+        match there.found.first() {
+            None => Ok(None),
+            Some(found) => Err(Stopped::Refused(format!(
+                "{} is not empty: there are {} keys, the first of which is {}. Nothing is added to what is there",
+                self.name,
+                there.count,
+                String::from_utf8_lossy(&found.key)
+            ))),
+        }
+    }
+
+    /// etcd numbers its writes itself. Its revision is raised above the source's version first, if that is possible, so
+    /// that no client sees a version go back.
+    fn begin(&mut self, note: &Note) -> Result<(), Stopped> {
+        self.keep(note)?;
+        let noted = self.noted.load(Ordering::Relaxed);
+        // A failure is no reason to stop: the summary tells the versions.
+        let _ = raise(self.etcd.as_ref(), &self.places.tick(TICKS), noted, note.version);
+        Ok(())
+    }
+
+    fn prepare(&self, object: Object) -> Result<Option<Prepared<Put>>, Cause> {
+        let put = match object {
+            Object::Event(record) => self.of_event(record)?,
+            Object::Pair(pair) => self.of_pair(pair)?,
+        };
+        Ok(Some(Prepared { bytes: put.key.len() + put.value.len(), ready: put }))
+    }
+
+    fn write(&self, batch: Vec<Put>, note: &Note) -> Result<(), Stopped> {
+        let (mut left, mut patience) = (batch, Patience::default());
+        while !left.is_empty() {
+            let mut txns = Vec::with_capacity(left.len());
+            for put in &left {
+                let Put { key, value, .. } = put;
+                let (key, value) = (key.clone(), value.clone());
+                let absent = Compare { key: key.clone(), is: Expected::ModRevision(0) };
+                txns.push(Txn {
+                    compares: vec![self.expected(), absent],
+                    otherwise: Some(Keys::one(key.clone())),
+                    operations: vec![Operation::Put { key, value, lease: self.lease(put).map_err(fault)? }],
+                });
+            }
+            let (mut again, mut trouble) = (Vec::new(), None);
+            for ((put, txn), answer) in left.into_iter().zip(&txns).zip(self.etcd.transact(txns.clone())) {
+                let key = String::from_utf8_lossy(&put.key).into_owned();
+                match answer {
+                    Ok(decided) if decided.held => {}
+                    Ok(decided) => match decided.found.first() {
+                        // It was written before the migration was interrupted, or before an answer was lost.
+                        Some(found) if found.value == put.value => {}
+                        Some(_) => {
+                            let name = &self.name;
+                            let why = format!("{name} has another value under {key}: something else has written there");
+                            return Err(Stopped::Refused(why));
+                        }
+                        None => return Err(self.overtaken()),
+                    },
+                    Err(Fault::NoLease(_)) => {
+                        for operation in &txn.operations {
+                            if let Operation::Put { lease, .. } = operation {
+                                self.forget(*lease);
+                            }
+                        }
+                        again.push(put);
+                    }
+                    Err(why @ (Fault::Unknown(_) | Fault::Unreachable(_))) => {
+                        again.push(put);
+                        trouble = Some(why);
+                    }
+                    Err(Fault::NoSpace(_)) => return Err(holdfast_engine::Fault::Full { operation: FULL }.into()),
+                    Err(why) => return Err(Stopped::Refused(format!("{key}: {why}"))),
+                }
+            }
+            if let Some(why) = trouble {
+                patience.wait(why)?;
+            }
+            left = again;
+        }
+        self.keep(note)
+    }
+
+    fn finish(&mut self) -> Result<u64, Stopped> {
+        let gone = |key| Operation::Delete { key };
+        let txn = Txn {
+            compares: vec![self.expected()],
+            operations: vec![gone(self.places.migration()), gone(self.places.tick(TICKS))],
+            otherwise: Some(Keys::one(self.places.migration())),
+        };
+        let (mut unknown, mut patience) = (false, Patience::default());
+        loop {
+            match self.one(&txn) {
+                Ok(decided) if decided.held || unknown && decided.found.is_empty() => {
+                    return Ok(decided.header.revision);
+                }
+                Ok(_) => return Err(self.overtaken()),
+                Err(why @ (Fault::Unknown(_) | Fault::Unreachable(_))) => {
+                    unknown = true;
+                    patience.wait(why)?;
+                }
+                Err(why) => return Err(fault(why).into()),
+            }
+        }
+    }
+}
