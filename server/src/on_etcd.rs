@@ -134,7 +134,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         let of_override = Parts { etcd, local, kinds, transactions, claims: None, tells_progress, ..main.clone() };
         let in_folder = || format!("{}, with its events in {}", one.option, folder.display());
         let log = open(&of_override).with_context(in_folder)?;
-        parts.push(Apart { kinds: one.kinds.clone(), sealing: log.clone(), log });
+        parts.push(Apart { kinds: one.kinds.clone(), sealing: Some(log.clone()), log });
     }
     Ok(OnEtcd { log, parts, upkeep })
 }

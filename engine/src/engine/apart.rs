@@ -23,8 +23,8 @@ use std::sync::{Arc, Weak};
 pub struct Apart {
     pub kinds: Vec<KindId>,
     pub log: Arc<dyn Log>,
-    /// Encrypts the log's values.
-    pub sealing: Arc<dyn Sealing>,
+    /// Encrypts the log's values, if they are kept otherwise than they are told.
+    pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 /// An engine for some kinds. The main engine holds it.

@@ -5,7 +5,7 @@ use holdfast_core::admission::Admission;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{Engine, Log, LogRead, Tap};
+use holdfast_engine::{Engine, Log, Tap};
 use holdfast_value::json;
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ async fn open(admission: Admission) -> Apart {
     let main = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine");
     let maps = registry().apart("", "configmaps").expect("a kind that may be apart");
     let log: Arc<dyn Log> = Arc::new(MemoryLog::default());
-    main.open_parts(vec![(vec![maps], log)]).expect("its part");
+    let apart = holdfast_engine::Apart { kinds: vec![maps], log, sealing: None };
+    main.open_parts(vec![apart]).expect("its part");
     let part = main.of(maps).clone();
     main.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await.expect("a namespace");
     Apart { main, part, maps }
