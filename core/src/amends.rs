@@ -2,9 +2,9 @@
 //! what is to be put right, as kube-apiserver does.
 
 use crate::etcd::Ports;
-use crate::kinds::core::{Held, held, port_claims};
+use crate::kinds::core::{ServiceClaim, held, port_claims};
 use crate::kinds::known;
-use crate::kinds::networking::{Holder, holder, is_given};
+use crate::kinds::networking::{AddressOwner, holder, is_given};
 use crate::namespace::Step;
 use crate::object::meta;
 use crate::presence::made;
@@ -25,11 +25,11 @@ const NEWS_MAX: usize = 100;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wrong {
     /// Addresses that Services have and that are recorded as free, or as another's.
-    pub unrecorded: BTreeSet<(String, Holder)>,
+    pub unrecorded: BTreeSet<(String, AddressOwner)>,
     /// Addresses that are recorded as a Service's that does not have them.
-    pub leaked: BTreeSet<(String, Holder)>,
+    pub leaked: BTreeSet<(String, AddressOwner)>,
     /// Ports that Services have and that are recorded as free, each with one of the Services.
-    pub unrecorded_ports: BTreeMap<u16, Holder>,
+    pub unrecorded_ports: BTreeMap<u16, AddressOwner>,
     /// Ports that are recorded as given out and that no Service has.
     pub leaked_ports: BTreeSet<u16>,
 }
@@ -43,11 +43,11 @@ impl Wrong {
         for (key, entry) in state.scan(services, "", None) {
             let holder_of = || {
                 let (namespace, name) = meta::split_key(key);
-                Holder { namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() }
+                AddressOwner { namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() }
             };
             for claim in entry.index.claims.iter() {
                 match held(claim) {
-                    Some(Held::Address(address)) => {
+                    Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
                         // What is given to something that is no Service is left to whoever made it.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
@@ -55,7 +55,7 @@ impl Wrong {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));
                         }
                     }
-                    Some(Held::Port(port)) if ports.covers(port) && !ports.has(port) => {
+                    Some(ServiceClaim::Port(port)) if ports.covers(port) && !ports.has(port) => {
                         wrong.unrecorded_ports.entry(port).or_insert_with(holder_of);
                     }
                     _ => {}
@@ -67,7 +67,7 @@ impl Wrong {
             let Some(holder) = holder(&document).filter(|_| is_given(&document)) else { continue };
             let key = meta::key(Some(holder.namespace.as_str()), &holder.name);
             let has = |service: &crate::state::Entry| {
-                service.index.claims.iter().any(|claim| held(claim) == Some(Held::Address(address)))
+                service.index.claims.iter().any(|claim| held(claim) == Some(ServiceClaim::Address(address)))
             };
             let is_had = state.get(services, &key).is_some_and(|service| has(service));
             if !is_had && age_seconds(&document, now) > GRACE_SECONDS {
@@ -105,7 +105,7 @@ impl Wrong {
             let message = format!("Port {port} is not allocated; repairing");
             news.push(of_service(state, holder, "PortNotAllocated", message, PORTS));
         }
-        for (address, Holder { namespace, name }) in &self.leaked {
+        for (address, AddressOwner { namespace, name }) in &self.leaked {
             let message =
                 format!("IPAddress: {address} for Service {namespace}/{name} appears to have leaked: cleaning up");
             let subject = json!({
@@ -151,8 +151,8 @@ fn age_seconds(document: &Value, now: Timestamp) -> i64 {
     made.map_or(i64::MAX, |made| now.as_second().saturating_sub(made.as_second()))
 }
 
-fn of_service(state: &State, holder: &Holder, reason: &str, message: String, by: &str) -> Value {
-    let Holder { namespace, name } = holder;
+fn of_service(state: &State, holder: &AddressOwner, reason: &str, message: String, by: &str) -> Value {
+    let AddressOwner { namespace, name } = holder;
     let service = crate::presence::read(state, known::SERVICE, namespace, name).unwrap_or_default();
     let subject = json!({
         "apiVersion": known::SERVICE.api_version(),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn address(address: &str, of: &str, made: &str) -> (&'static str, String, Value) {
-        let holder = Holder { namespace: "a".into(), name: of.into() };
+        let holder = AddressOwner { namespace: "a".into(), name: of.into() };
         let mut document = crate::kinds::networking::given_address(address, &holder);
         document["metadata"]["creationTimestamp"] = made.into();
         ("ipaddresses", address.to_owned(), document)
@@ -251,7 +251,7 @@ mod tests {
             address("fd00::2", "other", "2026-11-28T19:59:30Z"),
         ];
         let (state, wrong) = found(&objects, &[30002]);
-        let holder = |name: &str| Holder { namespace: "a".into(), name: name.into() };
+        let holder = |name: &str| AddressOwner { namespace: "a".into(), name: name.into() };
         let unrecorded: Vec<_> = wrong.unrecorded.iter().cloned().collect();
         assert_eq!(unrecorded, [("10.0.0.1".to_owned(), holder("s")), ("fd00::2".to_owned(), holder("t"))]);
         assert_eq!(wrong.unrecorded_ports, BTreeMap::from([(30001, holder("s"))]));

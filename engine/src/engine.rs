@@ -214,7 +214,11 @@ impl Engine {
 
     /// An engine over another log beside this one: it shares the threads and the bounds of reads, and wakes who waits for
     /// commits of either.
-    pub(crate) fn open_beside(&self, log: Arc<dyn Log>, sealing: Option<Arc<dyn Sealing>>) -> Result<Arc<Engine>, Fault> {
+    pub(crate) fn open_beside(
+        &self,
+        log: Arc<dyn Log>,
+        sealing: Option<Arc<dyn Sealing>>,
+    ) -> Result<Arc<Engine>, Fault> {
         let state = load(log.as_ref(), self.built_in.clone())?;
         let how = (QUEUE_COMMANDS_MAX, self.reads.clone());
         let parts = (state, self.built_in.clone());

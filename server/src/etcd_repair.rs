@@ -1,9 +1,9 @@
 //! Puts right what is recorded as given out of addresses and node ports, on one of the servers on an etcd at a time.
 
 use holdfast_core::amends::{Leaks, Wrong};
-use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_service::Service;
-use holdfast_storage_etcd::claims::{Address, Claims};
+use holdfast_storage_etcd::claims::{Address, Allocations};
 use holdfast_storage_etcd::client::Fault;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Repairs while `is_first` says that this server does.
-pub async fn run(service: Arc<Service>, claims: Arc<Claims>, is_first: Arc<AtomicBool>) {
+pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>) {
     let mut leaks = Leaks::default();
     // By then it is known which server repairs.
     tokio::time::sleep(PAUSE).await;
@@ -32,7 +32,7 @@ pub async fn run(service: Arc<Service>, claims: Arc<Claims>, is_first: Arc<Atomi
     }
 }
 
-async fn repair(service: &Arc<Service>, claims: &Arc<Claims>, leaks: &mut Leaks) -> Result<(), Fault> {
+async fn repair(service: &Arc<Service>, claims: &Arc<Allocations>, leaks: &mut Leaks) -> Result<(), Fault> {
     let earlier = find(service, claims).await?;
     tokio::time::sleep(PAUSE).await;
     let wrong = earlier.still(&find(service, claims).await?);
@@ -47,25 +47,25 @@ async fn repair(service: &Arc<Service>, claims: &Arc<Claims>, leaks: &mut Leaks)
     blocking(move || mend(&claims, &wrong, &due)).await
 }
 
-async fn find(service: &Arc<Service>, claims: &Arc<Claims>) -> Result<Wrong, Fault> {
+async fn find(service: &Arc<Service>, claims: &Arc<Allocations>) -> Result<Wrong, Fault> {
     let claims = claims.clone();
     let ports = blocking(move || claims.read_ports()).await?;
     Ok(Wrong::find(&service.engine().snapshot(), &ports, service.engine().stamp().time))
 }
 
-fn mend(claims: &Claims, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
+fn mend(claims: &Allocations, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
     // Where there is no bitmap yet, this makes one.
     claims.mend_ports(&wrong.unrecorded_ports.keys().copied().collect(), due)?;
     if !due.is_empty() {
         tracing::info!("node ports {due:?} are free: no Service has them");
     }
-    let leaked: Vec<(&str, &Holder)> =
+    let leaked: Vec<(&str, &AddressOwner)> =
         wrong.leaked.iter().map(|(address, holder)| (address.as_str(), holder)).collect();
     claims.free_addresses(&leaked)?;
-    let unrecorded: Vec<(&str, &Holder)> =
+    let unrecorded: Vec<(&str, &AddressOwner)> =
         wrong.unrecorded.iter().map(|(address, holder)| (address.as_str(), holder)).collect();
     for ((address, holder), answer) in unrecorded.iter().zip(claims.take_addresses(&unrecorded)) {
-        let Holder { namespace, name } = holder;
+        let AddressOwner { namespace, name } = holder;
         match answer? {
             Address::Made(_) => tracing::warn!("{address} of the Service {namespace}/{name} was recorded as free"),
             Address::Had => {}

@@ -11,7 +11,7 @@ use holdfast_core::pipeline::PortsElsewhere;
 use holdfast_service::housekeeping::presence;
 use holdfast_service::{Meter, Service};
 use holdfast_storage_etcd::alike::{self, Alike};
-use holdfast_storage_etcd::claims::Claims;
+use holdfast_storage_etcd::claims::Allocations;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
 use holdfast_storage_etcd::first;
@@ -35,7 +35,7 @@ pub struct Upkeep {
     options: EtcdArgs,
     alike: Option<Arc<Alike>>,
     began: Instant,
-    claims: Option<Arc<Claims>>,
+    claims: Option<Arc<Allocations>>,
     /// Whether it is this server that repairs: of all that are there one does.
     is_first: Arc<AtomicBool>,
 }
@@ -50,7 +50,7 @@ impl Upkeep {
         Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, is_first }
     }
 
-    pub fn with_claims(self, claims: Arc<Claims>) -> Upkeep {
+    pub fn with_claims(self, claims: Arc<Allocations>) -> Upkeep {
         Upkeep { claims: Some(claims), ..self }
     }
 

@@ -12,7 +12,7 @@ use holdfast_core::etcd::Keys;
 use holdfast_encryption::Live;
 use holdfast_engine::{Apart, LogRead};
 use holdfast_storage_etcd::alike::Alike;
-use holdfast_storage_etcd::claims::Claims;
+use holdfast_storage_etcd::claims::Allocations;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
@@ -26,14 +26,14 @@ use std::sync::Arc;
 const OVERRIDES: &str = "overrides";
 
 /// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
-type Found = (Transactions, bool);
+type Abilities = (Transactions, bool);
 
 /// The etcds whose members answered. Connecting comes before anything is opened on this machine.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
     transactions: Transactions,
-    overrides: Vec<(Override, Found)>,
+    overrides: Vec<(Override, Abilities)>,
 }
 
 /// The logs on etcd, and the server's other work on it.
@@ -72,7 +72,7 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
 }
 
 /// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
-fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Found> {
+fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Abilities> {
     let answered = versions(etcd)?;
     let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
         Some(transactions) => transactions,
@@ -109,7 +109,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let server = local.identity()?.id.unwrap_or_default();
     let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &shown_as(args), shared_options(args));
     let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
-    let claims = Arc::new(Claims::new(
+    let claims = Arc::new(Allocations::new(
         upkeep.etcd(),
         &prefix,
         (storing.media, storing.release),

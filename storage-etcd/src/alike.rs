@@ -117,7 +117,13 @@ mod tests {
 
     fn alike(model: &Model, server: &str, ranges: &str) -> Alike {
         let options = BTreeMap::from([("--service-cluster-ip-range", ranges.to_owned())]);
-        Alike::new(Arc::new(model.plain_client(1)), ("/registry", Transactions::Full), server, &format!("10.0.0.{server}"), options)
+        Alike::new(
+            Arc::new(model.plain_client(1)),
+            ("/registry", Transactions::Full),
+            server,
+            &format!("10.0.0.{server}"),
+            options,
+        )
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::log::{EtcdLog, Going};
 use crate::shared::{Unsure, fault};
 use holdfast_core::event::Record;
 use holdfast_core::kinds::core::held;
-use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_core::object::meta::split_key;
 use holdfast_engine::log::Receipt;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ impl EtcdLog {
             let Some(taking) = &decision.taking else { continue };
             wanted.extend(taking.wants.addresses.iter().map(|address| (nth, address.clone(), taking.holder.clone())));
         }
-        let asked: Vec<(&str, &Holder)> =
+        let asked: Vec<(&str, &AddressOwner)> =
             wanted.iter().map(|(_, address, holder)| (address.as_str(), holder)).collect();
         let mut through = 0;
         for ((nth, address, _), answer) in wanted.iter().zip(claims.take_addresses(&asked)) {
@@ -91,7 +91,7 @@ impl EtcdLog {
         self.give_back(&addresses, &ports)
     }
 
-    fn give_back(&self, addresses: &[(&str, &Holder)], ports: &BTreeSet<u16>) -> u64 {
+    fn give_back(&self, addresses: &[(&str, &AddressOwner)], ports: &BTreeSet<u16>) -> u64 {
         let Some(claims) = &self.shared.claims else { return 0 };
         if !ports.is_empty()
             && let Err(why) = claims.mend_ports(&BTreeSet::new(), ports)
@@ -144,7 +144,7 @@ fn taking(going: &mut Going, records: &[Record]) -> Option<Taking> {
     let now = Share::of(held_now.iter().map(|(_, claim)| &**claim));
     let had = Share::of(decision.had.iter().map(|(_, claim)| &**claim));
     let (namespace, name) = split_key(&records[place].key);
-    let holder = Holder { namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() };
+    let holder = AddressOwner { namespace: namespace.unwrap_or_default().to_owned(), name: name.to_owned() };
     let taking = Taking { claim, holder, wants: now.without(&had), frees: had.without(&now), got: Share::default() };
     (!taking.wants.is_empty() || !taking.frees.is_empty()).then_some(taking)
 }

@@ -6,9 +6,9 @@ use crate::client::{self, Etcd, Fault, KeyValue, Operation, Range, Txn};
 use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_core::etcd::{Keys, Media, Ports, address_key, read_holder, write_address};
-use holdfast_core::kinds::core::{Held, held};
+use holdfast_core::kinds::core::{ServiceClaim, held};
 use holdfast_core::kinds::known::IP_ADDRESS;
-use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_core::kinds::records::NODE_PORTS;
 use holdfast_core::stamp::Stamp;
 use holdfast_encryption::Live;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const TRIES_MAX: usize = 64;
 
 /// What is given out in a store.
-pub struct Claims {
+pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
     /// The form in which objects are stored, and the release whose versions they have.
@@ -54,8 +54,8 @@ impl Share {
         let mut share = Share::default();
         for claim in claims {
             match held(claim) {
-                Some(Held::Address(address)) => _ = share.addresses.insert(address.to_owned()),
-                Some(Held::Port(port)) => _ = share.ports.insert(port),
+                Some(ServiceClaim::Address(address)) => _ = share.addresses.insert(address.to_owned()),
+                Some(ServiceClaim::Port(port)) => _ = share.ports.insert(port),
                 None => {}
             }
         }
@@ -81,7 +81,7 @@ pub struct Taking {
     /// One of its claims, by which it is told of.
     pub claim: Arc<str>,
     /// The Service.
-    pub holder: Holder,
+    pub holder: AddressOwner,
     pub wants: Share,
     /// What it gives back once it is written.
     pub frees: Share,
@@ -100,15 +100,15 @@ pub enum Address {
     Taken(u64),
 }
 
-impl Claims {
+impl Allocations {
     pub fn new(
         etcd: Arc<dyn Etcd>,
         prefix: &str,
         storing: (Media, u32),
         range: (u16, u16),
         secrets: Arc<Live>,
-    ) -> Claims {
-        Claims { etcd, keys: Keys::new(prefix), storing, range, secrets, bitmap: Mutex::default() }
+    ) -> Allocations {
+        Allocations { etcd, keys: Keys::new(prefix), storing, range, secrets, bitmap: Mutex::default() }
     }
 
     /// The key of the bitmap.
@@ -163,7 +163,7 @@ impl Claims {
     }
 
     /// The Service that has an address.
-    fn holder(&self, key: &str, value: &[u8]) -> Result<Option<Holder>, Fault> {
+    fn holder(&self, key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
         let plain = self.opened(IP_ADDRESS.resource, key, value)?;
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
@@ -232,7 +232,7 @@ impl Claims {
     }
 
     /// Takes addresses, each for a Service.
-    pub fn take_addresses(&self, wanted: &[(&str, &Holder)]) -> Vec<Result<Address, Fault>> {
+    pub fn take_addresses(&self, wanted: &[(&str, &AddressOwner)]) -> Vec<Result<Address, Fault>> {
         let (mut places, mut txns, mut taken) = (Vec::new(), Vec::new(), Vec::with_capacity(wanted.len()));
         for (nth, (address, holder)) in wanted.iter().enumerate() {
             match self.gift(address, holder) {
@@ -256,7 +256,7 @@ impl Claims {
         taken
     }
 
-    fn gift(&self, address: &str, holder: &Holder) -> Result<Txn, Fault> {
+    fn gift(&self, address: &str, holder: &AddressOwner) -> Result<Txn, Fault> {
         let key = address_key(&self.keys, address);
         // The hash of nothing under random keys is a random number.
         let stamp = Stamp { time: Timestamp::now(), seed: RandomState::new().hash_one(0) };
@@ -268,7 +268,7 @@ impl Claims {
     }
 
     /// Who has an address that this transaction has tried to give away.
-    fn look(&self, txn: &Txn, wants: &Holder) -> Result<Address, Fault> {
+    fn look(&self, txn: &Txn, wants: &AddressOwner) -> Result<Address, Fault> {
         let key = txn.operations[0].key().clone();
         let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
         let Some(found) = answer.found.first() else {
@@ -287,7 +287,7 @@ impl Claims {
     }
 
     /// Gives addresses of Services back, unless they have become others' since. Returns etcd's revision then.
-    pub fn free_addresses(&self, given_back: &[(&str, &Holder)]) -> Result<u64, Fault> {
+    pub fn free_addresses(&self, given_back: &[(&str, &AddressOwner)]) -> Result<u64, Fault> {
         let (mut through, mut txns) = (0, Vec::new());
         for (address, holder) in given_back {
             let key = address_key(&self.keys, address);
@@ -326,12 +326,12 @@ mod tests {
 
     const RANGE: (u16, u16) = (30000, 30009);
 
-    fn claims(etcd: impl Etcd) -> Claims {
-        Claims::new(Arc::new(etcd), "/registry", (Media::Protobuf, 36), RANGE, Live::none())
+    fn claims(etcd: impl Etcd) -> Allocations {
+        Allocations::new(Arc::new(etcd), "/registry", (Media::Protobuf, 36), RANGE, Live::none())
     }
 
-    fn holder(name: &str) -> Holder {
-        Holder { namespace: "a".into(), name: name.into() }
+    fn holder(name: &str) -> AddressOwner {
+        AddressOwner { namespace: "a".into(), name: name.into() }
     }
 
     fn set(ports: &[u16]) -> BTreeSet<u16> {

@@ -1,7 +1,7 @@
 //! The log on etcd: decisions are written as transactions, and the writes of all servers come back through the watch
 //! into the local log.
 
-use crate::claims::{Claims, Taking};
+use crate::claims::{Allocations, Taking};
 use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
 use crate::first;
 use crate::follow::Follower;
@@ -46,7 +46,7 @@ pub struct Parts {
     pub storing: Storing,
     pub transactions: Transactions,
     /// How addresses and node ports are given out; `None`: by a key of Holdfast's servers alone.
-    pub claims: Option<Arc<Claims>>,
+    pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.

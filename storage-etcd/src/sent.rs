@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
-pub struct Sent(Mutex<State>);
+pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -28,7 +28,7 @@ struct Write {
     who: Record,
 }
 
-impl Sent {
+impl PendingWrites {
     pub fn note(&self, replaces: u64, write: &Operation, who: Record) {
         let value = match write {
             Operation::Put { value, .. } => Some(value.clone()),
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn own_events_are_told_by_what_was_sent() {
-        let sent = Sent::default();
+        let sent = PendingWrites::default();
         let put = Operation::Put { key: "a".into(), value: "v".into(), lease: 0 };
         sent.note(0, &put, Record { key: "first".into(), ..Record::default() });
         sent.note(7, &Operation::Delete { key: "b".into() }, Record { key: "second".into(), ..Record::default() });

@@ -1,16 +1,16 @@
 //! What the parts of a log on etcd share.
 
-use crate::claims::{Claims, Share};
+use crate::claims::{Allocations, Share};
 use crate::client::{self, Etcd, Header, Transactions};
 use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
-use crate::sent::Sent;
+use crate::sent::PendingWrites;
 use crate::unread::Unread;
 use bytes::Bytes;
 use holdfast_core::etcd::{Author, Media, read_event, write_event};
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_encryption::{Live, Locked, SealedLog};
 use holdfast_engine::log::{Flaw, Unreadable, Wake};
@@ -43,9 +43,9 @@ pub struct Shared {
     pub places: Places,
     pub storing: Storing,
     pub transactions: Transactions,
-    pub sent: Sent,
+    pub sent: PendingWrites,
     /// `None` in a store where no API server gives out addresses and ports.
-    pub claims: Option<Arc<Claims>>,
+    pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
     /// The server's name among the servers.
     pub server: String,
@@ -71,7 +71,7 @@ pub struct Shared {
 pub struct Unsure {
     pub key: Bytes,
     pub value: Bytes,
-    pub holder: Holder,
+    pub holder: AddressOwner,
     pub got: Share,
 }
 
@@ -91,7 +91,7 @@ impl Shared {
         local: Arc<dyn Local>,
         keys: Arc<Live>,
         places: Places,
-        (storing, transactions, claims): (Storing, Transactions, Option<Arc<Claims>>),
+        (storing, transactions, claims): (Storing, Transactions, Option<Arc<Allocations>>),
         (server, cluster): (String, u64),
         tells_progress: bool,
     ) -> Shared {
@@ -107,7 +107,7 @@ impl Shared {
             places,
             storing,
             transactions,
-            sent: Sent::default(),
+            sent: PendingWrites::default(),
             claims,
             unsure: Mutex::default(),
             server,

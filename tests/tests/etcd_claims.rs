@@ -2,7 +2,7 @@
 //! kube-apiserver's transactions by a client of etcd.
 
 use holdfast_core::etcd::{Keys, Media, Ports, address_key, read_holder, write_address};
-use holdfast_core::kinds::networking::Holder;
+use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::kinds::records::NODE_PORTS;
 use holdfast_core::stamp::Stamp;
@@ -49,7 +49,7 @@ impl Neighbour {
     fn take_address(&self, address: &str, name: &str, time: &str) -> bool {
         let key = address_key(&self.keys, address);
         let stamp = Stamp { time: time.parse().expect("a time"), seed: 7 };
-        let holder = Holder { namespace: "default".into(), name: name.into() };
+        let holder = AddressOwner { namespace: "default".into(), name: name.into() };
         let value = write_address(&key, address, &holder, stamp, Media::Protobuf, NEWEST).expect("a value");
         self.create(&key, value)
     }

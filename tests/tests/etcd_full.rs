@@ -145,8 +145,7 @@ fn config_map(offset: u64, name: &str, value: &str) -> Record {
 }
 
 fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
-    let decision =
-        |nth| Decision { records: nth..nth + 1, expects: Vec::new(), claims: Vec::new(), had: Vec::new() };
+    let decision = |nth| Decision { records: nth..nth + 1, expects: Vec::new(), claims: Vec::new(), had: Vec::new() };
     let each = || (0..records.len()).map(decision).collect();
     match log.commit(&Proposal::new(records, &each)).expect("commit") {
         Append::Numbered(receipts) => receipts,

@@ -3,7 +3,7 @@
 use super::table::{self, Block, RuleLine};
 use crate::kinds::core::ServiceRanges;
 use crate::kinds::known;
-use crate::kinds::networking::{Holder, given_address};
+use crate::kinds::networking::{AddressOwner, given_address};
 use holdfast_value::{Map, Value, json};
 use std::net::IpAddr;
 
@@ -48,7 +48,7 @@ pub fn kubernetes_service(service_ranges: &ServiceRanges, advertise: IpAddr, por
             "metadata": {"name": "kubernetes"},
             "spec": {"cidrs": service_ranges},
         }),
-        given_address(&address.to_string(), &Holder { namespace: "default".into(), name: "kubernetes".into() }),
+        given_address(&address.to_string(), &AddressOwner { namespace: "default".into(), name: "kubernetes".into() }),
         json!({
             "apiVersion": "v1",
             "kind": "Service",

@@ -1,7 +1,7 @@
 //! The objects by which API servers on one store tell each other which Service has which address.
 
 use super::{Fault, Keys, Media, read, write};
-use crate::kinds::networking::{Holder, given_address, holder};
+use crate::kinds::networking::{AddressOwner, given_address, holder};
 use crate::kinds::{Kind, known, registry};
 use crate::object::meta::{fields_mut, metadata_mut};
 use crate::stamp::Stamp;
@@ -19,7 +19,7 @@ pub fn address_key(keys: &Keys, address: &str) -> String {
 pub fn write_address(
     key: &str,
     address: &str,
-    holder: &Holder,
+    holder: &AddressOwner,
     stamp: Stamp,
     media: Media,
     release: u32,
@@ -52,7 +52,7 @@ pub fn write_address(
 }
 
 /// The Service that has an address; `None` if something else has it.
-pub fn read_holder(key: &str, value: &[u8]) -> Result<Option<Holder>, Fault> {
+pub fn read_holder(key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
     let kind = kind().ok_or_else(|| Fault::new(key.as_bytes(), "its kind is unknown"))?;
     Ok(holder(&read(kind, key, value)?))
 }
@@ -70,7 +70,7 @@ mod tests {
     fn an_address_says_which_service_has_it() {
         let keys = Keys::new("/registry");
         let stamp = Stamp { time: "2026-11-28T19:42:58Z".parse().expect("a time"), seed: 7 };
-        let of = Holder { namespace: "a".into(), name: "b".into() };
+        let of = AddressOwner { namespace: "a".into(), name: "b".into() };
         for address in ["10.0.0.1", "fd00::1"] {
             let key = address_key(&keys, address);
             assert_eq!(key, format!("/registry/ipaddresses/{address}"));

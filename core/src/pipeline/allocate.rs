@@ -3,8 +3,8 @@
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::core::{Held, held, port_claims};
-use crate::kinds::networking::{Holder, holder};
+use crate::kinds::core::{ServiceClaim, held, port_claims};
+use crate::kinds::networking::{AddressOwner, holder};
 use crate::kinds::{Allocator, Claims, known};
 use crate::object::meta;
 use crate::refusal::{CauseReason, Internal, Refusal};
@@ -56,19 +56,19 @@ impl Claims for Given<'_> {
 }
 
 impl Given<'_> {
-    fn is_taken(&self, held: Held) -> bool {
+    fn is_taken(&self, held: ServiceClaim) -> bool {
         let Context { state, settings, .. } = self.context;
         match held {
-            Held::Address(address) => {
+            ServiceClaim::Address(address) => {
                 let kind = state.registry.known(known::IP_ADDRESS).map(|(kind, _)| kind);
                 let Some(given) = kind.and_then(|kind| state.get(kind, address)) else { return false };
                 let (namespace, name) = meta::split_key(self.key);
                 // It may have been taken for this object, which was not written then.
-                holder(&given.document()).is_none_or(|Holder { namespace: of, name: whose }| {
+                holder(&given.document()).is_none_or(|AddressOwner { namespace: of, name: whose }| {
                     (of.as_str(), whose.as_str()) != (namespace.unwrap_or_default(), name)
                 })
             }
-            Held::Port(port) => {
+            ServiceClaim::Port(port) => {
                 let is_own = |claim: &String| state.claimant(claim).is_some_and(|claimant| claimant == self.owner);
                 settings.ports_elsewhere.has(port) && !port_claims(port).iter().any(is_own)
             }

@@ -21,7 +21,7 @@ use crate::authz::nodes::Relation;
 
 pub use pod::qos_class;
 pub use pod::{POD_GATED, POD_RULES};
-pub use service::{Held, ServiceRanges, held, port_claims};
+pub use service::{ServiceClaim, ServiceRanges, held, port_claims};
 pub use validate::privileged;
 
 const PACKAGE: &str = "io.k8s.api.core";

@@ -16,13 +16,13 @@ const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 /// The Service to which an address is given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Holder {
+pub struct AddressOwner {
     pub namespace: String,
     pub name: String,
 }
 
 /// The object that gives an address to a Service.
-pub fn given_address(address: &str, holder: &Holder) -> Value {
+pub fn given_address(address: &str, holder: &AddressOwner) -> Value {
     let family = if address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) { "IPv6" } else { "IPv4" };
     json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -33,11 +33,11 @@ pub fn given_address(address: &str, holder: &Holder) -> Value {
 }
 
 /// The Service that has an address; `None` if it is given to something else.
-pub fn holder(address: &Value) -> Option<Holder> {
+pub fn holder(address: &Value) -> Option<AddressOwner> {
     let parent = &address["spec"]["parentRef"];
     let text = |field: &str| parent[field].as_str().unwrap_or_default();
     let is_service = text("group").is_empty() && text("resource") == SERVICES;
-    is_service.then(|| Holder { namespace: text("namespace").to_owned(), name: text("name").to_owned() })
+    is_service.then(|| AddressOwner { namespace: text("namespace").to_owned(), name: text("name").to_owned() })
 }
 
 /// Whether an address was given by an API server, and not made by somebody else.

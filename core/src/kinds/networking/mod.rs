@@ -6,7 +6,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-pub use addresses::{Holder, given_address, holder, is_given};
+pub use addresses::{AddressOwner, given_address, holder, is_given};
 
 use super::build::STATUS_RESETS_METADATA;
 use super::core::warnings::addresses::of_network;

@@ -38,18 +38,18 @@ pub fn claims(service: &Value) -> Vec<String> {
 
 /// What a claim of a service is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held<'c> {
+pub enum ServiceClaim<'c> {
     Address(&'c str),
     /// The same number for any protocol.
     Port(u16),
 }
 
 /// What a claim is about; `None` if it is not a service's.
-pub fn held(claim: &str) -> Option<Held<'_>> {
+pub fn held(claim: &str) -> Option<ServiceClaim<'_>> {
     let (what, rest) = claim.split_once('/')?;
     match what {
-        "ip" => Some(Held::Address(rest)),
-        "nodeport" => rest.split('/').next()?.parse().ok().map(Held::Port),
+        "ip" => Some(ServiceClaim::Address(rest)),
+        "nodeport" => rest.split('/').next()?.parse().ok().map(ServiceClaim::Port),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ mod allocate;
 mod proxied;
 mod range;
 
-pub use allocate::{Held, held, port_claims};
+pub use allocate::{ServiceClaim, held, port_claims};
 pub use range::ServiceRanges;
 
 use super::{PACKAGE, columns, measure, status, validate, warnings};
