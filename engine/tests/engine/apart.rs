@@ -5,31 +5,31 @@ use holdfast_core::admission::Admission;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{Engine, Log, Tap};
+use holdfast_engine::{Apart, Engine, Log, Tap};
 use holdfast_value::json;
 use std::sync::Arc;
 
-struct Apart {
+struct World {
     main: Arc<Engine>,
     part: Arc<Engine>,
     maps: KindId,
 }
 
 /// An engine that has ConfigMaps in another log, and in whose first event the namespace `default` is made.
-async fn open(admission: Admission) -> Apart {
+async fn open(admission: Admission) -> World {
     let mut options = options(&Arc::new(TestClock::default()));
     options.settings.admission = admission;
     let main = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).expect("an engine");
     let maps = registry().apart("", "configmaps").expect("a kind that may be apart");
     let log: Arc<dyn Log> = Arc::new(MemoryLog::default());
-    let apart = holdfast_engine::Apart { kinds: vec![maps], log, sealing: None };
-    main.open_parts(vec![apart]).expect("its part");
+    let of_maps = Apart { kinds: vec![maps], log, sealing: None };
+    main.open_parts(vec![of_maps]).expect("its part");
     let part = main.of(maps).clone();
     main.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await.expect("a namespace");
-    Apart { main, part, maps }
+    World { main, part, maps }
 }
 
-fn offsets(apart: &Apart) -> (u64, u64) {
+fn offsets(apart: &World) -> (u64, u64) {
     let (main, part) = (apart.main.snapshot(), apart.part.snapshot());
     assert_eq!(main.offset_of(apart.maps), part.offset, "both see the same objects");
     assert_eq!(apart.main.own_snapshot().offset, main.offset);
@@ -39,7 +39,7 @@ fn offsets(apart: &Apart) -> (u64, u64) {
 #[tokio::test]
 async fn each_log_has_versions_of_its_own_and_all_see_all() {
     let apart = open(Admission::default()).await;
-    let Apart { main, part, maps } = &apart;
+    let World { main, part, maps } = &apart;
     let mut tap = Tap::new(part);
     part.mutate(&config_map("a")).await.expect("created");
     part.mutate(&set("a", "x")).await.expect("changed");
@@ -91,11 +91,13 @@ async fn a_decision_writes_to_the_logs_of_its_objects() {
 #[tokio::test]
 async fn a_namespace_that_ends_or_is_not_there_takes_nothing() {
     let apart = open(Admission::default()).await;
-    let elsewhere = create("configmaps", "nowhere", json!({"metadata": {"name": "a"}}));
-    assert_eq!(apart.part.mutate(&elsewhere).await.err().map(|refusal| refusal.code()), Some(404));
-    apart.part.mutate(&config_map("a")).await.expect("created");
-    apart.main.mutate(&delete("namespaces", "", "default")).await.expect("it is ending");
-    let refused = apart.part.mutate(&config_map("b")).await.err().expect("a refusal");
+    let map = |namespace: &str, name: &str| create("configmaps", namespace, json!({"metadata": {"name": name}}));
+    assert_eq!(apart.part.mutate(&map("nowhere", "a")).await.err().map(|refusal| refusal.code()), Some(404));
+    let team = create("namespaces", "", json!({"metadata": {"name": "team"}}));
+    apart.main.mutate(&team).await.expect("a namespace");
+    apart.part.mutate(&map("team", "a")).await.expect("created");
+    apart.main.mutate(&delete("namespaces", "", "team")).await.expect("it is ending");
+    let refused = apart.part.mutate(&map("team", "b")).await.err().expect("a refusal");
     assert_eq!(refused.code(), 403, "{}", refused.message());
-    assert_eq!(apart.main.snapshot().count_of(apart.maps, "default/", None), 1);
+    assert_eq!(apart.main.snapshot().count_of(apart.maps, "team/", None), 1);
 }
