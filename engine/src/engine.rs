@@ -514,7 +514,8 @@ impl Engine {
         if !self.is_shared() {
             return Ok(());
         }
-        let newest = self.newest.ask(&self.log, &self.reads).await.map_err(unreachable)?;
+        let log = self.log.clone();
+        let newest = self.newest.ask(&self.reads, move || log.last()).await.map_err(unreachable)?;
         self.reach(newest).await
     }
 
