@@ -96,7 +96,10 @@ fn sorted(members: &[Address]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn told(overrides: &[&str]) -> Result<Vec<(Vec<String>, String, usize)>, Vec<String>> {
+    /// The places of an override's resources, its folder, and the number of its members.
+    type Summary = (Vec<String>, String, usize);
+
+    fn told(overrides: &[&str]) -> Result<Vec<Summary>, Vec<String>> {
         let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
         let read = read(&overrides, &["http://m:1".to_owned(), "http://n:1".to_owned()])?;
         Ok(read.iter().map(|one| (one.places(), one.folder(), one.members.len())).collect())

@@ -73,10 +73,10 @@ impl Source for FromFolder {
                 resource: record.resource.clone(),
                 object: self.values.open(record).map(Movable::Event).map_err(Into::into),
             };
-            visit(found).or_else(|why| {
+            visit(found).map_err(|why| {
                 stopped = Some(why);
                 // Ends the reading; `stopped` says why.
-                Err(holdfast_engine::Fault::Redefined)
+                holdfast_engine::Fault::Redefined
             })
         });
         match stopped {
