@@ -7,6 +7,7 @@ use holdfast_chronicle::encryption::EncryptionArgs;
 use holdfast_component::values::parse_duration;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::visible;
+use holdfast_encryption::Keyring;
 use holdfast_engine::log::sealing::Values;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::grpc::{Address, Cluster};
@@ -128,6 +129,11 @@ impl Args {
         }
     }
 
+    /// The keys of values in etcd; without a configuration these are moved as they are.
+    fn keyring(&self) -> Result<Option<Arc<Keyring>>> {
+        if self.encryption.is_given() { Ok(Some(self.encryption.keyring()?)) } else { Ok(None) }
+    }
+
     fn values(&self) -> Result<Box<dyn Values + Sync>> {
         Ok(Box::new(self.encryption.values()?))
     }
@@ -164,7 +170,7 @@ fn source(args: &Args) -> Result<Box<dyn Source>> {
         Store::Etcd(members) => {
             let options = args.source_options();
             let (etcd, prefix) = connected(members, &options)?;
-            Ok(Box::new(FromEtcd::open(etcd, &prefix).map_err(told)?))
+            Ok(Box::new(FromEtcd::open(etcd, &prefix, args.keyring()?).map_err(told)?))
         }
     }
 }
@@ -177,7 +183,7 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let (etcd, prefix) = connected(members, &options)?;
-    Ok(ToEtcd::new(etcd, &args.to.to_string(), &prefix, storage))
+    Ok(ToEtcd::new(etcd, &args.to.to_string(), &prefix, storage, args.keyring()?))
 }
 
 fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, String)> {

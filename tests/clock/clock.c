@@ -3,19 +3,25 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
 
 typedef int (*clock_function)(clockid_t, struct timespec *);
+typedef int (*wait_function)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 
 static clock_function unshifted;
+static wait_function wait_unshifted;
 static long shift;
 
 __attribute__((constructor)) static void prepare(void) {
     const char *text = getenv("CLOCK_SHIFT_SECONDS");
     shift = text ? atol(text) : 0;
     unshifted = (clock_function)dlsym(RTLD_NEXT, "clock_gettime");
+    // The name alone would find the oldest of several versions, for condition variables of another form.
+    void *wait = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    wait_unshifted = (wait_function)(wait ? wait : dlsym(RTLD_NEXT, "pthread_cond_timedwait"));
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -45,4 +51,15 @@ time_t time(time_t *now) {
         *now = exact.tv_sec;
     }
     return exact.tv_sec;
+}
+
+// The kernel ends the wait by its own clock. A time of the past would end it at once, and the caller would wait again and
+// again.
+int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
+    if (!wait_unshifted) {
+        prepare();
+    }
+    struct timespec exact = *until;
+    exact.tv_sec -= shift;
+    return wait_unshifted(condition, mutex, &exact);
 }

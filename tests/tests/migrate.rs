@@ -383,10 +383,19 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     fails(migrate(text(&data), &urls, &[]), &["secrets/moved/s", "--encryption-provider-config FILE"]);
     // It goes on with the keys.
     succeeds(migrate(text(&data), &urls, &[&keys]));
-    let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls]);
+    let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
+    assert_eq!(objects(&server).0, before);
+    server.stop();
+    let secret = etcd.ctl(&["get", "--print-value-only", "/registry/secrets/moved/s"]);
+    assert!(secret.starts_with("k8s:enc:aescbc:v1:k:"), "{secret:?}");
+    // Under another prefix a value is encrypted anew, because it is bound to its key.
+    succeeds(migrate(&urls, &urls, &[&keys, "--to-etcd-prefix=/other"]));
+    let options = ["--etcd-servers", &urls, &keys, "--etcd-prefix=/other"];
+    let server = Server::start(&folder.join("other"), &options);
     assert_eq!(objects(&server).0, before);
     server.stop();
     let back = folder.join("back");
+    fails(migrate(&urls, text(&back), &["--dry-run"]), &["secrets/moved/s", "encrypted"]);
     succeeds(migrate(&urls, text(&back), &[&keys]));
     let server = Server::start(&back, &[&keys]);
     assert_eq!(objects(&server).0, before);

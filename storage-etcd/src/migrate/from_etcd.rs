@@ -1,12 +1,14 @@
 //! Reads the objects of an etcd at one revision.
 
-use super::{Found, Meaning, Movable, Source, Stopped, StoredPair};
+use super::{Found, Meaning, Movable, Source, Stopped, StoredPair, Unmovable};
 use crate::client::{self, Etcd, Fault, KeyValue, Keys, Range, Transactions, What};
 use crate::places::{Kinds, Places};
 use crate::shared::fault;
 use holdfast_core::etcd::Place;
 use holdfast_core::kinds::records::{PEERS, SERVERS};
 use holdfast_core::kinds::registry;
+use holdfast_encryption::Keyring;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// How many keys are read at a time at first and at most, and how many bytes there may be from then on.
@@ -22,14 +24,16 @@ pub struct FromEtcd {
     places: Places,
     id: String,
     revision: u64,
+    /// The keys of encrypted values. Without them values are moved as they are.
+    keyring: Option<Arc<Keyring>>,
 }
 
 impl FromEtcd {
-    pub fn open(etcd: Arc<dyn Etcd>, prefix: &str) -> Result<FromEtcd, Stopped> {
+    pub fn open(etcd: Arc<dyn Etcd>, prefix: &str, keyring: Option<Arc<Keyring>>) -> Result<FromEtcd, Stopped> {
         let places = Places::new(prefix, Kinds::All, Transactions::Full);
         let header = etcd.range(&Range::of(Keys::one(places.secret())).only(What::Count)).map_err(fault)?.header;
         let id = format!("the keys below {} in the etcd cluster {:x}", places.keys.root(), header.cluster);
-        Ok(FromEtcd { etcd, places, id, revision: header.revision })
+        Ok(FromEtcd { etcd, places, id, revision: header.revision, keyring })
     }
 
     fn compacted(&self, why: Fault) -> Stopped {
@@ -66,7 +70,7 @@ impl FromEtcd {
                 (Meaning::Object { kind: Some(kind), resource: resource.clone(), key: key.to_owned() }, resource)
             }
             Ok(Place::Record { record, .. }) if [&SERVERS, &PEERS].contains(&record) => return None,
-            Ok(Place::Record { record, .. }) => (Meaning::Derived, record.storage.to_owned()),
+            Ok(Place::Record { record, .. }) => (Meaning::Derived(record.storage), record.storage.to_owned()),
             Ok(Place::Strange) => match self.places.keys.custom(key) {
                 Some((resource, key)) => {
                     let (resource, key) = (resource.to_owned(), key.to_owned());
@@ -75,6 +79,20 @@ impl FromEtcd {
                 None => (Meaning::Unknown("its kind is not known".into()), first_part(below)),
             },
             Err(why) => (Meaning::Unknown(why.problem), first_part(below)),
+        })
+    }
+
+    /// The pair with its value in plain, if there are keys.
+    fn opened(&self, found: KeyValue, key: &str, resource: &str) -> Result<KeyValue, Unmovable> {
+        let Some(keyring) = &self.keyring else { return Ok(found) };
+        let plain = match keyring.open_value(resource, key, &found.value) {
+            Ok(Cow::Borrowed(_)) => None,
+            Ok(Cow::Owned(plain)) => Some(plain),
+            Err(why) => return Err(format!("what is stored under {key} cannot be decrypted: {why}").into()),
+        };
+        Ok(match plain {
+            Some(plain) => KeyValue { value: plain.into(), ..found },
+            None => found,
         })
     }
 
@@ -168,7 +186,8 @@ impl Source for FromEtcd {
                 }
                 let below = told.strip_prefix(root).unwrap_or(&told).to_owned();
                 let Some((meaning, resource)) = self.meaning(&found.key, &below) else { continue };
-                let object = Ok(Movable::Pair(StoredPair { below, meaning, found }));
+                let opened = self.opened(found, &told, &resource);
+                let object = opened.map(|found| Movable::Pair(StoredPair { below, meaning, found }));
                 visit(Found { place: told, part, resource, object })?;
             }
             let Some(last) = last.filter(|_| more) else { return Ok(()) };

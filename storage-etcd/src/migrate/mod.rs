@@ -81,8 +81,8 @@ pub struct StoredPair {
 pub enum Meaning {
     /// `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: String, key: String },
-    /// Servers derive it from objects.
-    Derived,
+    /// Servers derive it from objects. With its place in storage.
+    Derived(&'static str),
     /// Nothing that this release knows, and why.
     Unknown(String),
 }

@@ -1,6 +1,6 @@
 //! Writes objects into an etcd.
 
-use super::{Destination, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
+use super::{Destination, Meaning, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
 use crate::client::{self, Compare, Etcd, Expected, Fault, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
 use crate::leases::Leases;
 use crate::places::{Kinds, Places};
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use holdfast_core::etcd::{Media, write_event};
 use holdfast_core::event::Record;
 use holdfast_core::kinds::registry;
+use holdfast_encryption::Keyring;
 use prost::Message;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,8 @@ pub struct ToEtcd {
     name: String,
     places: Places,
     storage: Storage,
+    /// The keys that encrypt values.
+    keyring: Option<Arc<Keyring>>,
     leases: Mutex<Leases>,
     began: Instant,
     /// The revision of the note in etcd; zero if there is none. Every write compares it: of two processes that go on
@@ -50,16 +53,25 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
+    /// The place of its resource in storage, by which keys are chosen; empty for what stays as it is.
+    resource: String,
     expires: bool,
 }
 
 impl ToEtcd {
-    pub fn new(etcd: Arc<dyn Etcd>, name: &str, prefix: &str, storage: Storage) -> ToEtcd {
+    pub fn new(
+        etcd: Arc<dyn Etcd>,
+        name: &str,
+        prefix: &str,
+        storage: Storage,
+        keyring: Option<Arc<Keyring>>,
+    ) -> ToEtcd {
         ToEtcd {
             etcd,
             name: format!("{name}, below {prefix},"),
             places: Places::new(prefix, Kinds::All, Transactions::Full),
             storage,
+            keyring,
             leases: Mutex::new(Leases::new(Duration::from_secs(60))),
             began: Instant::now(),
             noted: AtomicU64::new(0),
@@ -70,10 +82,31 @@ impl ToEtcd {
         let kind = registry().by_storage(&record.resource).map(|id| registry().get(id));
         let key = self.places.keys.at(&record.resource, &record.key);
         let value = write_event(kind, &key, &record.object, self.storage.media, self.storage.release)?;
-        Ok(Put { key: key.into(), value: value.into(), expires: kind.is_some_and(|kind| kind.expires) })
+        let expires = kind.is_some_and(|kind| kind.expires);
+        self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 
-    /// The value stays as it is, in whatever form.
+    /// With its value encrypted, if there are keys.
+    fn sealed(&self, put: Put) -> Result<Put, Unmovable> {
+        let Some(keyring) = self.keyring.as_ref().filter(|_| !put.resource.is_empty()) else { return Ok(put) };
+        keyring.await_key(&put.resource)?;
+        let key = String::from_utf8_lossy(&put.key);
+        let sealed = keyring.seal_value(&put.resource, &key, put.value.to_vec());
+        let value = sealed.map_err(|why| format!("{key} cannot be encrypted: {why}"))?.into();
+        Ok(Put { value, ..put })
+    }
+
+    /// Whether etcd has the same already. No value is encrypted twice in the same way.
+    fn is_there(&self, put: &Put, found: &[u8]) -> bool {
+        let key = String::from_utf8_lossy(&put.key);
+        let same = |keyring: &Arc<Keyring>| {
+            let opened = |value| keyring.open_value(&put.resource, &key, value).ok();
+            opened(found).is_some_and(|found| Some(found) == opened(&put.value))
+        };
+        *found == *put.value || self.keyring.as_ref().is_some_and(same)
+    }
+
+    /// The value stays as it is, in whatever form, but for its encryption.
     fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
         let KeyValue { key: before, value, lease, .. } = pair.found;
@@ -83,7 +116,12 @@ impl ToEtcd {
                 format!("{before} is encrypted and bound to its key: it can be moved to no other prefix").into()
             );
         }
-        Ok(Put { key, value, expires: lease != 0 })
+        let resource = match pair.meaning {
+            Meaning::Object { resource, .. } => resource,
+            Meaning::Derived(storage) => storage.to_owned(),
+            Meaning::Unknown(_) => String::new(),
+        };
+        self.sealed(Put { key, value, resource, expires: lease != 0 })
     }
 
     /// The lease of something that expires; zero for what lasts.
@@ -226,7 +264,7 @@ impl Destination for ToEtcd {
                     Ok(decided) if decided.held => {}
                     Ok(decided) => match decided.found.first() {
                         // It was written before the migration was interrupted, or before an answer was lost.
-                        Some(found) if found.value == put.value => {}
+                        Some(found) if self.is_there(put, &found.value) => {}
                         Some(_) => {
                             let name = &self.name;
                             let why = format!("{name} has another value under {key}: something else has written there");

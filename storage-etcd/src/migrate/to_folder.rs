@@ -52,7 +52,7 @@ impl ToFolder {
 fn event(pair: StoredPair) -> Result<Option<Record>, Unmovable> {
     let (kind, resource, key) = match pair.meaning {
         Meaning::Object { kind, resource, key } => (kind, resource, key),
-        Meaning::Derived => return Ok(None),
+        Meaning::Derived(_) => return Ok(None),
         Meaning::Unknown(why) => {
             let key = String::from_utf8_lossy(&pair.found.key).into_owned();
             return Err(format!("what is stored under {key} cannot be read: {why}").into());
