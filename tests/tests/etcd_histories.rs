@@ -201,10 +201,14 @@ impl World {
             let api = self.api(at).await.expect("a server that runs");
             for key in 0..KEYS {
                 let name = format!("{prefix}{key}");
-                let called = began.elapsed().as_nanos() as u64;
-                let answer = api.get(&name).await;
-                let why = answer.as_ref().err().map(ToString::to_string);
-                let told = told(answer).unwrap_or_else(|| panic!("server {at} does not answer: {why:?}"));
+                // An etcd that has just elected a leader may refuse a read.
+                let (called, told) = holdfast_tests::eventually(RECOVERY_MAX, async || {
+                    let called = began.elapsed().as_nanos() as u64;
+                    let answer = api.get(&name).await;
+                    let why = answer.as_ref().err().map(ToString::to_string);
+                    told(answer).map(|told| (called, told)).ok_or_else(|| format!("server {at}: {why:?}"))
+                })
+                .await;
                 let answered = Some(began.elapsed().as_nanos() as u64);
                 note(history, &name, Operation { client: CLIENTS + at, called, answered, asked: Asked::Get, told });
             }
@@ -235,7 +239,7 @@ impl World {
 
     async fn newest_version(&self) -> u64 {
         let api = self.api(0).await.expect("a server that runs");
-        let list = api.list(&Default::default()).await.expect("a list");
+        let list = holdfast_tests::eventually(RECOVERY_MAX, async || api.list(&Default::default()).await).await;
         list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
     }
 

@@ -17,11 +17,15 @@ pub fn is_asked_for() -> bool {
 }
 
 /// The options of a server on this data folder. Each folder has a prefix, so that the next server on it finds what the
-/// one before has written.
-pub fn options(data: &Path) -> [String; 2] {
+/// one before has written, and need not wait until a lease of the one before has expired.
+pub fn options(data: &Path) -> [String; 3] {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
-    [format!("--etcd-servers={}", cluster().urls()), format!("--etcd-prefix=/folders/{:016x}", hasher.finish())]
+    [
+        format!("--etcd-servers={}", cluster().urls()),
+        format!("--etcd-prefix=/folders/{:016x}", hasher.finish()),
+        "--leader-elect=false".to_owned(),
+    ]
 }
 
 /// The cluster, which starts when the first test needs it.
