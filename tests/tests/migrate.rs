@@ -386,8 +386,9 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
     assert_eq!(objects(&server).0, before);
     server.stop();
-    let secret = etcd.ctl(&["get", "--print-value-only", "/registry/secrets/moved/s"]);
-    assert!(secret.starts_with("k8s:enc:aescbc:v1:k:"), "{secret:?}");
+    let secret = etcd.ctl(&["get", "--write-out=json", "/registry/secrets/moved/s"]);
+    let sealed = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, "k8s:enc:aescbc:v1:");
+    assert!(secret.contains(&sealed), "{secret}");
     // Under another prefix a value is encrypted anew, because it is bound to its key.
     succeeds(migrate(&urls, &urls, &[&keys, "--to-etcd-prefix=/other"]));
     let options = ["--etcd-servers", &urls, &keys, "--etcd-prefix=/other"];

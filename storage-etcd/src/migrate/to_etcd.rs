@@ -264,7 +264,7 @@ impl Destination for ToEtcd {
                     Ok(decided) if decided.held => {}
                     Ok(decided) => match decided.found.first() {
                         // It was written before the migration was interrupted, or before an answer was lost.
-                        Some(found) if self.is_there(put, &found.value) => {}
+                        Some(found) if self.is_there(&put, &found.value) => {}
                         Some(_) => {
                             let name = &self.name;
                             let why = format!("{name} has another value under {key}: something else has written there");
