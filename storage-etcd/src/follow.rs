@@ -110,9 +110,15 @@ impl Follower {
         // After a start with other overrides the log lacks objects of some kinds, or has those of kinds that are elsewhere
         // now.
         let kinds = shared.places.kinds.to_string();
+        if self.source.kinds != kinds && through > 0 {
+            // Until the log is filled.
+            self.source.same_kinds_after = u64::MAX;
+        }
         if through == 0 || self.source.kinds != kinds {
             self.source.kinds = kinds;
-            return self.fill(true);
+            self.fill(true)?;
+            self.source.same_kinds_after = self.source.same_kinds_after.min(self.source.through);
+            return shared.local.keep_source(&self.source);
         }
         self.seen = through;
         shared.come_to(through);

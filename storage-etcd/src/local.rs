@@ -37,6 +37,10 @@ pub struct Source {
     /// The kinds whose events the log has, in words; empty for all.
     #[prost(string, tag = "8")]
     pub kinds: String,
+    /// Where the log last got other kinds than before. Events up to there may be of kinds that it had not then, or of
+    /// those that it has not now.
+    #[prost(uint64, tag = "10")]
+    pub same_kinds_after: u64,
     /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.
     #[prost(string, tag = "9")]
     pub epoch: String,

@@ -67,8 +67,15 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         ));
     }
     // An etcd that was restored and has grown since is found by what it has of the last events.
-    let last = shared.local.last()?.0;
-    for record in shared.local.scan(None, Offset(last.saturating_sub(EVENTS_COMPARED)), EVENTS_COMPARED as usize)? {
+    // What a log tells of kinds that are elsewhere is not what their etcd has.
+    if source.kinds != shared.places.kinds.to_string() {
+        return Ok(None);
+    }
+    let first = shared.local.last()?.0.saturating_sub(EVENTS_COMPARED).max(source.same_kinds_after);
+    for record in shared.local.scan(None, Offset(first), EVENTS_COMPARED as usize)? {
+        if !shared.places.kinds.have(&record.resource) {
+            continue;
+        }
         let key = shared.places.keys.at(&record.resource, &record.key);
         let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
