@@ -48,23 +48,32 @@ impl Newest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::future::join_all;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex, mpsc};
 
     #[tokio::test]
     async fn one_question_answers_all_who_wait_also_by_its_failure() {
         for expected in [Ok(Offset(7)), Err("there is no answer".to_owned())] {
-            let (newest, reads) = (Newest::default(), Reads::default());
+            let newest = Arc::new(Newest::default());
             let asked = Arc::new(AtomicU64::new(0));
-            let answers = join_all((0..50).map(|_| {
-                let (asked, answer) = (asked.clone(), expected.clone());
-                newest.ask(&reads, move || {
-                    asked.fetch_add(1, Ordering::Relaxed);
-                    answer.map_err(|why| Fault::Unreachable { why })
+            let (go, gone) = mpsc::channel::<()>();
+            let gone = Arc::new(Mutex::new(gone));
+            let waiting: Vec<_> = (0..50)
+                .map(|_| {
+                    let (newest, asked, gone) = (newest.clone(), asked.clone(), gone.clone());
+                    let answer = expected.clone();
+                    let question = move || {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        // The first is answered once all have come.
+                        let _ = gone.lock().expect("nobody panics here").recv();
+                        answer.map_err(|why| Fault::Unreachable { why })
+                    };
+                    tokio::spawn(async move { newest.ask(&Reads::default(), question).await })
                 })
-            }));
-            for answer in answers.await {
-                let answer = answer.map_err(|fault| match fault {
+                .collect();
+            tokio::task::yield_now().await;
+            drop(go);
+            for waits in waiting {
+                let answer = waits.await.expect("no panic").map_err(|fault| match fault {
                     Fault::Unreachable { why } => why,
                     other => panic!("{other}"),
                 });
