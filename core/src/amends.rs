@@ -21,7 +21,7 @@ const GRACE_SECONDS: i64 = 60;
 /// So many Events are made in a round at most.
 const NEWS_MAX: usize = 100;
 
-/// What is wrong.
+/// The differences between Services and what is recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wrong {
     /// Addresses that Services have and that are recorded as free, or as another's.
@@ -35,7 +35,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// What is wrong in this state.
+    /// Compares this state with what is recorded.
     pub fn find(state: &State, ports: &Ports, now: Timestamp) -> Wrong {
         let mut wrong = Wrong::default();
         let known = |known| state.registry.known(known).map(|(kind, _)| kind);
@@ -49,7 +49,7 @@ impl Wrong {
                 match held(claim) {
                     Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
-                        // What is given to something that is no Service is left to whoever made it.
+                        // An address of something that is no Service is left to its maker.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
                         if is_wrong && state.claimant(claim).is_some_and(|owner| *owner == state.owner(services, key)) {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));
@@ -79,7 +79,7 @@ impl Wrong {
         wrong
     }
 
-    /// What was wrong at both times: the rest was on its way.
+    /// The differences that were there at both times. The others came from writes that were under way.
     pub fn still(self, later: &Wrong) -> Wrong {
         Wrong {
             unrecorded: self.unrecorded.intersection(&later.unrecorded).cloned().collect(),

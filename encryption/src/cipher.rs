@@ -22,7 +22,8 @@ const MAC: usize = 32;
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
 
-/// The place of a value, which its encryption authenticates.
+/// Where an encrypted value is stored. Ciphers authenticate it, so that a value copied to another place cannot be
+/// decrypted.
 #[derive(Debug, Clone, Copy)]
 pub enum ValuePlace<'p> {
     /// An event of a log of Holdfast's: every cipher is bound to it.

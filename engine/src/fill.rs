@@ -1,7 +1,8 @@
 //! Counts the bytes that each namespace wrote recently, to find the namespaces that fill the disk.
 //!
 //! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces go on.
-//! The less room is left, the smaller is the share of recent bytes at which a namespace is refused.
+//! A namespace is refused when its share of the bytes written recently is above a limit, and the limit falls as the room
+//! on the disk does.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Added to the bytes of each write, so that a window has a bounded number of writes and namespaces.
 const WRITE_BYTES: u64 = 4096;
-/// While all of the room is left, a namespace is refused above one half of the recent bytes: one part in this many.
+/// The limit before the disk is nearly full: one half of the recent bytes, given as one part in this many.
 const MOST_PART: u64 = 2;
 /// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
 /// when all writes are. The names are whole, because a tenant may create a namespace with any other name.

@@ -148,8 +148,8 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
         let mut running = pin!(run(&mut session, container, command, wanted));
         tokio::select! {
             outcome = &mut running => Some(outcome),
-            // The client has gone. What it has sent still arrives: clients that cannot close a stream send a file's
-            // bytes to `cat`, and leave.
+            // The client has gone. Input that has reached the node is still delivered: clients that cannot close a
+            // stream send a file's bytes to `cat`, and leave.
             () = closed.cancelled() => {
                 if wanted.stdin {
                     _ = tokio::time::timeout(ALONE_MAX, running).await;

@@ -1,4 +1,4 @@
-//! Puts right what is recorded as given out of addresses and node ports, on one of the servers on an etcd at a time.
+//! Repairs the records of addresses and node ports that are given out. One server of those on an etcd does it.
 
 use holdfast_core::amends::{Leaks, Wrong};
 use holdfast_core::kinds::networking::AddressOwner;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// As in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(180);
-/// What is still wrong after this time was not just on its way.
+/// A difference that lasts longer than this is not a write under way.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Repairs while `is_first` says that this server does.

@@ -9,7 +9,7 @@ use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::visible;
 use holdfast_encryption::Keyring;
 use holdfast_engine::log::sealing::Values;
-use holdfast_storage_etcd::client::Etcd;
+use holdfast_storage_etcd::client::{Etcd, Transactions};
 use holdfast_storage_etcd::grpc::{Address, Cluster};
 use holdfast_storage_etcd::migrate::{
     self, FromEtcd, FromFolder, Happening, How, Source, Stopped, Storage, Summary, ToEtcd, ToFolder,
@@ -183,6 +183,10 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let (etcd, prefix) = connected(members, &options)?;
+    // Each batch is compared with the note of how far the migration is.
+    if Transactions::of(etcd.as_ref(), &prefix)? == Transactions::Plain {
+        bail!("the store takes only Kubernetes' own transactions, and a migration needs comparisons of several keys");
+    }
     Ok(ToEtcd::new(etcd, &args.to.to_string(), &prefix, storage, args.keyring()?))
 }
 

@@ -45,7 +45,7 @@ pub struct OnEtcd {
 }
 
 impl Connected {
-    /// What the first server of the cluster has written for all.
+    /// The value that the first server of the cluster wrote for all servers.
     pub fn cluster(&self) -> first::Cluster<'_> {
         self.upkeep.first()
     }

@@ -1,4 +1,4 @@
-//! Options of what Kubernetes itself has removed.
+//! Options of features that Kubernetes has removed.
 //!
 //! They are refused by name, with the reason: ignoring them silently would mislead, and "unexpected argument" would
 //! suggest a misspelling.

@@ -1,5 +1,5 @@
-//! What must be the same on all servers of one etcd: each tells the others its options, with a lease, and does not start
-//! beside one with others.
+//! Options that must be the same on all servers of one etcd. Each server writes its options to etcd under a lease, and
+//! does not start while a running server has different ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::leases::Leases;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a server counts as running after it last said so.
+/// How long a server counts as running after it last renewed its options.
 const LEASE: Duration = Duration::from_secs(15);
-/// How often each server says so.
+/// How often each server renews its options.
 pub const RENEWED_EACH: Duration = Duration::from_secs(5);
-/// What other servers wrote is shown up to so many bytes.
+/// At most so many characters of another server's values are shown in an error.
 const SHOWN_MAX: usize = 200;
 
-/// The options of this server, and those that the others have told.
+/// Compares this server's options with those that other servers wrote.
 pub struct Alike {
     etcd: Arc<dyn Etcd>,
     key: Bytes,
@@ -49,7 +49,7 @@ impl Alike {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // What another release tells otherwise is not compared.
+            // A value that is no JSON comes from another release, and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {
@@ -65,7 +65,7 @@ impl Alike {
         Ok(differences)
     }
 
-    /// Tells the others. `now` is from any monotonic clock.
+    /// Writes this server's options, or renews them. `now` is from any monotonic clock.
     pub fn tell(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value.clone(), lease };
@@ -78,7 +78,7 @@ impl Alike {
         }
     }
 
-    /// Tells the others that the server goes.
+    /// Deletes this server's options when it ends.
     pub fn withdraw(&self) -> Result<(), Fault> {
         match self.revision()? {
             0 => Ok(()),

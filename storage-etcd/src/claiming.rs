@@ -13,8 +13,8 @@ use holdfast_engine::log::Receipt;
 use std::collections::BTreeSet;
 
 impl EtcdLog {
-    /// Takes what decisions claim. A decision is told if another server has given out what it claims. Returns the
-    /// revision up to which there are events about that.
+    /// Reserves the addresses and node ports that decisions claim. A decision fails if another server has reserved one of
+    /// them. Returns the revision up to which events tell of such reservations.
     pub(crate) fn take_shares(&self, going: &mut [Going], records: &[Record]) -> u64 {
         let Some(claims) = &self.shared.claims else { return 0 };
         for decision in going.iter_mut() {

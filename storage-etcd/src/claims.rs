@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most tries to change the bitmap. Each lost one means that another server has changed it.
 const TRIES_MAX: usize = 64;
 
-/// What is given out in a store.
+/// Reserves and frees addresses and node ports in a store.
 pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
@@ -42,7 +42,7 @@ struct Bitmap {
     ports: Option<Ports>,
 }
 
-/// What one Service takes or gives back.
+/// The addresses and node ports that one Service takes or gives back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
     pub addresses: BTreeSet<String>,
@@ -62,7 +62,7 @@ impl Share {
         share
     }
 
-    /// What this share has and the other one has not.
+    /// The addresses and ports that are in this share and not in `other`.
     pub fn without(&self, other: &Share) -> Share {
         Share {
             addresses: self.addresses.difference(&other.addresses).cloned().collect(),
@@ -75,26 +75,26 @@ impl Share {
     }
 }
 
-/// What a decision takes and gives back.
+/// The addresses and node ports that a decision takes and gives back.
 #[derive(Debug)]
 pub struct Taking {
-    /// One of its claims, by which it is told of.
+    /// One of the decision's claims, which names it in a refusal.
     pub claim: Arc<str>,
     /// The Service.
     pub holder: AddressOwner,
     pub wants: Share,
-    /// What it gives back once it is written.
+    /// Given back once the Service is written.
     pub frees: Share,
-    /// What was taken for it in this commit.
+    /// Taken for the Service in this commit.
     pub got: Share,
 }
 
-/// What became of an address that was asked for.
+/// The outcome of a request for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// It is the Service's, since this revision.
+    /// The Service has it since this revision.
     Made(u64),
-    /// It was the Service's before.
+    /// The Service had it before.
     Had,
     /// Something else has it; etcd was at this revision.
     Taken(u64),
@@ -127,7 +127,7 @@ impl Allocations {
         if bitmap.revision > revision {
             return;
         }
-        // What cannot be read is told when a port is asked for.
+        // A bitmap that cannot be read is reported when a port is requested.
         let ports = value.and_then(|value| self.ports_of(value).ok());
         *bitmap = Bitmap { revision: if value.is_some() { revision } else { 0 }, ports };
     }
@@ -173,7 +173,7 @@ impl Allocations {
         let mut granted = self.change_ports(true, |ports| grant(ports, wanted))?;
         let missed: Vec<usize> = (0..wanted.len()).filter(|nth| !granted[*nth]).collect();
         if !missed.is_empty() {
-            // What this server knows of the bitmap may be old.
+            // This server's copy of the bitmap may be out of date.
             let again: Vec<&BTreeSet<u16>> = missed.iter().map(|nth| wanted[*nth]).collect();
             let answers = self.change_ports(false, |ports| grant(ports, &again))?;
             missed.into_iter().zip(answers).for_each(|(nth, is_granted)| granted[nth] = is_granted);
@@ -258,7 +258,7 @@ impl Allocations {
 
     fn gift(&self, address: &str, holder: &AddressOwner) -> Result<Txn, Fault> {
         let key = address_key(&self.keys, address);
-        // The hash of nothing under random keys is a random number.
+        // `RandomState` has random keys, so the hash of an empty input is a random number.
         let stamp = Stamp { time: Timestamp::now(), seed: RandomState::new().hash_one(0) };
         let (media, release) = self.storing;
         let value = write_address(&key, address, holder, stamp, media, release);
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(one.take_ports(&[&ports[0], &ports[1], &ports[2]]), Ok(vec![true, false, true]));
         assert_eq!(other.take_ports(&[&ports[1], &set(&[30004])]), Ok(vec![false, true]));
         assert!(other.has_port(30001) && other.has_port(30004) && !one.has_port(30004));
-        // What the other one has taken and freed meanwhile is known when it is needed.
+        // The bitmap is read again when a port is requested, so that another server's changes need not be kept here.
         other.mend_ports(&set(&[]), &set(&[30001, 30002])).expect("freed");
         assert_eq!(one.take_ports(&[&ports[1]]), Ok(vec![true]));
         assert_eq!(one.take_ports(&[&set(&[30004])]), Ok(vec![false]));

@@ -43,7 +43,7 @@ pub struct Follower {
     shared: Arc<Shared>,
     watch: Option<Box<dyn Watch>>,
     source: Source,
-    /// Since when a caller has waited for something that the watch does not say.
+    /// The time since which a caller waits for events that the watch does not deliver.
     silent: Option<Instant>,
     /// The revision of the last event received.
     seen: u64,
@@ -107,18 +107,12 @@ impl Follower {
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
-        // After a start with other overrides the log lacks objects of some kinds, or has those of kinds that are elsewhere
-        // now.
+        // If `--etcd-servers-overrides` changed, the log lacks objects of kinds that came back, and has objects of kinds that
+        // moved to another etcd.
         let kinds = shared.places.kinds.to_string();
-        if self.source.kinds != kinds && through > 0 {
-            // Until the log is filled.
-            self.source.same_kinds_after = u64::MAX;
-        }
         if through == 0 || self.source.kinds != kinds {
-            self.source.kinds = kinds;
-            self.fill(true)?;
-            self.source.same_kinds_after = self.source.same_kinds_after.min(self.source.through);
-            return shared.local.keep_source(&self.source);
+            self.have_kinds(kinds);
+            return self.fill(true);
         }
         self.seen = through;
         shared.come_to(through);
@@ -128,11 +122,20 @@ impl Follower {
         if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
+    /// Notes which kinds the log has from the next [`fill`](Self::fill) on.
+    fn have_kinds(&mut self, kinds: String) {
+        if self.source.kinds != kinds {
+            // A marker until the fill, when the revision is known.
+            self.source.same_kinds_after = u64::MAX;
+        }
+        self.source.kinds = kinds;
+    }
+
     /// Brings the local log to what a restored etcd has, after [`accept`](crate::restored::accept). The log has no
     /// readers yet.
     pub fn take_over(&mut self, written: HashSet<u64>) -> Result<(), Fault> {
         self.restored = Some(written);
-        self.source.kinds = self.shared.places.kinds.to_string();
+        self.have_kinds(self.shared.places.kinds.to_string());
         self.fill(false)?;
         self.restored = None;
         let newest = self.newest()?;
@@ -497,7 +500,8 @@ impl Follower {
         // A watch that resumed at an older version would miss the events between.
         local.begin_at(Offset(revision))?;
         let (is_partial, has_unread) = (!self.waiting.is_empty(), !shared.unread.is_empty());
-        self.source = Source { through: revision, is_partial, has_unread, ..self.source.clone() };
+        let same_kinds_after = self.source.same_kinds_after.min(revision);
+        self.source = Source { through: revision, is_partial, has_unread, same_kinds_after, ..self.source.clone() };
         local.keep_source(&self.source)?;
         let claims = Range::of(client::Keys::one(shared.places.claims())).at(revision);
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
@@ -536,7 +540,7 @@ fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
     }
 }
 
-/// The last state of a deleted object of which nothing can be read.
+/// The last state of a deleted object whose value cannot be read.
 fn nothing_but_names(placed: &Placed, version: Offset) -> Bytes {
     let names = placed.kind.map(|kind| (kind.versions[0].api_version(), kind.kind.to_string()));
     // A custom kind's group is in its storage path; its versions are not known here.

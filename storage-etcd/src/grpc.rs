@@ -59,9 +59,9 @@ struct Patience {
 }
 
 const FULL: Patience = Patience { each: CALL_MAX, last: CALL_MAX };
-/// For reads of one key. A slow answer of the last member is better than none.
+/// Time limits for reads of one key. The last member gets longer, because a slow answer is better than none.
 const SMALL_READ: Patience = Patience { each: SMALL_CALL_MAX, last: CALL_MAX };
-/// For writes that compare: what came of them can be read back.
+/// Time limits for transactions with a comparison. After a missing answer, a read shows whether one was applied.
 const SMALL_WRITE: Patience = Patience { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
 
 struct Member {

@@ -31,14 +31,14 @@ pub struct Source {
     /// The log was being filled from a range and may have only some of its objects.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
-    /// etcd has values that could not be read, of which the log says nothing.
+    /// etcd has values that could not be read. The log has no event for them, so the next start looks for them.
     #[prost(bool, tag = "5")]
     pub has_unread: bool,
     /// The kinds whose events the log has, in words; empty for all.
     #[prost(string, tag = "8")]
     pub kinds: String,
-    /// Where the log last got other kinds than before. Events up to there may be of kinds that it had not then, or of
-    /// those that it has not now.
+    /// The revision at which the log was last filled for other kinds than before. Older events are not compared with etcd:
+    /// their kinds may have been in another etcd meanwhile.
     #[prost(uint64, tag = "10")]
     pub same_kinds_after: u64,
     /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.

@@ -321,7 +321,7 @@ pub(crate) struct Going {
     written: BTreeMap<usize, u64>,
     /// For a decision with claims: the revision of the last claim in the cluster.
     claims: Option<u64>,
-    /// What it takes and gives back of addresses and node ports.
+    /// The addresses and node ports that the decision takes and gives back.
     pub taking: Option<Taking>,
     pub receipt: Option<Receipt>,
 }
@@ -459,7 +459,7 @@ impl LogRead for EtcdLog {
                 Ok(record) => visit(record),
                 Err(fault) => match Locked::of(&fault) {
                     None | Some(Locked::Unreachable(_)) => Err(fault),
-                    // As for a value in etcd: the rest goes on.
+                    // As with a value in etcd that cannot be read, the other objects are served.
                     Some(why) => {
                         shared.note_locked(&record, why);
                         Ok(())

@@ -67,7 +67,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         ));
     }
     // An etcd that was restored and has grown since is found by what it has of the last events.
-    // What a log tells of kinds that are elsewhere is not what their etcd has.
+    // The kinds changed with `--etcd-servers-overrides`: the log's events of kinds that moved differ from this etcd.
     if source.kinds != shared.places.kinds.to_string() {
         return Ok(None);
     }

@@ -37,7 +37,7 @@ impl PendingWrites {
         self.state().writes.insert((write.key().clone(), replaces), Write { value, who });
     }
 
-    /// There is no answer to this transaction.
+    /// Notes that a transaction got no answer.
     pub fn unsure(&self, txn: Txn) {
         self.state().unsure.push(txn);
     }

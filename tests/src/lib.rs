@@ -33,11 +33,12 @@ pub mod wire;
 pub use clients::clients;
 pub use server::{Folder, Server};
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The folder `tests` of this repository.
-pub fn folder() -> &'static std::path::Path {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+pub fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Repeats `attempt` until it succeeds; panics with the last error after `patience`.
@@ -61,4 +62,18 @@ pub fn has_reloaded(metrics: &str, configuration: &str, status: &str, times: u64
     let name = format!("apiserver_{configuration}_config_controller_automatic_reloads_total");
     let (start, end) = (format!("{name}{{apiserver_id_hash=\"sha256:"), format!("\",status=\"{status}\"}} {times}"));
     metrics.lines().any(|line| line.starts_with(&start) && line.ends_with(&end))
+}
+
+/// The files below a folder that contain a text.
+pub fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if std::fs::read(&path).expect("read").windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+    found
 }

@@ -8,7 +8,7 @@ use holdfast_storage_rocks::{LogReader, RocksLog};
 use holdfast_tests::kms::Plugin;
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
-use holdfast_tests::{Folder, Server, eventually, has_reloaded};
+use holdfast_tests::{Folder, Server, eventually, files_with, has_reloaded};
 use http::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -90,20 +90,6 @@ fn in_secret(text: &str) -> String {
     secret("", text)["data"]["text"].as_str().expect("text").to_owned()
 }
 
-/// The files below a folder that contain a text.
-fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(holding(&path, text));
-        } else if std::fs::read(&path).expect("read").windows(text.len()).any(|window| window == text.as_bytes()) {
-            found.push(path);
-        }
-    }
-    found
-}
-
 /// All stored events, not decrypted.
 fn kept(data: &Path) -> Vec<Record> {
     LogReader::open(data).expect("a log").scan(None, Offset::ZERO, 100_000).expect("events")
@@ -175,7 +161,7 @@ async fn no_file_holds_a_secret_in_plain() {
     // The socket cannot be read as a file.
     drop(_plugin);
     for text in [&first, &second, &third, &custom, &in_secret(&first), &in_secret(&second)] {
-        assert_eq!(holding(place.folder.path(), text), Vec::<PathBuf>::new(), "{text}");
+        assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new(), "{text}");
     }
     for record in kept(&place.data()) {
         assert_eq!(record.object.starts_with(b"k8s:enc:"), record.resource != "events", "{}", record.resource);
@@ -184,7 +170,7 @@ async fn no_file_holds_a_secret_in_plain() {
     let server = Server::start(plain.path(), &[]);
     Wire::admin(&server).post(SECRETS, &secret("one", &first)).await.expect(201);
     server.stop();
-    assert_ne!(holding(plain.path(), &in_secret(&first)), Vec::<PathBuf>::new(), "the search finds what is there");
+    assert_ne!(files_with(plain.path(), &in_secret(&first)), Vec::<PathBuf>::new(), "the search finds what is there");
 }
 
 #[tokio::test]
@@ -287,8 +273,8 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     succeeds(holdfast(["log", "export", "--data-dir", &data, "--output", &export]));
     let option = place.configured(&[("secrets", &provider("secretbox", &[1]))]);
     succeeds(holdfast(["log", "import", &export, "--data-dir", &new, &option]));
-    assert_eq!(holding(&place.folder.join("new"), &in_secret(&needle)), Vec::<PathBuf>::new());
-    assert_ne!(holding(&place.data(), &in_secret(&needle)), Vec::<PathBuf>::new());
+    assert_eq!(files_with(&place.folder.join("new"), &in_secret(&needle)), Vec::<PathBuf>::new());
+    assert_ne!(files_with(&place.data(), &in_secret(&needle)), Vec::<PathBuf>::new());
     succeeds(holdfast(["log", "verify", "--data-dir", &new, &option]));
     // Everything is encrypted again with another key, without a plain file in between.
     let sealed = place.folder.join("sealed").display().to_string();

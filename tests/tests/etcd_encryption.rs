@@ -8,7 +8,7 @@ use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::kms::Plugin;
 use holdfast_tests::wire::{Answer, Wire};
-use holdfast_tests::{Folder, Server, eventually};
+use holdfast_tests::{Folder, Server, eventually, files_with};
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -102,20 +102,6 @@ impl Place {
 /// Incompressible text for a value.
 fn needle() -> String {
     (0..32).map(|_| char::from(rand::random_range(b'a'..=b'z'))).collect()
-}
-
-/// The files below a folder that contain a text.
-fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(holding(&path, text));
-        } else if std::fs::read(&path).expect("read").windows(text.len()).any(|window| window == text.as_bytes()) {
-            found.push(path);
-        }
-    }
-    found
 }
 
 fn version(object: &Value) -> u64 {
@@ -258,7 +244,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     server.stop();
     drop(plugin);
     for text in [&text, &base64(text.as_bytes())] {
-        assert_eq!(holding(place.folder.path(), text), Vec::<PathBuf>::new());
+        assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new());
     }
     // The plug-in is back: a restart reads the own disk, and a new server all of etcd.
     let _plugin = Plugin::start(&socket);
@@ -275,7 +261,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     let plain = place.start("plain", &["--etcd-prefix=/plain"]);
     Wire::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
     plain.stop();
-    assert_ne!(holding(&place.data("plain"), &text), Vec::<PathBuf>::new());
+    assert_ne!(files_with(&place.data("plain"), &text), Vec::<PathBuf>::new());
 }
 
 /// A server that lacks a key serves all but what is encrypted with it, and gets that with the key.

@@ -4,7 +4,7 @@ use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
-use holdfast_engine::{Append, Log, LogRead, Proposal};
+use holdfast_engine::{Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{
     Decided, Etcd, Fault, Header, Keys, Lease, Range, Ranged, Status, Txn, Watch, Watched,
 };
@@ -12,6 +12,7 @@ use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::Cluster;
+use holdfast_tests::etcd::receipts::{at, numbered};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,10 +32,14 @@ fn try_open(etcd: &Cluster, folder: &Path) -> Result<EtcdLog, String> {
 }
 
 fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
-    EtcdLog::open(Parts {
+    EtcdLog::open(parts(etcd, folder, "/registry")).map_err(|fault| fault.to_string())
+}
+
+fn parts(etcd: Arc<dyn Etcd>, folder: &Path, prefix: &str) -> Parts {
+    Parts {
         etcd,
         local: Arc::new(RocksLog::open(folder).expect("a local log")),
-        prefix: "/registry".into(),
+        prefix: prefix.into(),
         kinds: Kinds::All,
         storing: storing(),
         keys: Live::none(),
@@ -42,8 +47,7 @@ fn open_on(etcd: Arc<dyn Etcd>, folder: &Path) -> Result<EtcdLog, String> {
         claims: None,
         tells_progress: true,
         accepts_restored: false,
-    })
-    .map_err(|fault| fault.to_string())
+    }
 }
 
 fn storing() -> Storing {
@@ -84,20 +88,6 @@ fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
 
 fn decision(records: std::ops::Range<usize>) -> Decision {
     Decision { records, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
-}
-
-fn numbered(append: Append) -> Vec<Receipt> {
-    match append {
-        Append::Numbered(receipts) => receipts,
-        other => panic!("etcd numbers events: {other:?}"),
-    }
-}
-
-fn at(receipts: &[Receipt], nth: usize) -> u64 {
-    match &receipts[nth] {
-        Receipt::At(offsets) => offsets[0].0,
-        other => panic!("not written: {other:?}"),
-    }
 }
 
 /// The record without values that etcd sets.
@@ -349,7 +339,7 @@ fn what_came_of_a_write_is_read_back_when_etcd_was_killed() {
 }
 
 mod suite {
-    use super::{Kinds, Live, Parts, RocksLog, Transactions, client, folder, storing};
+    use super::{client, folder, parts};
     use holdfast_engine::Log;
     use holdfast_engine::log::suite::shared::Backend;
     use holdfast_storage_etcd::EtcdLog;
@@ -386,18 +376,7 @@ mod suite {
             if !with_its_own {
                 self.folders[nth] = folder();
             }
-            let parts = Parts {
-                etcd: Arc::new(client(cluster())),
-                local: Arc::new(RocksLog::open(self.folders[nth].path()).expect("a local log")),
-                prefix: self.prefix.clone(),
-                kinds: Kinds::All,
-                storing: storing(),
-                keys: Live::none(),
-                transactions: Transactions::Full,
-                claims: None,
-                tells_progress: true,
-                accepts_restored: false,
-            };
+            let parts = parts(Arc::new(client(cluster())), self.folders[nth].path(), &self.prefix);
             self.logs[nth] = Some(EtcdLog::open(parts).expect("open the log"));
         }
     }

@@ -4,13 +4,14 @@ use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_encryption::Live;
 use holdfast_engine::log::{Decision, Expected, Receipt};
-use holdfast_engine::{Append, Log, LogRead, Proposal};
+use holdfast_engine::{Log, LogRead, Proposal};
 use holdfast_storage_etcd::client::{Etcd, Keys, Range};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_storage_etcd::{EtcdLog, Kinds, Parts, Storing, Transactions};
 use holdfast_storage_rocks::RocksLog;
+use holdfast_tests::etcd::receipts::{at, numbered};
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
-use holdfast_tests::server::{holdfast, succeeds};
+use holdfast_tests::server::{fails, holdfast, succeeds};
 use holdfast_tests::{Folder, Server, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -74,17 +75,7 @@ fn commit(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
 }
 
 fn commit_all(log: &dyn Log, records: &[Record], decisions: &dyn Fn() -> Vec<Decision>) -> Vec<Receipt> {
-    match log.commit(&Proposal::new(records, decisions)).expect("commit") {
-        Append::Numbered(receipts) => receipts,
-        other => panic!("etcd numbers events: {other:?}"),
-    }
-}
-
-fn at(receipts: &[Receipt], nth: usize) -> u64 {
-    match &receipts[nth] {
-        Receipt::At(offsets) => offsets[0].0,
-        other => panic!("not written: {other:?}"),
-    }
+    numbered(log.commit(&Proposal::new(records, decisions)).expect("commit"))
 }
 
 fn current(log: &EtcdLog) -> Vec<String> {
@@ -104,6 +95,18 @@ fn a_store_is_told_from_etcd_by_the_transactions_that_it_takes() {
     assert_eq!(Transactions::of(&client(&etcd.urls()), "/registry"), Ok(Transactions::Full));
     assert_eq!(etcd.ctl(&["get", "", "--from-key", "--keys-only"]).trim(), "", "asking writes nothing");
     assert_eq!(Transactions::of(&client(&kine.url()), "/registry"), Ok(Transactions::Plain));
+}
+
+#[test]
+fn nothing_is_migrated_into_a_store_that_takes_plain_transactions() {
+    let (kine, data) = (Kine::start(), Folder::new());
+    Server::start(data.path(), &[]).stop();
+    let (from, to) = (data.path().to_str().expect("text"), kine.url());
+    let migrated = holdfast(["migrate", "--from", from, "--to", &to]);
+    fails(migrated, &["--to=", "takes only Kubernetes' own transactions"]);
+    // `/registry/health` is kine's own.
+    let note = Keys::between("/registry.", "/registry/");
+    assert!(client(&kine.url()).range(&Range::of(note)).expect("keys").found.is_empty(), "no note is left");
 }
 
 #[test]

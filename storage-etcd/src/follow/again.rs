@@ -1,4 +1,4 @@
-//! Reads values again that could not be read: at a start, when keys have changed, and while a plug-in does not answer.
+//! Retries values that could not be read: at a start, when the keys changed, and while a KMS plug-in does not answer.
 
 use super::{Follower, PAGE};
 use crate::client::{self, Operation, Range};
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often values are read again that could not be read.
+/// How often values that could not be read are retried.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// When values that could not be read are read again.
+/// The state of the retries.
 pub(super) struct Retry {
     at: Instant,
-    /// The keys with which all of them were tried.
+    /// The keys with which all unreadable values were tried.
     keyring: Arc<Keyring>,
     /// The last object that was tried.
     after: (String, String),
@@ -30,7 +30,7 @@ impl Retry {
 }
 
 impl Follower {
-    /// Looks for values that cannot be read and were written before the last event of the local log.
+    /// Finds the unreadable values that were written before the last event of the local log.
     pub(super) fn find_unread(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let mut known: HashMap<(String, String), u64> = HashMap::new();
@@ -61,8 +61,8 @@ impl Follower {
         shared.local.keep_source(&self.source)
     }
 
-    /// Reads values again that could not be read: all of them once when the keys have changed, and those whose plug-in
-    /// did not answer.
+    /// Retries unreadable values: all of them once after the keys changed, and each round those whose KMS plug-in did not
+    /// answer.
     pub(super) fn retry_unread(&mut self) {
         let shared = self.shared.clone();
         if shared.unread.is_empty() || self.retry.at > Instant::now() {

@@ -60,7 +60,7 @@ impl FromEtcd {
         }
     }
 
-    /// What a key stands for, and its resource; `None` for what servers write of themselves.
+    /// What a key stands for, and its resource; `None` for records about running servers.
     fn meaning(&self, key: &[u8], below: &str) -> Option<(Meaning, String)> {
         let known = registry();
         Some(match self.places.keys.place(known, key) {
@@ -82,7 +82,7 @@ impl FromEtcd {
         })
     }
 
-    /// The pair with its value in plain, if there are keys.
+    /// Decrypts the value, if there are keys.
     fn opened(&self, found: KeyValue, key: &str, resource: &str) -> Result<KeyValue, Unmovable> {
         let Some(keyring) = &self.keyring else { return Ok(found) };
         let plain = match keyring.open_value(resource, key, &found.value) {
@@ -192,7 +192,7 @@ impl Source for FromEtcd {
             }
             let Some(last) = last.filter(|_| more) else { return Ok(()) };
             keys.from = behind(&last);
-            // As many as fit, by what the last ones took.
+            // The next page has as many keys as fit into its size, judged by the size of this page.
             limit = (limit.min(read).max(1) * PAGE_BYTES / (bytes as u64).max(1)).clamp(1, PAGE_MAX);
         }
     }

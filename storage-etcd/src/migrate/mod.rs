@@ -28,9 +28,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// What is moved from. Nobody else may write to it meanwhile.
+/// The store that objects are read from. Nobody else may write to it meanwhile.
 pub trait Source: Sync {
-    /// Tells this source from all others, in words.
+    /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
 
     /// The version as of which the objects are read.
@@ -81,18 +81,18 @@ pub struct StoredPair {
 pub enum Meaning {
     /// `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: String, key: String },
-    /// Servers derive it from objects. With its place in storage.
+    /// A record that servers derive from objects, with its place in storage.
     Derived(&'static str),
-    /// Nothing that this release knows, and why.
+    /// A key that this release cannot interpret, and why.
     Unknown(String),
 }
 
-/// What is moved to.
+/// The store that objects are written to.
 pub trait Destination: Sync {
     /// An object as the target keeps it.
     type Ready: Send;
 
-    /// In words.
+    /// Names the target in messages.
     fn name(&self) -> String;
 
     /// The note of an interrupted migration; `None` for an empty target. Any other target is refused.
@@ -131,7 +131,7 @@ pub struct Note {
     pub after: String,
 }
 
-/// What is to be done.
+/// How to migrate.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct How {
     /// Everything is read and converted, and nothing is written.
@@ -140,7 +140,7 @@ pub struct How {
     pub skips: bool,
 }
 
-/// What happens meanwhile.
+/// Progress that is reported while a migration runs.
 pub enum Happening<'a> {
     /// A migration that was interrupted goes on.
     GoesOn,
@@ -246,12 +246,12 @@ fn move_all<T: Destination>(
     })
 }
 
-/// What is read at a time.
+/// Objects that are read together and written as one batch.
 struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place and the part up to which it goes.
+    /// The source's place and the part of the source where the batch ends.
     after: String,
     part: f64,
 }

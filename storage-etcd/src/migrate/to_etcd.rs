@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
 /// The first bytes of an encrypted value.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// The writer of revisions that only raise etcd's revision.
+/// The name of the key whose writes raise etcd's revision.
 const TICKS: &str = "migration";
 
 /// How objects are written.
@@ -86,7 +86,7 @@ impl ToEtcd {
         self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 
-    /// With its value encrypted, if there are keys.
+    /// Encrypts the value, if there are keys.
     fn sealed(&self, put: Put) -> Result<Put, Unmovable> {
         let Some(keyring) = self.keyring.as_ref().filter(|_| !put.resource.is_empty()) else { return Ok(put) };
         keyring.await_key(&put.resource)?;
@@ -96,7 +96,8 @@ impl ToEtcd {
         Ok(Put { value, ..put })
     }
 
-    /// Whether etcd has the same already. No value is encrypted twice in the same way.
+    /// Whether etcd has the same value already. Plain values are compared, because encrypting a value twice gives
+    /// different bytes.
     fn is_there(&self, put: &Put, found: &[u8]) -> bool {
         let key = String::from_utf8_lossy(&put.key);
         let same = |keyring: &Arc<Keyring>| {
@@ -106,7 +107,7 @@ impl ToEtcd {
         *found == *put.value || self.keyring.as_ref().is_some_and(same)
     }
 
-    /// The value stays as it is, in whatever form, but for its encryption.
+    /// A key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted anew if there are keys.
     fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
         let KeyValue { key: before, value, lease, .. } = pair.found;

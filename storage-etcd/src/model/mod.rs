@@ -85,7 +85,7 @@ struct State {
     /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
-    /// Only transactions of Kubernetes' forms are taken.
+    /// Whether the model refuses transactions that Kubernetes does not make, as kine does.
     is_plain: bool,
 }
 
@@ -134,7 +134,7 @@ impl Model {
         version.clone_into(&mut self.0.lock().version);
     }
 
-    /// Makes it refuse all transactions but those of Kubernetes' forms, like kine.
+    /// Makes the model refuse transactions that Kubernetes does not make, as kine does.
     pub fn be_plain(&self) {
         self.0.lock().is_plain = true;
     }

@@ -4,6 +4,7 @@
 mod kine;
 mod member;
 mod proxy;
+pub mod receipts;
 pub mod shared;
 
 pub use kine::Kine;

@@ -1,5 +1,5 @@
-//! What every log must do that several servers append to: [`shared_storage_suite!`](crate::shared_storage_suite) runs
-//! it on a backend.
+//! Tests of logs to which several servers append. [`shared_storage_suite!`](crate::shared_storage_suite) runs them on a
+//! backend.
 //!
 //! The objects are whole ConfigMaps, because such a log may keep objects in a form of its own.
 
