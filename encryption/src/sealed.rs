@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Identity, Lack, Proposal, Unreadable, Wake};
+use holdfast_engine::log::{Found, Identity, Lack, Proposal, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -124,6 +124,10 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
 
     fn is_shared(&self) -> bool {
         self.log.is_shared()
+    }
+
+    fn find_last(&self, done: Found) {
+        self.log.find_last(done);
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {

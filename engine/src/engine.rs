@@ -122,7 +122,7 @@ pub struct Engine {
     turns: Turns,
     large: Large,
     limits: Limits,
-    newest: Newest,
+    newest: Arc<Newest>,
     /// The versions at which forks of this engine's log begin.
     holds: Holds,
     /// Set if objects of some kinds are in logs of their own.
@@ -205,7 +205,7 @@ impl Engine {
             turns: Turns::default(),
             large: Large::default(),
             limits: Limits::default(),
-            newest: Newest::default(),
+            newest: Arc::default(),
             holds: Holds::default(),
             family: OnceLock::new(),
         };
@@ -515,7 +515,7 @@ impl Engine {
             return Ok(());
         }
         let log = self.log.clone();
-        let newest = self.newest.ask(&self.reads, move || log.last()).await.map_err(unreachable)?;
+        let newest = self.newest.ask(move |done| log.find_last(done)).await.map_err(unreachable)?;
         self.reach(newest).await
     }
 

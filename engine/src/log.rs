@@ -282,6 +282,13 @@ pub trait Log: LogRead {
         false
     }
 
+    /// Calls `done` once with the [`last`](LogRead::last) offset at some time after this call, from any thread. Neither
+    /// this call nor `done` may block: a log that asks over the network has the answer later. A log that is closed
+    /// drops `done`.
+    fn find_last(&self, done: Found) {
+        done(self.last());
+    }
+
     /// The next events after `after`, in order, whichever server appended them; empty if there are none yet. It does
     /// not wait.
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
@@ -352,6 +359,9 @@ pub trait Log: LogRead {
     /// and nothing else of them will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }
+
+/// Takes the answer of [`Log::find_last`].
+pub type Found = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 
 /// Called when there may be events in the tail.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -11,6 +11,12 @@ pub trait Etcd: Send + Sync + 'static {
     /// Keys in byte order. The read is linearizable unless it names a revision.
     fn range(&self, asked: &Range) -> Result<Ranged, Fault>;
 
+    /// The same without blocking: `done` is called once, from any thread, and must not block. A client that is closed
+    /// drops `done`.
+    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+        done(self.range(asked));
+    }
+
     /// Independent transactions, all in progress at once. The answers are in their order.
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>>;
 
@@ -26,6 +32,9 @@ pub trait Etcd: Send + Sync + 'static {
     /// The status of each member, by its address.
     fn status(&self) -> Vec<(String, Result<Status, Fault>)>;
 }
+
+/// Takes the answer of a call that does not block.
+pub type Done<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
 /// A stream of events.
 pub trait Watch: Send {

@@ -77,6 +77,7 @@ impl Follower {
         let mut told = None;
         while !self.shared.closing.load(Ordering::Relaxed) {
             let is_wanted = self.shared.is_wanted();
+            self.shared.end_waiting();
             self.retry_unread();
             match self.step(if is_wanted { WANTED_PERIOD } else { PERIOD }, is_wanted) {
                 Ok(()) if told.take().is_some() => tracing::info!("etcd's events are followed again"),
@@ -97,6 +98,7 @@ impl Follower {
                 }
             }
         }
+        self.shared.end_waiting();
     }
 
     /// Brings the local log up to etcd's current revision at least. The log has no readers yet.

@@ -7,7 +7,7 @@ mod connect;
 mod faults;
 mod watch;
 
-use crate::client::{Compare, Decided, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
+use crate::client::{Compare, Decided, Done, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
 use crate::client::{Range, Ranged, Status, Txn, Watch, What};
 use crate::wire;
 pub use connect::{Address, BadAddress};
@@ -124,6 +124,26 @@ impl Members {
         (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])
     }
 
+    fn range(self: Arc<Self>, asked: &Range) -> impl Future<Output = Result<Ranged, Fault>> + Send + use<> {
+        let asked = wire::RangeRequest {
+            limit: signed(asked.limit),
+            revision: signed(asked.revision),
+            keys_only: asked.what == What::WithoutValues,
+            count_only: asked.what == What::Count,
+            ..range_of(&asked.keys)
+        };
+        let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };
+        async move {
+            let answer: wire::RangeResponse = self.call(RANGE, asked, patience, fault_of_read).await?;
+            Ok(Ranged {
+                header: header(answer.header),
+                found: answer.kvs.into_iter().map(key_value).collect(),
+                more: answer.more,
+                count: unsigned(answer.count),
+            })
+        }
+    }
+
     /// Asks another member first from now on.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
@@ -187,23 +207,12 @@ where
 
 impl Etcd for Cluster {
     fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
-        let asked = wire::RangeRequest {
-            limit: signed(asked.limit),
-            revision: signed(asked.revision),
-            keys_only: asked.what == What::WithoutValues,
-            count_only: asked.what == What::Count,
-            ..range_of(&asked.keys)
-        };
-        let members = self.members.clone();
-        let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };
-        let answer: wire::RangeResponse =
-            self.wait(async move { members.call(RANGE, asked, patience, fault_of_read).await })?;
-        Ok(Ranged {
-            header: header(answer.header),
-            found: answer.kvs.into_iter().map(key_value).collect(),
-            more: answer.more,
-            count: unsigned(answer.count),
-        })
+        self.wait(self.members.clone().range(asked))
+    }
+
+    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+        let answer = self.members.clone().range(asked);
+        self.runtime().spawn(async move { done(answer.await) });
     }
 
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {

@@ -2,7 +2,7 @@
 //! into the local log.
 
 use crate::claims::{Allocations, Taking};
-use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Transactions, Txn, What};
+use crate::client::{self, Decided, Etcd, Expected, KeyValue, Keys, Operation, Range, Ranged, Transactions, Txn, What};
 use crate::first;
 use crate::follow::Follower;
 use crate::local::Local;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
 use holdfast_encryption::{Keyring, Live, Locked};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Decision, Identity, Lack, Receipt, Unreadable, Wake};
+use holdfast_engine::log::{Decision, Found, Identity, Lack, Receipt, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -133,6 +133,11 @@ impl EtcdLog {
             None => follower.begin()?,
         }
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
+    }
+
+    /// Whether a thread of its own follows etcd's events.
+    fn is_followed(&self) -> bool {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     /// Waits until the local log has all events up to a revision.
@@ -408,6 +413,32 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     Ok(header.revision)
 }
 
+/// Finds etcd's revision without blocking, and then the last offset once the local log has all events up to it. After
+/// `tries` answers that are older than the watch there is no further one.
+fn find_last(shared: Arc<Shared>, tries: usize, done: Found) {
+    if let Err(fault) = shared.check_epoch() {
+        return done(Err(fault));
+    }
+    let (nothing, etcd) = (Range::of(Keys::one(shared.places.secret())).limit(1), shared.etcd.clone());
+    let known = shared.through();
+    let answered = move |answer: Result<Ranged, client::Fault>| {
+        let header = match answer.map_err(fault).and_then(|answer| shared.check(&answer.header).map(|()| answer.header)) {
+            Ok(header) => header,
+            Err(fault) => return done(Err(fault)),
+        };
+        let found = header.revision;
+        if found < known && shared.transactions == Transactions::Full {
+            return match tries {
+                1.. => find_last(shared, tries - 1, done),
+                0 => done(Err(Fault::Unreachable { why: went_back(found, known) })),
+            };
+        }
+        let log = shared.clone();
+        shared.when_through(found, EVENTS_MAX, Box::new(move |reached| done(reached.and_then(|()| log.local.last()))));
+    };
+    etcd.range_later(&nothing, Box::new(answered));
+}
+
 /// etcd's revision, by a linearizable read, which sees every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
@@ -438,8 +469,7 @@ fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
 impl LogRead for EtcdLog {
     /// The last event in etcd, once it is in the local log.
     fn last(&self) -> Result<Offset, Fault> {
-        let is_followed = self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none();
-        if is_followed {
+        if self.is_followed() {
             self.wait_through(newest(&self.shared)?)?;
         }
         self.shared.local.last()
@@ -546,6 +576,13 @@ impl Log for EtcdLog {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn find_last(&self, done: Found) {
+        match self.is_followed() {
+            true => find_last(self.shared.clone(), TRIES_MAX - 1, done),
+            false => done(self.shared.local.last()),
+        }
     }
 
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {

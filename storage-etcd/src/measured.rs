@@ -1,6 +1,6 @@
 //! An etcd whose calls are counted and timed, in metrics with kube-apiserver's names.
 
-use crate::client::{Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn};
+use crate::client::{Decided, Done, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn};
 use crate::client::{Watch, What};
 use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -34,12 +34,28 @@ pub struct Measured {
     etcd: Arc<dyn Etcd>,
     named: Named,
     registry: Registry,
-    durations: Family<Asked, Histogram>,
-    requests: Family<Asked, Counter>,
-    errors: Family<Asked, Counter>,
+    calls: Calls,
     sizes: Family<Member, Gauge>,
     /// How many members of other etcds are numbered before its own.
     before: usize,
+}
+
+/// The metrics of calls. Clones share them.
+#[derive(Clone)]
+struct Calls {
+    durations: Family<Asked, Histogram>,
+    requests: Family<Asked, Counter>,
+    errors: Family<Asked, Counter>,
+}
+
+impl Calls {
+    fn count<T>(&self, asked: &Asked, began: Instant, outcome: &Result<T, Fault>) {
+        self.durations.get_or_create(asked).observe(began.elapsed().as_secs_f64());
+        self.requests.get_or_create(asked).inc();
+        if outcome.is_err() {
+            self.errors.get_or_create(asked).inc();
+        }
+    }
 }
 
 impl Measured {
@@ -54,17 +70,19 @@ impl Measured {
             etcd,
             named,
             registry: Registry::default(),
-            durations: Family::new_with_constructor(buckets),
-            requests: Family::default(),
-            errors: Family::default(),
+            calls: Calls {
+                durations: Family::new_with_constructor(buckets),
+                requests: Family::default(),
+                errors: Family::default(),
+            },
             sizes: Family::default(),
             before: 0,
         };
         let registry = &mut measured.registry;
         let help = "Time from a request to etcd until its answer";
-        registry.register("etcd_request_duration_seconds", help, measured.durations.clone());
-        registry.register("etcd_requests", "Requests to etcd", measured.requests.clone());
-        registry.register("etcd_request_errors", "Requests to etcd that failed", measured.errors.clone());
+        registry.register("etcd_request_duration_seconds", help, measured.calls.durations.clone());
+        registry.register("etcd_requests", "Requests to etcd", measured.calls.requests.clone());
+        registry.register("etcd_request_errors", "Requests to etcd that failed", measured.calls.errors.clone());
         let help =
             "Size of the database file of a member, in the order of --etcd-servers and of the overrides' servers";
         registry.register("apiserver_storage_size_bytes", help, measured.sizes.clone());
@@ -77,9 +95,7 @@ impl Measured {
             etcd,
             named,
             registry: Registry::default(),
-            durations: self.durations.clone(),
-            requests: self.requests.clone(),
-            errors: self.errors.clone(),
+            calls: self.calls.clone(),
             sizes: self.sizes.clone(),
             before,
         }
@@ -113,18 +129,19 @@ impl Measured {
         Asked { operation, group, resource }
     }
 
-    fn told<T>(&self, asked: &Asked, began: Instant, outcome: &Result<T, Fault>) {
-        self.durations.get_or_create(asked).observe(began.elapsed().as_secs_f64());
-        self.requests.get_or_create(asked).inc();
-        if outcome.is_err() {
-            self.errors.get_or_create(asked).inc();
-        }
+    fn asked_range(&self, asked: &Range) -> Asked {
+        let operation = match asked.what {
+            What::Count => "count",
+            _ if asked.keys.to.is_empty() => "get",
+            _ => "list",
+        };
+        self.asked(operation, &asked.keys.from)
     }
 
     fn call<T>(&self, asked: Asked, call: impl FnOnce(&dyn Etcd) -> Result<T, Fault>) -> Result<T, Fault> {
         let began = Instant::now();
         let outcome = call(self.etcd.as_ref());
-        self.told(&asked, began, &outcome);
+        self.calls.count(&asked, began, &outcome);
         outcome
     }
 
@@ -148,19 +165,23 @@ impl Measured {
 
 impl Etcd for Measured {
     fn range(&self, asked: &Range) -> Result<Ranged, Fault> {
-        let operation = match asked.what {
-            What::Count => "count",
-            _ if asked.keys.to.is_empty() => "get",
-            _ => "list",
+        self.call(self.asked_range(asked), |etcd| etcd.range(asked))
+    }
+
+    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+        let (labels, calls, began) = (self.asked_range(asked), self.calls.clone(), Instant::now());
+        let counted = move |outcome| {
+            calls.count(&labels, began, &outcome);
+            done(outcome);
         };
-        self.call(self.asked(operation, &asked.keys.from), |etcd| etcd.range(asked))
+        self.etcd.range_later(asked, Box::new(counted));
     }
 
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>> {
         let asked: Vec<Asked> = transactions.iter().map(|transaction| self.asked_of(transaction)).collect();
         let began = Instant::now();
         let outcomes = self.etcd.transact(transactions);
-        asked.iter().zip(&outcomes).for_each(|(asked, outcome)| self.told(asked, began, outcome));
+        asked.iter().zip(&outcomes).for_each(|(asked, outcome)| self.calls.count(asked, began, outcome));
         outcomes
     }
 

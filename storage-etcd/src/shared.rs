@@ -17,7 +17,7 @@ use holdfast_engine::log::{Flaw, Unreadable, Wake};
 use holdfast_engine::{Fault, Log};
 use jiff::Timestamp;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How objects are stored.
@@ -60,11 +60,14 @@ pub struct Shared {
     leases: Mutex<Leases>,
     began: Instant,
     progress: Mutex<Progress>,
-    moved: Condvar,
     wake: Mutex<Option<Wake>>,
     /// Set for good once etcd was certainly restored from a backup under this server, and what says so.
     restored: OnceLock<String>,
     pub closing: AtomicBool,
+}
+
+fn not_reached(trouble: Option<String>) -> Fault {
+    Fault::Unreachable { why: trouble.unwrap_or_else(|| "its events do not come".into()) }
 }
 
 /// What was taken for a Service of which nobody said whether it was written.
@@ -79,11 +82,21 @@ pub struct Unsure {
 struct Progress {
     /// The local log has all events up to this revision.
     through: u64,
-    /// The revisions that callers wait for.
-    wanted: Vec<u64>,
+    /// The revisions beyond `through` that callers wait for.
+    wanted: Vec<Wanted>,
     /// Why following has stopped, if it has.
     trouble: Option<String>,
 }
+
+/// A caller that waits until the local log has all events up to a revision.
+struct Wanted {
+    revision: u64,
+    deadline: Instant,
+    done: Reached,
+}
+
+/// Called when the local log has the events, or when they do not come. It must not block.
+pub type Reached = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 
 impl Shared {
     pub fn new(
@@ -115,7 +128,6 @@ impl Shared {
             fence: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
             progress: Mutex::default(),
-            moved: Condvar::new(),
             wake: Mutex::default(),
             restored: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -136,8 +148,7 @@ impl Shared {
 
     /// Whether a caller waits for events beyond the last one.
     pub fn is_wanted(&self) -> bool {
-        let progress = self.progress();
-        progress.wanted.iter().any(|wanted| *wanted > progress.through)
+        !self.progress().wanted.is_empty()
     }
 
     /// Reports that the local log has all events up to a revision.
@@ -145,10 +156,22 @@ impl Shared {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
         progress.trouble = None;
-        let is_wanted = progress.wanted.iter().any(|wanted| *wanted <= progress.through);
+        let through = progress.through;
+        let reached: Vec<Wanted> = progress.wanted.extract_if(.., |wanted| wanted.revision <= through).collect();
         drop(progress);
-        if is_wanted {
-            self.moved.notify_all();
+        reached.into_iter().for_each(|wanted| (wanted.done)(Ok(())));
+    }
+
+    /// Answers the callers whose time is over, or all if the log is being closed. The follower calls it often.
+    pub fn end_waiting(&self) {
+        let (now, is_closing) = (Instant::now(), self.closing.load(Ordering::Relaxed));
+        let mut progress = self.progress();
+        let late: Vec<Wanted> =
+            progress.wanted.extract_if(.., |wanted| is_closing || wanted.deadline <= now).collect();
+        let why = progress.trouble.clone();
+        drop(progress);
+        for wanted in late {
+            (wanted.done)(Err(not_reached(why.clone())));
         }
     }
 
@@ -168,29 +191,28 @@ impl Shared {
         }
     }
 
+    /// Calls `done` once the follower has brought the local log up to a revision, at once if it already has.
+    pub fn when_through(&self, revision: u64, patience: Duration, done: Reached) {
+        let mut progress = self.progress();
+        if progress.through < revision && !self.closing.load(Ordering::Relaxed) {
+            progress.wanted.push(Wanted { revision, deadline: Instant::now() + patience, done });
+            return;
+        }
+        let outcome = if progress.through < revision { Err(not_reached(progress.trouble.clone())) } else { Ok(()) };
+        drop(progress);
+        done(outcome);
+    }
+
     /// Waits until the follower has brought the local log up to a revision.
     pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
-        let deadline = Instant::now() + patience;
-        let mut progress = self.progress();
-        if progress.through >= revision {
+        if self.through() >= revision {
             return Ok(());
         }
-        progress.wanted.push(revision);
-        let outcome = loop {
-            if progress.through >= revision {
-                break Ok(());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.closing.load(Ordering::Relaxed) {
-                let why = progress.trouble.clone().unwrap_or_else(|| "its events do not come".into());
-                break Err(Fault::Unreachable { why });
-            }
-            progress = self.moved.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
-        };
-        if let Some(at) = progress.wanted.iter().position(|wanted| *wanted == revision) {
-            progress.wanted.swap_remove(at);
-        }
-        outcome
+        let (sender, reached) = std::sync::mpsc::sync_channel(1);
+        // The receiver is gone if its own time was over first.
+        self.when_through(revision, patience, Box::new(move |outcome| _ = sender.send(outcome)));
+        let late = |_| Err(not_reached(self.progress().trouble.clone()));
+        reached.recv_timeout(patience).unwrap_or_else(late)
     }
 
     /// Refuses answers of another cluster than the one whose events are in the local log.
