@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. Scripts for other API servers query `etcd`; on etcd a check of that name reports its
-/// health, otherwise the log's.
+/// The checks of every server. Scripts for other API servers query `etcd`: it fails if the log or the writer does, and
+/// on etcd also if etcd does.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
@@ -147,7 +147,7 @@ impl Transport {
     }
 }
 
-/// Whether a name excludes a check. The checks of one etcd exclude the same ones of others.
+/// Whether a name excludes a check. Excluding a check of the main etcd excludes those of the other etcds, too.
 fn excludes(excluded: &str, name: &str) -> bool {
     let is_ready = name.starts_with(READY_BEGIN);
     match excluded {
