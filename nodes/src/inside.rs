@@ -24,7 +24,7 @@ pub struct Sources {
 /// The volumes of a pod that its containers can write to, by name; the containers share them.
 pub type Volumes = BTreeMap<String, Volume>;
 
-/// The volumes that these containers of a pod may write to, as they begin: empty.
+/// The volumes of a pod that these containers mount and may write to, without files.
 pub fn volumes(pod: &Value, containers: &[&Value]) -> Volumes {
     let mounted: BTreeSet<&str> = containers.iter().flat_map(|container| mounted(container)).collect();
     if mounted.is_empty() {
@@ -45,7 +45,7 @@ fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
 
-/// Where a container sees which of these volumes that another one may write to, too.
+/// The paths at which `container` mounts those of these volumes that `other` mounts as well.
 pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) -> Vec<&'p str> {
     let theirs: BTreeSet<&str> = mounted(other).filter(|name| volumes.contains_key(*name)).collect();
     let mounts = items(&container["volumeMounts"]).filter(|mount| theirs.contains(text(&mount["name"])));

@@ -168,7 +168,8 @@ impl Pods {
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
             courses: &self.courses,
-            // What failed before this process began was told by the one before; it began within this second.
+            // An earlier process has reported the failures before this process began. Statuses have whole seconds, so a
+            // container that this process starts may seem to have started up to a second before the process.
             told_until: match (self.told.get(uid.as_str()), self.began) {
                 (Some(until), _) => *until,
                 (None, Some(began)) => began.plus_millis(-1000),
