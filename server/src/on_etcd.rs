@@ -51,7 +51,8 @@ impl Connected {
     }
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without that option.
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without the
+/// option.
 pub fn connect(args: &Args) -> Result<Option<Connected>> {
     if args.etcd_servers.is_empty() {
         return Ok(None);
