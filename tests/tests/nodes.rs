@@ -561,8 +561,8 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
-/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server at a socket and over
-/// TLS.
+/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server at a socket and
+/// over TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn proxies_lead_to_nodes() {
     let ways = [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("tcp", "GRPC"), ("", "Direct")];

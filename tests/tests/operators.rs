@@ -1,6 +1,6 @@
 //! Test suites of Go operators: those in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
-//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client for
-//! Java; and simulated nodes behind Kubernetes' own API server.
+//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client
+//! for Java; and simulated nodes behind Kubernetes' own API server.
 //!
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
