@@ -287,6 +287,8 @@ impl Engine {
     ) -> Result<Decision, Refusal> {
         let is_long = state.registered.has_policies_on(&state.kind(request.target.kind).resource);
         let weight = weight(state, request);
+        // Judging has no side effects: it decides, or it names an effect whose answer it lacks. Then the effect is
+        // carried out, its answer is added to `answers`, and the request is judged again from the start.
         loop {
             let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);

@@ -408,6 +408,8 @@ impl Writer {
                 Receipt::Refused(fault) => refused.push((command, Poison::from(&fault).rejection_of_tried())),
             }
         }
+        // The tail is read before the refused get their answer: a command that lost a claim is decided again, and that
+        // decision must see the event that has the claim.
         let taken = self.take_over();
         for (command, rejection) in refused {
             command.answer(Err(rejection));
