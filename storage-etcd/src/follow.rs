@@ -397,6 +397,7 @@ impl Follower {
         if placed.is_stray {
             return None;
         }
+        // A deleted object is stored with the version of its deletion, as Kubernetes' watch events show it.
         let told = before.and_then(|before| {
             let last = client::KeyValue { mod_revision: now.mod_revision, ..before.clone() };
             Some((shared.read(&placed, &last).ok()?.0, before.mod_revision))

@@ -400,6 +400,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
+    // Every write raises etcd's revision. A lower one means that etcd was restored from an older copy.
     if header.revision <= known {
         shared.end_epoch(went_back(header.revision, known));
         shared.check_epoch()?;
