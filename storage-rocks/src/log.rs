@@ -483,6 +483,7 @@ pub(crate) fn scan(
     let start = key::versioned(resource.as_bytes(), from);
     let mut bounds = ReadOptions::default();
     let mut end = resource.as_bytes().to_vec();
+    // In keys a zero byte follows the resource's name, so this bound is behind all of its keys.
     end.push(1);
     bounds.set_iterate_upper_bound(end);
     let mode = IteratorMode::From(&start, Direction::Forward);
