@@ -79,6 +79,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
         }
         shared.target.begin(&work);
         shared.open.fetch_add(1, Ordering::AcqRel);
+        // All events of an object go to one worker, which keeps their order.
         let queue = &queues[place(&work.object, queues.len())];
         queue.send(Task { work, due }).await.context("a worker is gone")?;
         if stands_alone {
@@ -144,6 +145,7 @@ impl Shared {
         loop {
             let done = self.done.notified();
             tokio::pin!(done);
+            // Registered before the count is read: a worker that finishes between the two would otherwise go unnoticed.
             done.as_mut().enable();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;
