@@ -260,6 +260,7 @@ impl Components {
         }
         act_all(InsideAct::new(&transport), needed).await;
         let act = Arc::new(InsideAct::new(&transport));
+        // The controllers run until the end and must not keep the transport alive.
         drop(transport);
         let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), host.metrics).rated(host.rates);
         for controller in crew {
