@@ -72,6 +72,7 @@ impl Feeder {
             return;
         }
         tokio::select! {
+            // First, because the data of a reader that has gone must not take room.
             biased;
             () = self.queue.closed() => {}
             room = self.room.take(bytes.len()) => {
