@@ -393,6 +393,7 @@ pub fn mount(
             parts(volume).flat_map(|part| files_of(pod, container, part, sources, allocatable)).collect();
         match content.get(&inside).filter(|_| !inside.is_empty()) {
             Some((content, mode)) => {
+                // As on a real node, a file that `subPath` names does not follow later changes of its volume.
                 if !files.is_folder(path) && files.entry(path).is_none() {
                     _ = files.mount_file(path, content.clone(), *mode, true, now_ms);
                 }
@@ -433,6 +434,7 @@ pub fn setup(
     mount(pod, container, sources, volumes, allocatable, &mut files, now_ms);
     let folder = container["workingDir"].as_str().filter(|folder| !folder.is_empty()).unwrap_or("/").to_owned();
     _ = files.make_folders(&holdfast_shell::files::absolute("/", &folder), now_ms);
+    // The root becomes read-only last, because the node itself has written the files above.
     if container["securityContext"]["readOnlyRootFilesystem"] == true {
         files.close_root(termination_path(container));
     }

@@ -130,6 +130,7 @@ impl Pods {
         }
         let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
         let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
+        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod takes other amounts.
         *bound = match std::mem::replace(bound, Bound::New) {
             _ if pod.is_finished() => Bound::Over,
             Bound::Taken(_) if resized => Bound::Taken(None),
