@@ -51,6 +51,7 @@ pub async fn run(service: Arc<Service>) {
     };
     let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
+        // Registered before the work, so that a commit during the work causes another round.
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();
