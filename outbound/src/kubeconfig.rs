@@ -144,6 +144,7 @@ impl Posting {
                 return Err(PostFault { error: OutboundError::Unanswered(why), retry_after: None });
             };
             let answer = self.post(query, body.clone(), timeout).await;
+            // While a call waits for its next attempt, another one may use its place.
             drop(room);
             match answer {
                 Err(fault) if attempt < TRIES_MAX && !wait.is_zero() && fault.may_pass() => {
