@@ -205,6 +205,7 @@ impl<'a> Put<'a> {
                 Err(failure) => return Err(self.explained(failure)),
             }
         }
+        // Where the status is a subresource, the server ignores the status in writes of the object.
         if self.has_status() && old["status"] != wanted["status"] {
             let status = self.put("/status", &answer, wanted).map_err(|failure| self.explained(failure))?;
             answer["status"] = status["status"].clone();
