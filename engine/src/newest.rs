@@ -1,4 +1,4 @@
-//! The last offset of a log that other servers append to: one question serves all requests that wait for it.
+//! Reads the last offset of a log that other servers append to. One question serves all requests that wait for it.
 
 use crate::log::Fault;
 use crate::reads::Reads;
@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
 pub(crate) struct Newest {
-    /// The number of questions that were begun.
+    /// The number of questions that were sent.
     begun: AtomicU64,
-    /// The number of the last question that was answered, and its answer, or why there was none. Locked while a question
-    /// is under way.
+    /// The number of the last answered question, and its answer or failure. Locked while a question is in progress.
     answered: Mutex<(u64, Result<Offset, String>)>,
 }
 
@@ -21,7 +20,7 @@ impl Default for Newest {
 }
 
 impl Newest {
-    /// An offset at least as new as the log's last one at the time of this call. `question` asks for that.
+    /// An offset at least as new as the log's last one at the time of this call. `question` reads the last one.
     pub async fn ask(
         &self,
         reads: &Reads,
@@ -29,8 +28,9 @@ impl Newest {
     ) -> Result<Offset, Fault> {
         let before = self.begun.load(Ordering::Acquire);
         let mut answered = self.answered.lock().await;
-        // Another request began this question after this call, so its answer is new enough. Its failure counts as well:
-        // else all who wait would ask one after the other, each for as long as a store takes that does not answer.
+        // Another request sent this question after this call, so its answer is new enough. Its failure counts as well:
+        // otherwise all waiting requests would ask one after the other, each until a store that does not answer times
+        // out.
         if answered.0 > before {
             return answered.1.clone().map_err(|why| Fault::Unreachable { why });
         }
@@ -63,7 +63,7 @@ mod tests {
                     let answer = expected.clone();
                     let question = move || {
                         asked.fetch_add(1, Ordering::Relaxed);
-                        // The first is answered once all have come.
+                        // The first question is answered once all requests have arrived.
                         let _ = gone.lock().expect("nobody panics here").recv();
                         answer.map_err(|why| Fault::Unreachable { why })
                     };
@@ -79,7 +79,7 @@ mod tests {
                 });
                 assert_eq!(answer, expected);
             }
-            // The first asks for itself, and the second for all who came while it did.
+            // The first request gets the first answer, and all others, which arrived meanwhile, the second.
             assert_eq!(asked.load(Ordering::Relaxed), 2);
         }
     }
