@@ -43,7 +43,7 @@ pub struct Anonymous {
     pub paths: Vec<String>,
 }
 
-/// What the configuration depends on.
+/// The server's own settings, against which a configuration is checked.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
     /// The issuers of service account tokens, which must not be configured as issuers.

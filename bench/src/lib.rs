@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// As with `--goaway-chance`.
+    /// kube-apiserver sends GOAWAY at random with `--goaway-chance`.
     #[tokio::test]
     async fn a_server_may_send_its_clients_away() {
         let fake = fake::start().await;

@@ -97,7 +97,7 @@ impl Verdict {
     }
 }
 
-/// Where the command sees a version.
+/// The cluster on which the command runs.
 enum Ground {
     /// The server's view of its past.
     Past(Box<Base>),
@@ -143,7 +143,7 @@ fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
     let mut command = command(&args.command, kubeconfig.path(), version);
     command.stdin(Stdio::null());
     if args.verbose {
-        // Standard output is the report's.
+        // Standard output is for the report only.
         command.stdout(std::io::stderr());
     } else {
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -151,7 +151,7 @@ fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
     command.status().with_context(|| format!("run {}", args.command[0].display()))
 }
 
-/// Through `holdfast run`, whose own failures are told apart from the command's by their words.
+/// Runs the command by `holdfast run`. Its own failures are distinguished from the command's by their messages.
 fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Offset) -> Result<ExitStatus> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string()]).args(encryption.arguments());
@@ -192,8 +192,8 @@ impl Candidates {
     }
 }
 
-/// The places that may be the first bad one: one, unless those around it were skipped. The last of `count` is bad, and
-/// what is before the first is good. `attempt` learns how many attempts are left after it.
+/// The range of versions that may be the first bad one: a single one, unless versions beside it were skipped. The last
+/// of `count` is bad, and the version before the first is good. `attempt` gets the number of attempts that are left.
 fn search(
     count: usize,
     mut attempt: impl FnMut(usize, u32) -> Result<Verdict>,
@@ -214,7 +214,7 @@ fn search(
     Ok(first..=bad)
 }
 
-/// The first bad event, or those of which one is.
+/// The first bad event, or several events of which one is.
 struct Found {
     events: Vec<Event>,
 }
@@ -230,7 +230,7 @@ impl Found {
     fn new(view: &LogView, suspects: &[Offset]) -> Result<Found> {
         let mut events = Vec::new();
         for version in suspects {
-            // A repair may have left a gap, in which nothing changed.
+            // There may be a gap that a repair left, without a change.
             let Some(mut record) = view.event(*version)? else { continue };
             let before = view.before(&record)?;
             let document = view.document(&record)?;
@@ -292,7 +292,7 @@ impl Report for Found {
 mod tests {
     use super::*;
 
-    /// Searches with the first bad one at a place, and some that say nothing; gives what was found and the attempts.
+    /// Searches for the first bad version at a place, with some skipped ones. Returns the found range and the attempts.
     fn found(count: usize, first_bad: usize, skipped: &[usize]) -> (Vec<usize>, usize) {
         let mut attempts = 0;
         let range = search(count, |place, _| {

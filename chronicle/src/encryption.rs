@@ -15,7 +15,7 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
-    /// What opens the values of the folder. Without a configuration it opens those that are in plain.
+    /// The keyring that opens the folder's values. Without a configuration it opens only unencrypted values.
     pub fn live(&self) -> Result<Arc<Live>> {
         let Some(file) = &self.encryption_provider_config else { return Ok(Live::none()) };
         let (live, _) = Live::read(file, true, false).map_err(|faults| {
@@ -29,7 +29,7 @@ impl EncryptionArgs {
         Ok(self.live()?.keyring())
     }
 
-    /// For whoever writes events again.
+    /// For commands that write events.
     pub fn values(&self) -> Result<Patient> {
         Ok(Patient(self.keyring()?))
     }

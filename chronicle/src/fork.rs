@@ -1,7 +1,8 @@
 //! `holdfast fork`: a new, writable cluster that begins as another one was at some moment.
 //!
-//! The new data folder has the log up to then, and the certificates and keys of the other, so that whoever could log
-//! in there can here. It is a log of its own: it has another id, and tokens of lists go no further than its own.
+//! The new data folder has the log up to that moment, and the certificates and keys of the other cluster, so that the
+//! same credentials are valid in both. It is a log of its own: it has another id, and does not accept continue tokens
+//! of the other.
 
 use crate::files::{Readers, Writing, keep_others_out};
 use crate::out;
@@ -52,14 +53,14 @@ pub fn run(args: &Args) -> Result<()> {
         None => by_server(args, at)?,
     };
     let shown = args.data_dir.display();
-    // It is made, whether anybody reads this or not.
+    // The fork is complete, even if writing this message fails.
     let told =
         format!("{shown} is log {id} from version {version} on\nstart it with: holdfast up --data-dir {shown}\n");
     _ = out::text(&told);
     Ok(())
 }
 
-/// Of a data folder on this machine, closed or in use.
+/// Forks a data folder on this machine, whether a server uses it or not.
 pub fn of_folder(from: &Path, at: Option<&str>, to: &Path) -> Result<Forked> {
     let at = at.map(|at| moment::parse(at, jiff::Timestamp::now())).transpose()?;
     let fork = Fork::of_folder(from, to)?;
@@ -80,12 +81,12 @@ fn complete(fork: Fork, version: holdfast_core::event::Offset, from: &Path, to: 
     Ok(Forked { id, version })
 }
 
-/// Where the keys and certificates of a cluster are in its data folder.
+/// The folder of a cluster's keys and certificates.
 pub fn certificates(data: &Path) -> PathBuf {
     data.join("pki")
 }
 
-/// Keys and certificates, where `holdfast up` made some.
+/// Copies the keys and certificates, if `holdfast up` made some.
 fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
     let (from, to) = (certificates(from), certificates(to));
     if !from.exists() {
@@ -108,7 +109,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
     copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
-/// The log that a server of this process runs on.
+/// Forks the log of a server in this process.
 pub struct ForkHere {
     pub log: Arc<RocksLog>,
     pub data_dir: PathBuf,
@@ -121,14 +122,14 @@ impl Forker for ForkHere {
             occupied @ FolderFault::Occupied { .. } => Unmade::Folder(occupied.to_string()),
             fault => Unmade::Failed(fault.to_string()),
         };
-        // Before anything is linked: what is asked for is mostly what cannot be had.
+        // Checked before files are linked, because a wrong moment is the most common error.
         let version = version(self.log.as_ref(), at).map_err(Unmade::Moment)?;
         let fork = Fork::of_log(&self.log, folder).map_err(unmade)?;
         complete(fork, version, &self.data_dir, folder).map_err(|error| Unmade::Failed(format!("{error:#}")))
     }
 }
 
-/// Has a running server make it.
+/// Makes a running server fork itself.
 fn by_server(args: &Args, at: Option<&str>) -> Result<Forked> {
     let folder = std::path::absolute(&args.data_dir).context("find the new folder")?;
     let mut wanted = json!({"folder": folder});

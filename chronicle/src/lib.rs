@@ -1,11 +1,10 @@
-//! The tools over a log: what `holdfast` can tell of a cluster's history, prove, put back, carry elsewhere and begin
-//! anew from.
+//! The tools over a log: `holdfast` commands that report on a cluster's history, verify it, restore from it, export it
+//! and fork it.
 //!
-//! A subcommand is a module here, with its options as a `clap` struct beside the work: [`history`] (`history`, `blame`,
-//! `diff`, `restore`, `undo`), [`at`], [`bisect`], [`log`] (a file a subcommand), [`replay`], [`fork`] and [`run`].
-//! They read through the engine's trait for logs, whichever log it is: [`remote`] opens a data folder, or a running
-//! server's log over its API. Nothing here starts a server: [`run`] is handed one by the binary.
-//! What they print goes through `out`.
+//! A subcommand is a module here, with its options as a `clap` struct: [`history`] (`history`, `blame`, `diff`,
+//! `restore`, `undo`), [`at`], [`bisect`], [`log`] (one file per subcommand), [`replay`], [`fork`] and [`run`]. They
+//! read any log through the engine's trait: [`remote`] opens a data folder, or a running server's log over its API.
+//! Nothing here starts a server: the binary passes one to [`run`]. All output goes through `out`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! What commands print. All of it goes through here, so that nothing that a tenant wrote is more than text to a terminal.
+//! All output of commands goes through here, so that no text of a tenant can control the terminal.
 
 use anyhow::Result;
 use holdfast_core::visible;
@@ -6,12 +6,12 @@ use holdfast_core::wire::yaml;
 use holdfast_value::Value;
 use std::io::{ErrorKind, Write};
 
-/// A text of several lines.
+/// Prints a text of several lines.
 pub fn text(text: &str) -> Result<()> {
     seen(&visible::lines(text))
 }
 
-/// One line, whatever it holds.
+/// Prints one line, even if the text has newlines.
 pub fn line(text: &str) -> Result<()> {
     seen(&format!("{}\n", visible::line(text)))
 }
@@ -34,7 +34,7 @@ pub fn tell(text: &str) {
     _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 
-/// Takes a closed pipe for success: `head` and the like stop reading when they have enough.
+/// Treats a closed pipe as success: `head` and similar programs stop reading early.
 pub fn quietly(written: std::io::Result<()>) -> Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

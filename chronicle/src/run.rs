@@ -1,10 +1,10 @@
-//! `holdfast run -- CMD`: a cluster of its own for one command, gone when the command is.
+//! `holdfast run -- CMD`: a cluster for one command, removed when the command ends.
 //!
-//! The server runs in this process ([`Cluster`] is how the binary hands it over), on a free port of this machine, with a data folder that nobody keeps: nothing waits
-//! for the disk. CMD finds the cluster through `KUBECONFIG`, as any client would, and what it ends with is what this
-//! ends with. With `--for-parent` there is no CMD: a program that started this one is told on standard output how the
-//! cluster is reached, and keeps it by keeping standard input open. What goes wrong before CMD runs ends with 125, as `env` and `timeout` have it, or 126 and 127 where CMD
-//! cannot be run or found.
+//! The server runs in this process ([`Cluster`] is the binary's interface to it), on a free port of this machine, with
+//! a temporary data folder, so nothing waits for the disk. CMD finds the cluster through `KUBECONFIG`, like any client,
+//! and its exit code becomes that of this process. With `--for-parent` there is no CMD: the program that started this
+//! one reads on standard output how to reach the cluster, and keeps it alive by keeping standard input open. Failures
+//! before CMD runs exit with 125, as in `env` and `timeout`, or with 126 and 127 if CMD cannot be run or is not found.
 
 use crate::fork;
 use crate::out;
@@ -26,13 +26,13 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Something before CMD went wrong.
+/// A failure before CMD ran.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// How often the folder's removal is tried: files may come while the server ends.
+/// How often the folder's removal is tried: the ending server may still write files.
 const REMOVALS_MAX: usize = 100;
-/// A folder in memory, on Linux; what the kernel calls such a file system; and how much must be free in it.
+/// A folder in memory, on Linux; the magic number of its file system; and the bytes that must be free in it.
 const MEMORY_FOLDER: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
@@ -59,20 +59,20 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// A cluster that is about to start.
+/// A cluster that is not started yet.
 pub trait Cluster {
-    /// Serves this data folder, has `work` done once the cluster is ready, and ends it when that is done. One that is
-    /// not to be kept need not wait for the disk.
+    /// Serves this data folder, runs `work` once the cluster is ready, and stops it when `work` is done. Without `keep`
+    /// writes need not wait for the disk.
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8>;
 }
 
-/// How a cluster is reached.
+/// How to reach a cluster.
 pub struct Access {
     pub url: String,
     pub kubeconfig: PathBuf,
 }
 
-/// Runs the command against the cluster, in a data folder that may be `named`; the code to end with.
+/// Runs the command against the cluster, in a temporary data folder or in `named`. Returns the exit code.
 pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<u8> {
     let Args { from, at, keep, for_parent, command } = args;
     let mut caught = Caught::new()?;
@@ -98,7 +98,7 @@ pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<
     Ok(code)
 }
 
-/// What the process ends with, after it has told what went wrong before CMD ran.
+/// The exit code of the process, after it has reported a failure before CMD.
 pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -109,8 +109,8 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     }
 }
 
-/// Where a cluster that begins empty and is not kept lives: in memory, where there is room and `TMPDIR` does not say
-/// otherwise. Making and removing files waits for the disk even where nobody asks for it.
+/// The folder for an empty cluster that is not kept: in memory, if there is room and `TMPDIR` is not set. Even without
+/// syncs, creating and removing files waits for the disk.
 fn fleeting_folder() -> PathBuf {
     let memory = Path::new(MEMORY_FOLDER);
     let has_room = || {
@@ -124,7 +124,7 @@ fn fleeting_folder() -> PathBuf {
     }
 }
 
-/// Where the cluster lives, and no longer than this does.
+/// The folder of the cluster, removed when this is dropped, unless it is kept.
 struct DataFolder {
     path: PathBuf,
     keep: bool,
@@ -176,7 +176,7 @@ impl Drop for DataFolder {
     }
 }
 
-/// Tells the program that started this one how the cluster is reached, and waits until it wants no more of it or is gone.
+/// Reports to the parent process how to reach the cluster, and waits until the parent closes standard input or ends.
 async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) -> Result<u8> {
     let certificates = fork::certificates(folder);
     let told = json!({
@@ -188,10 +188,10 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
         "dataDir": folder,
     });
     let mut output = std::io::stdout();
-    // A parent that does not listen has gone, which its other end tells.
+    // If the parent does not read it, it has ended, which closing standard input shows.
     let _ = writeln!(output, "{told}").and_then(|()| output.flush());
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    // A thread that waits for input cannot be stopped, and need not: it ends with the process.
+    // A thread that waits for input cannot be stopped. It need not be: it ends with the process.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(ended);
@@ -202,7 +202,7 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
     }
 }
 
-/// Starts CMD; the code to end with when it cannot be.
+/// Starts CMD; the exit code if it cannot be started.
 fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<Child, u8>> {
     let (name, arguments) = command.split_first().context("name a command")?;
     ensure!(!name.is_empty(), "name a command");
@@ -228,10 +228,10 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
     }))
 }
 
-/// What asks this process to end, from before there is anything to remove.
+/// Signals that ask this process to end, caught from before there is anything to remove.
 struct Caught {
     listeners: [(Signal, tokio::signal::unix::Signal); 4],
-    /// Listeners are made in one; it need not turn.
+    /// Creating listeners requires a runtime, which need not run.
     _runtime: Runtime,
 }
 
@@ -258,23 +258,23 @@ impl Caught {
         .await
     }
 
-    /// One that has come already.
+    /// A signal that has already come.
     fn so_far(&mut self) -> Option<Signal> {
         self.next().now_or_never()
     }
 }
 
-/// Waits for CMD's end, and passes on what asks this process to end.
+/// Waits for CMD's end, and forwards signals to it.
 async fn wait(child: &mut Child, caught: &mut Caught) -> Result<ExitStatus> {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     loop {
         tokio::select! {
             status = child.wait() => return status.context("wait for the command"),
             signal = caught.next() => {
-                // A terminal asks everybody in the foreground: CMD has had that one.
+                // On Ctrl-C the terminal signals the whole foreground process group, so CMD has had the signal already.
                 let is_typed = matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground();
                 if let Some(pid) = pid && !is_typed {
-                    // It may have just ended, which is noticed next.
+                    // CMD may have just ended, which the next iteration notices.
                     let _ = rustix::process::kill_process(pid, signal);
                 }
             }
@@ -287,7 +287,7 @@ fn is_in_foreground() -> bool {
     [rustix::termios::tcgetpgrp(std::io::stdin()), rustix::termios::tcgetpgrp(std::io::stderr())].contains(&Ok(own))
 }
 
-/// As shells tell it: 128 and the signal, for a command that was killed.
+/// As in shells: 128 plus the signal for a command that was killed.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(FAILED)

@@ -97,7 +97,7 @@ const NO_CLOUD: &str = "it is a cloud controller manager's";
 /// Which controllers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// All that there are.
+    /// All controllers that can be named.
     all: &'static [Named],
     /// The names as they were given, in order, aliases replaced.
     entries: Vec<(bool, &'static str)>,
@@ -111,7 +111,7 @@ impl Choice {
         Choice::parse_of(&ALL, entries)
     }
 
-    /// The same where these are all that there are.
+    /// Like [`Choice::parse`], where only the controllers in `all` exist.
     pub fn parse_of<'a>(all: &'static [Named], entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
         let mut choice = Choice { all, entries: Vec::new(), others: false };
         let mut unknown = Vec::new();

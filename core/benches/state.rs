@@ -1,4 +1,4 @@
-//! What reads and writes of the state cost with few objects and with many: `cargo bench -p holdfast-core --bench state`.
+//! The cost of reads and writes of the state with few and many objects: `cargo bench -p holdfast-core --bench state`.
 //!
 //! Every line should be about the same for both sizes.
 
@@ -50,7 +50,7 @@ fn main() {
             measure("second", first.next.as_ref());
         }
 
-        // A stride that visits everything, and no neighbours one after the other.
+        // A stride that visits all, without visiting neighbours in sequence.
         let scattered = |step: usize| key(step * 7_919 % objects);
         let keys: Vec<String> = (0..20_000).map(scattered).collect();
         let began = Instant::now();
@@ -62,7 +62,7 @@ fn main() {
         for batch in [1, 16] {
             let began = Instant::now();
             for keys in keys.chunks(batch) {
-                // Readers have the snapshot, so that a batch of writes copies what it touches.
+                // A reader holds the snapshot, so a batch of writes copies the nodes that it changes.
                 let snapshot = state.clone();
                 for key in keys {
                     let offset = state.offset.0 + 1;

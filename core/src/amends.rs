@@ -1,5 +1,5 @@
-//! Compares what Services have with what is recorded as given out in a store that several API servers share, and plans
-//! what is to be put right, as kube-apiserver does.
+//! Repairs of a store that several API servers share: compares the addresses and ports of Services with the recorded
+//! allocations, and plans the corrections, as kube-apiserver's repair controllers do.
 
 use crate::etcd::Ports;
 use crate::kinds::core::{ServiceClaim, held, port_claims};
@@ -14,28 +14,29 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A port that no Service has is freed when it was so in as many rounds: a Service for which it was taken may still come.
+/// A port without a Service is freed after this many rounds: the Service that allocated it may not have been written
+/// yet.
 const ROUNDS: u32 = 4;
-/// An address without its Service is freed when it is as old: its Service may still come.
+/// An address without its Service is freed at this age, for the same reason.
 const GRACE_SECONDS: i64 = 60;
-/// So many Events are made in a round at most.
+/// The most Events of a round.
 const NEWS_MAX: usize = 100;
 
-/// The differences between Services and what is recorded.
+/// The differences between Services and the recorded allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wrong {
-    /// Addresses that Services have and that are recorded as free, or as another's.
+    /// Addresses of Services that are recorded as free, or as another Service's.
     pub unrecorded: BTreeSet<(String, AddressOwner)>,
-    /// Addresses that are recorded as a Service's that does not have them.
+    /// Addresses that are recorded for a Service that does not have them.
     pub leaked: BTreeSet<(String, AddressOwner)>,
-    /// Ports that Services have and that are recorded as free, each with one of the Services.
+    /// Ports of Services that are recorded as free, each with one of the Services.
     pub unrecorded_ports: BTreeMap<u16, AddressOwner>,
-    /// Ports that are recorded as given out and that no Service has.
+    /// Ports that are recorded as allocated, but that no Service has.
     pub leaked_ports: BTreeSet<u16>,
 }
 
 impl Wrong {
-    /// Compares this state with what is recorded.
+    /// Compares the state with the recorded allocations.
     pub fn find(state: &State, ports: &Ports, now: Timestamp) -> Wrong {
         let mut wrong = Wrong::default();
         let known = |known| state.registry.known(known).map(|(kind, _)| kind);
@@ -49,7 +50,7 @@ impl Wrong {
                 match held(claim) {
                     Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
-                        // An address of something that is no Service is left to its maker.
+                        // An address that is recorded for something other than a Service is not changed.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
                         if is_wrong && state.claimant(claim).is_some_and(|owner| *owner == state.owner(services, key)) {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));
@@ -79,7 +80,7 @@ impl Wrong {
         wrong
     }
 
-    /// The differences that were there at both times. The others came from writes that were under way.
+    /// The differences that also exist in a later comparison. The others came from unfinished writes.
     pub fn still(self, later: &Wrong) -> Wrong {
         Wrong {
             unrecorded: self.unrecorded.intersection(&later.unrecorded).cloned().collect(),
@@ -93,7 +94,7 @@ impl Wrong {
         }
     }
 
-    /// The Events that say what is put right.
+    /// The Events that report the corrections.
     pub fn news(&self, state: &State, stamp: Stamp) -> Vec<Step> {
         let mut news = Vec::new();
         for (address, holder) in &self.unrecorded {
@@ -127,12 +128,12 @@ impl Wrong {
     }
 }
 
-/// Counts in how many rounds each port was leaked.
+/// The number of rounds in which each port was leaked.
 #[derive(Debug, Default)]
 pub struct Leaks(BTreeMap<u16, u32>);
 
 impl Leaks {
-    /// Takes down the leaked ports of a round. Returns those to be freed.
+    /// Counts a round with these leaked ports. Returns the ports to free.
     pub fn due(&mut self, leaked: &BTreeSet<u16>) -> BTreeSet<u16> {
         self.0.retain(|port, _| leaked.contains(port));
         leaked.iter().for_each(|port| *self.0.entry(*port).or_default() += 1);
@@ -168,7 +169,7 @@ fn event(namespace: &str, name: &str, subject: Value, reason: &str, message: Str
     json!({
         "apiVersion": known::EVENT.api_version(),
         "kind": known::EVENT.kind,
-        // A name may not have the colons of an address.
+        // Names cannot contain the colons of an address.
         "metadata": {"namespace": namespace, "name": name.replace(':', "-")},
         "involvedObject": subject,
         "type": "Warning",
@@ -261,7 +262,7 @@ mod tests {
         assert_eq!(told.len(), 3);
         assert!(told[0].contains("Cluster IP [IPv4]: 10.0.0.1 is not allocated; repairing"), "{}", told[0]);
         assert!(told[2].contains("PortNotAllocated") && told[2].contains("Port 30001"), "{}", told[2]);
-        // What was on its way is not wrong a moment later.
+        // A difference that has disappeared in a later comparison does not count.
         let later = Wrong { unrecorded_ports: BTreeMap::new(), ..wrong.clone() };
         assert_eq!(wrong.clone().still(&later), later);
     }

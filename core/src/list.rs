@@ -305,7 +305,7 @@ pub fn missing(state: &State, request: &Request) -> Refusal {
     Refusal::NotFound(Subject::new(group, &kind.resource, request.name()))
 }
 
-/// The version that a list asks for.
+/// The version that a list requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// The newest state.
@@ -405,7 +405,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
         return Ok(Freshness::Newest);
     }
     if version == "0" {
-        // What is there, though other servers may know more.
+        // Any state suffices, even if other servers have a newer one.
         return Ok(Freshness::NotOlderThan(Offset::ZERO));
     }
     let offset = parse_list_version(version)?;

@@ -24,24 +24,24 @@ const IDENTITY: &str = "kube-apiserver";
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub ranges: ServiceRanges,
-    /// `None` if no address is reachable from elsewhere.
+    /// `None` if no address is reachable from other machines.
     pub address: Option<IpAddr>,
     pub port: u16,
     /// The node port of the Service; 0 for none.
     pub node_port: u16,
     pub reconciler: Reconciler,
-    /// The addresses of all servers that share the log, this one's among them. None where this one has it alone.
+    /// The addresses of all servers that share the log, including this one; empty if this server has the log alone.
     pub servers: Vec<String>,
 }
 
 /// Which servers the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The servers that are there, as they tell each other.
+    /// The servers that are alive, by the leases through which they know each other.
     Lease,
     /// This server and those already listed, at most this many.
     MasterCount(usize),
-    /// Someone else keeps the endpoints.
+    /// The server does not maintain the endpoints.
     Nobody,
 }
 
@@ -108,7 +108,7 @@ fn present(state: &State) -> Vec<String> {
     addresses.iter().filter_map(|address| address["ip"].as_str().map(str::to_owned)).collect()
 }
 
-/// The addresses that there should be.
+/// The addresses that the endpoints should list.
 fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> {
     let Reconciler::MasterCount(count) = settings.reconciler else {
         return if settings.servers.is_empty() { vec![own.to_owned()] } else { settings.servers.clone() };
@@ -182,7 +182,7 @@ pub(crate) fn made(
     }
 }
 
-/// This server among all servers of the API.
+/// This server's identity among all API servers.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub host: String,
@@ -265,7 +265,7 @@ pub(crate) fn micros(stamp: Stamp) -> String {
     crate::stamp::rfc3339_micros(stamp.time)
 }
 
-/// In lower case, without padding.
+/// Lower-case base32 without padding.
 fn base32(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let (mut text, mut bits, mut held) = (String::new(), 0u32, 0u32);

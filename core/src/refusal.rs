@@ -1,7 +1,7 @@
-//! Expected answers that say no: a refusal tells the client what was wrong, in Kubernetes' terms.
+//! Refusals: expected answers that say no, in Kubernetes' terms.
 //!
-//! The core returns refusals as data: [`Refusal`] is what clients can tell apart, [`reasons`] what stands behind each
-//! of them, with the values concerned. `words` alone makes sentences of them, and only the transport a `Status`.
+//! The core returns refusals as data. Clients distinguish the variants of [`Refusal`]; [`reasons`] has the causes with
+//! their values. Only `words` makes messages of them, and only the transport makes a `Status`.
 
 mod cause;
 mod causes;
@@ -20,7 +20,7 @@ pub use reasons::*;
 pub(crate) use words::SCHEME;
 pub use words::quoted;
 
-/// The resource that a refusal speaks of.
+/// The object or resource that a refusal is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     pub group: String,
@@ -47,7 +47,7 @@ impl Subject {
     }
 }
 
-/// Why the server refuses. One variant a reason that clients can tell apart.
+/// Why the server refuses a request: one variant for each reason that clients distinguish.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refusal {
     BadRequest(BadRequest),
@@ -57,46 +57,46 @@ pub enum Refusal {
         why: Forbidden,
     },
     NotFound(Subject),
-    /// No such path: the server could not find the requested resource.
+    /// The path does not exist at all.
     NoSuchPath,
     MethodNotAllowed(MethodNotAllowed),
     AlreadyExists {
         subject: Subject,
-        /// The object that has the name goes as soon as its finalizers let it.
+        /// The object with this name is being deleted.
         is_deleting: bool,
     },
-    /// The client fixed a version or an identity, and the object is another by now.
+    /// The request requires a version or uid that the object no longer has.
     Conflict {
         subject: Subject,
         why: Conflict,
     },
-    /// Server-side apply met fields that others own.
+    /// Server-side apply would change fields that other managers own.
     ApplyConflict(Vec<OwnedFields>),
-    /// The object breaks its kind's rules. `subject.resource` holds the kind.
+    /// The object is invalid. `subject.resource` is the kind.
     Invalid {
         subject: Subject,
         causes: Causes,
     },
-    /// A JSON patch that is well formed and does not apply (422, reason Invalid).
+    /// A well-formed JSON patch that cannot be applied (422, reason Invalid).
     Unprocessable,
-    /// The forms that could be given are none that the client takes.
+    /// The client accepts none of the media types that the server offers.
     NotAcceptable {
         offered: &'static str,
-        /// The media type is one of these, and what is asked for beside it is not.
+        /// The media type itself is offered, but not with the requested parameters.
         is_offered: bool,
     },
-    /// The body is in a form that is not taken here. For a patch Kubernetes does not say which forms are.
+    /// The body has an unsupported media type. For patches, Kubernetes does not list the accepted types.
     UnsupportedMediaType {
         accepted: &'static str,
     },
     TooLarge(TooLarge),
-    /// A version that is no longer served.
+    /// The requested version is no longer served.
     Expired(Expired),
     TooManyRequests {
         what: Plenty,
         retry_after_seconds: u32,
     },
-    /// An eviction that the pod's budget has no disruption for, or not yet. Zero seconds: nobody knows when.
+    /// The pod's disruption budget forbids the eviction now. Zero seconds: the time of a retry is unknown.
     DisruptionBudget {
         budget: String,
         why: Withheld,
@@ -104,22 +104,22 @@ pub enum Refusal {
     },
     Timeout(Timeout),
     Internal(Internal),
-    /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
+    /// A fault that Kubernetes reports without a reason: status 500 and the message.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
-    /// What a webhook or a policy says.
+    /// The refusal of a webhook or a policy, with its own code and message.
     Ruled(Box<Ruling>),
-    /// The disk under the log is full: reads go on, writes wait for room. The text is the log's.
+    /// The log's disk is full: reads continue, writes wait for room. The text is the log's.
     InsufficientStorage(String),
 }
 
 impl Refusal {
-    /// A write, or the deletion, of another version than the newest.
+    /// The write or deletion is based on an older version than the newest.
     pub fn modified(subject: Subject) -> Refusal {
         Refusal::Conflict { subject, why: Conflict::Modified }
     }
 
-    /// A fault of something below, which has words of its own.
+    /// A fault of a lower layer, with its own message.
     pub fn fault(fault: impl fmt::Display) -> Refusal {
         Refusal::Internal(Internal::Fault(fault.to_string()))
     }

@@ -1,4 +1,4 @@
-//! What a client asks for, in terms that every transport shares.
+//! A client's request, independent of the transport.
 
 use crate::authz::user::User;
 use crate::kinds::{ConnectOptions, Kind, KindId, Registry};
@@ -52,11 +52,11 @@ impl Verb {
     }
 }
 
-/// Where the request points: resolved against the registry, so that a target is always servable.
+/// The target of a request, resolved against the registry, so that it is always servable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: KindId,
-    /// Index into the kind's versions: the one that the path names.
+    /// The index of the path's version among the kind's versions.
     pub version: usize,
     pub namespace: Option<String>,
     pub name: Option<String>,
@@ -67,10 +67,10 @@ pub struct Target {
 pub struct Options {
     pub dry_run: bool,
     pub field_manager: Option<String>,
-    /// The client itself said who manages the fields.
+    /// Whether the client set the field manager.
     pub names_manager: bool,
     pub field_validation: FieldValidation,
-    /// The client itself said what happens to unknown fields.
+    /// Whether the client set the field validation.
     pub names_validation: bool,
     pub force: Option<bool>,
     pub label_selector: Option<String>,
@@ -87,7 +87,7 @@ pub struct Options {
     pub connect: ConnectOptions,
 }
 
-/// What happens to unknown and duplicate fields.
+/// The treatment of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -113,7 +113,7 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
-    /// One of many that are deleted at once, which admission is told of by no name.
+    /// The delete is part of a `deletecollection`; admission sees no name.
     pub is_collective: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct Body {
     pub format: Format,
 }
 
-/// What a request brings: bytes from afar, or a document of somebody in this process, who has no need of bytes.
+/// The body of a request: bytes from a network client, or a document from a component in this process.
 #[derive(Debug, Clone)]
 pub enum Content {
     Bytes(Bytes),
@@ -135,7 +135,7 @@ impl Content {
         matches!(self, Content::Bytes(bytes) if bytes.is_empty())
     }
 
-    /// How many bytes came from afar.
+    /// The number of bytes received; zero for a document.
     pub fn len(&self) -> usize {
         match self {
             Content::Bytes(bytes) => bytes.len(),
@@ -143,7 +143,7 @@ impl Content {
         }
     }
 
-    /// Of a document, its JSON.
+    /// The bytes; for a document, its JSON.
     pub fn bytes(&self) -> Bytes {
         match self {
             Content::Bytes(bytes) => bytes.clone(),
@@ -151,12 +151,12 @@ impl Content {
         }
     }
 
-    /// What it says as JSON.
+    /// The body parsed as JSON.
     pub fn json(&self) -> Result<Decoded, DecodeError> {
         self.decode(decode::json)
     }
 
-    /// What it says as YAML.
+    /// The body parsed as YAML.
     pub fn yaml(&self) -> Result<Decoded, DecodeError> {
         self.decode(decode::yaml)
     }
@@ -202,8 +202,8 @@ impl Request {
         self.target.namespace.as_deref()
     }
 
-    /// The request on its kind as `registry` has it. `kind` is what the target was resolved to: its definition may have
-    /// changed since, or the registry be that of another moment.
+    /// The request with its target resolved in `registry`. The target was resolved to `kind` before; since then the
+    /// kind's definition may have changed, or this registry may be that of another version.
     pub fn retarget(&self, registry: &Registry, kind: &Arc<Kind>) -> Result<Cow<'_, Request>, Refusal> {
         let target = &self.target;
         if registry.serves(target.kind) && Arc::ptr_eq(&registry.share(target.kind), kind) {
@@ -221,7 +221,7 @@ impl Request {
         self.key_of(self.name())
     }
 
-    /// The key of an object of this name beside it.
+    /// The key of the object with this name in the request's namespace.
     pub fn key_of(&self, name: &str) -> String {
         crate::object::meta::key(self.namespace(), name)
     }

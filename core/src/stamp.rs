@@ -23,7 +23,7 @@ pub enum Purpose {
     Volume = 5,
 }
 
-/// The characters of generated name suffixes. They have no vowels, so that no words come about.
+/// The characters of generated name suffixes. Without vowels, no words arise by chance.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LENGTH: usize = 5;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
@@ -38,7 +38,7 @@ impl Stamp {
         self.time.as_second()
     }
 
-    /// A random (version 4) UUID; `nth` tells apart several in one command.
+    /// A random (version 4) UUID; `nth` distinguishes the UUIDs of one command.
     pub fn uid(&self, nth: u64) -> String {
         let mut stream = self.stream(Purpose::Uid, nth);
         let high = stream.next() & !0xf000 | 0x4000;

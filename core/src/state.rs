@@ -45,7 +45,7 @@ pub struct State {
     /// Objects without a CustomResourceDefinition, by storage path. A new CustomResourceDefinition for that path adopts
     /// them.
     orphans: OrdMap<Arc<str>, Collection>,
-    /// Maps each claim (a value that one object alone may hold, as `ip/10.0.0.1`) to its holder, `resource/key`.
+    /// Maps each claim (a value that only one object may hold, such as `ip/10.0.0.1`) to its holder, `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
     /// Bytes stored in each namespace, and their limits.
     pub room: Room,
@@ -133,8 +133,8 @@ impl State {
         }
     }
 
-    /// Takes the objects of some kinds from a state of another log. The kinds must be such that nothing else in the state
-    /// is made from their objects: see [`Registry::apart`].
+    /// Takes over the objects of some kinds from the state of another log. Nothing else in the state may be derived
+    /// from objects of these kinds: see [`Registry::apart`].
     pub fn join(&mut self, other: &State, kinds: &[KindId]) {
         for id in kinds {
             match other.collections.get(id) {
@@ -149,12 +149,12 @@ impl State {
         self.room.join(&other.room);
     }
 
-    /// The last event folded in of the log that has the objects of this kind.
+    /// The last folded event of the log that contains the objects of this kind.
     pub fn offset_of(&self, kind: KindId) -> Offset {
         self.apart.get(&kind).copied().unwrap_or(self.offset)
     }
 
-    /// Whether objects of this kind are in another log than most.
+    /// Whether objects of this kind are in another log than the main one.
     pub fn is_apart(&self, kind: KindId) -> bool {
         self.apart.contains_key(&kind)
     }

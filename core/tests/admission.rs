@@ -1,5 +1,5 @@
-//! Admission by very many: what is judged again with each answer must not be gone through again, and what others make
-//! very many of must not keep a write for long. And what comes of patches that are not as they must be.
+//! Admission with very many webhooks and policies: earlier results are not computed again with each answer, and objects
+//! that others create in large numbers cannot delay a write for long. Also tests faulty patches.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// How often somebody wanted to know the time: each thing that is measured asks twice.
+/// The number of clock readings: each measured step reads the clock twice.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn settings() -> Settings {
@@ -77,7 +77,7 @@ fn rules() -> Value {
     json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}])
 }
 
-/// Judges until nobody has to be asked any more; each webhook sets the annotation that is its name.
+/// Judges a request until no effect is needed; each webhook sets an annotation with its name.
 fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told, usize) {
     judged_by(state, request, |webhook, nth| {
         let path = format!("/metadata/annotations/{webhook}");
@@ -86,7 +86,7 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
     })
 }
 
-/// The same with webhooks that respond to the nth review as `respond` says.
+/// Like [`judged`], with webhooks that answer the nth review as `respond` says.
 fn judged_by(
     state: &State,
     request: &Request,
@@ -123,7 +123,7 @@ fn judged_by(
     }
 }
 
-/// A webhook's configuration for all writes of secrets.
+/// Registers a webhook for all writes of secrets.
 fn watched(state: &mut State, resource: &str, kind: &str) {
     let mut rules = rules();
     rules[0]["operations"] = json!(["*"]);
@@ -135,7 +135,7 @@ fn watched(state: &mut State, resource: &str, kind: &str) {
     create(state, GROUP, resource, None, &body);
 }
 
-/// The reviews that a request is judged by, each answered with a patch, and what comes of it.
+/// The reviews of a request, each answered with the patch, and the decision.
 fn reviews(state: &State, request: &Request, patch: &Value) -> (Vec<Value>, Result<Decision, Refusal>) {
     let (mut answers, mut seen) = (Answers::default(), Vec::new());
     loop {
@@ -182,7 +182,7 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
     let none = Value::Null;
     let named = json!({"metadata": {"name": "s", "resourceVersion": version}, "data": {"a": "Yw=="}});
     let (mutating, both) = (vec![none.clone(), version.clone()], vec![version.clone(), version.clone()]);
-    // Who sends the object whole may leave it open on top of which version, until it is about to be stored.
+    // A client that sends the whole object may leave the version open until the object is stored.
     for (verb, format, body, object, old) in [
         (Verb::Update, Format::Json, &secret, &mutating, &both),
         (Verb::Update, Format::Json, &named, &both, &both),
@@ -192,7 +192,7 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
         let (objects, olds, done) = seen(verb, format, body);
         assert_eq!((&objects, &olds, done), (object, old, Ok(())), "{verb:?} {body}");
     }
-    // A name that is taken is found to be when all have seen the object.
+    // A name conflict is detected only after all webhooks have seen the object.
     let (objects, olds, done) = seen(Verb::Create, Format::Json, &secret);
     assert_eq!((objects, olds), (vec![none.clone(), none.clone()], vec![none.clone(), none]));
     assert!(matches!(done, Err(Refusal::AlreadyExists { .. })), "{done:?}");
@@ -211,8 +211,8 @@ fn what_replaces_an_object_whole_may_leave_its_namespace_to_the_request() {
     }
 }
 
-/// Of a hundred webhooks each is asked once, or twice where it wants to see what others have done since, and the
-/// conditions of each are looked at about as often: not for every answer that comes after.
+/// Of a hundred webhooks each is called once, or twice with reinvocation, and match conditions are evaluated about as
+/// often: not again for every later answer.
 #[test]
 fn webhooks_behind_others_have_nothing_gone_through_again() {
     const COUNT: usize = 100;
@@ -223,7 +223,7 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
                 "rules": rules(), "sideEffects": "None", "admissionReviewVersions": ["v1"], "reinvocationPolicy": policy,
                 "matchConditions": [{"name": "named", "expression": "object.metadata.name != ''"}]})
         };
-        // In configurations of ten.
+        // Ten webhooks in each configuration.
         for first in (0..COUNT).step_by(10) {
             let webhooks: Vec<Value> = (first..first + 10).map(webhook).collect();
             let body = json!({"metadata": {"name": format!("c{first:02}")}, "webhooks": webhooks});
@@ -242,18 +242,19 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let mutated = told.annotations.iter().filter(|(key, _)| key.starts_with("mutation.webhook.")).count();
         assert_eq!(mutated, asked, "{policy}");
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
-        // Some plug-ins are measured each time; a condition is two looks, and would be so for each webhook before.
+        // Some plug-ins are measured each time. A condition takes two readings; without resuming, it would take two for
+        // each earlier webhook again.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
     }
 }
 
-/// A denial holds whatever its patch is like, and what a webhook tells is told; a patch that is none is judged after that,
-/// as the webhook's failure policy says.
+/// A denial holds and warnings are sent whatever the patch. An invalid patch is handled afterwards, by the failure
+/// policy.
 #[test]
 fn faulty_patches() {
     const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";
     const DENIED: &str = "admission webhook \"w.example.com\" denied the request without explanation";
-    // The response besides warnings, then why the write is refused, and whether `Ignore` lets it pass.
+    // The response without warnings, the refusal, and whether the failure policy `Ignore` admits the write.
     let cases = [
         (json!({"allowed": false, "patch": STANDARD.encode("not json"), "patchType": "JSONPatch"}), DENIED, false),
         (json!({"allowed": false, "patch": STANDARD.encode("[]"), "patchType": "MergePatch"}), DENIED, false),
@@ -335,8 +336,8 @@ fn faulty_patches() {
     }
 }
 
-/// A test that finds something else leaves the object alone; other operations that do not apply, those tests among them
-/// that lead nowhere, are judged as the policy's failure policy says.
+/// A failed `test` leaves the object unchanged. Other operations that cannot be applied, and tests of missing paths,
+/// are handled by the failure policy.
 #[test]
 fn operations_of_policies_that_do_not_apply() {
     let cases = [
@@ -387,7 +388,7 @@ fn operations_of_policies_that_do_not_apply() {
     }
 }
 
-/// Parameters that others may make cost something even where an expression does not look at them.
+/// Parameters have a cost even if no expression reads them, since others may create many.
 #[test]
 fn parameters_are_counted_by_their_size() {
     let mut state = cluster();
@@ -408,7 +409,7 @@ fn parameters_are_counted_by_their_size() {
         let body = json!({"metadata": {"name": name}, "spec": spec});
         create(&mut state, GROUP, "validatingadmissionpolicybindings", None, &body);
         let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
-        // Ten million bytes a policy, of a hundred million that there may be.
+        // Each policy costs ten million units here, of the hundred million allowed for all.
         match (number < 9, decision) {
             (true, decision) => _ = decision.expect("it is let through"),
             (false, Err(refusal)) => {

@@ -1,5 +1,5 @@
-//! Admission, write by write: what webhooks and policies are shown, what comes of what they say, and what clients and
-//! auditors are told.
+//! Admission of single writes: what webhooks and policies see, the effect of their answers, and what clients and the
+//! audit log are told.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,22 +20,22 @@ use std::sync::Arc;
 
 const REGISTRATIONS: &str = "admissionregistration.k8s.io";
 
-/// A cluster with one namespace, and what its server is told.
+/// A cluster with one namespace, and its server's settings.
 struct World {
     state: State,
     settings: Settings,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 struct Outcome {
     decided: Result<Decision, Refusal>,
     told: Told,
-    /// The reviews that webhooks got.
+    /// The reviews that webhooks received.
     calls: Vec<Call>,
 }
 
 impl Outcome {
-    /// Why it is refused; nothing where it is not.
+    /// The refusal's message; empty if the write is admitted.
     fn why(&self) -> String {
         self.decided.as_ref().map_or_else(Refusal::message, |_| String::new())
     }
@@ -55,7 +55,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// With plug-ins beside the usual ones, and with what the operator tells plug-ins.
+    /// With these plug-ins besides the default ones, and their configuration.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
@@ -91,7 +91,7 @@ impl World {
         self.request(Verb::Create, "", path, Some("shop"), body)
     }
 
-    /// Judges a write with webhooks whose responses are these; they answer in the version that they were asked in.
+    /// Judges a write; `respond` gives the webhooks' responses, in the version of the review.
     fn judge(&self, request: &Request, respond: impl Fn(&Call) -> Value) -> Outcome {
         let stamp = Stamp {
             time: jiff::Timestamp::from_second(1_795_255_200).expect("within range"),
@@ -117,12 +117,12 @@ impl World {
         }
     }
 
-    /// The same where no webhook is asked.
+    /// Judges a write that no webhook may see.
     fn alone(&self, request: &Request) -> Outcome {
         self.judge(request, |call| panic!("{} is asked", call.webhook))
     }
 
-    /// Carries out a write.
+    /// Judges a write and stores the result.
     fn write(&mut self, request: &Request) -> Outcome {
         let outcome = self.judge(request, |_| json!({"allowed": true}));
         let decision = outcome.decided.as_ref().unwrap_or_else(|refusal| panic!("{}", refusal.message()));
@@ -149,7 +149,7 @@ impl World {
         self.write(&request)
     }
 
-    /// Registers webhooks on these resources, each with fields of its own.
+    /// Registers webhooks for these resources, each with further fields of its own.
     fn register(&mut self, half: &str, resource: &str, webhooks: &[Value]) {
         let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
         let whole = |(number, own): (usize, &Value)| {
@@ -170,7 +170,7 @@ fn patching(patch: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())})
 }
 
-/// Patches may hold what a policy keeps out of the audit log, and are told only with the objects themselves.
+/// Patches may contain data that the audit policy leaves out, so only events with the object contain them.
 #[test]
 fn patches_are_told_with_objects_alone() {
     let mut world = World::new();
@@ -193,7 +193,8 @@ fn patches_are_told_with_objects_alone() {
     assert_eq!(told.len(), 2);
 }
 
-/// A patch that says that an object is something else has it read as that, and refused for what it cannot become.
+/// A patch that changes the object's type or version: the object is decoded as that type, and refused if this fails or
+/// if it cannot be converted back.
 #[test]
 fn objects_stay_what_they_are() {
     let mut world = World::new();
@@ -228,8 +229,8 @@ fn objects_stay_what_they_are() {
     }
 }
 
-/// One that does not support a dry run stands in its way, the others are asked all the same; and auditors are told in any
-/// case whether a webhook has changed anything.
+/// A webhook without dry-run support refuses a dry run; the others are called nevertheless. The audit log records in
+/// any case whether a webhook changed the object.
 #[test]
 fn dry_runs_that_webhooks_do_not_support() {
     let why = "admission webhook \"w0.example.com\" does not support dry run";
@@ -255,7 +256,7 @@ fn dry_runs_that_webhooks_do_not_support() {
     }
 }
 
-/// Gives the first webhook of a configuration side effects, as one may have that was registered before v1.
+/// Gives the first webhook of a configuration side effects, which only webhooks registered before v1 can have.
 fn have_side_effects(world: &mut World, half: &str) {
     let path = format!("{half}webhookconfigurations");
     let (kind, _) = world.state.registry.find(REGISTRATIONS, "v1", &path).expect("a kind");
@@ -279,7 +280,7 @@ fn have_side_effects(world: &mut World, half: &str) {
     apply(&mut world.state, &change);
 }
 
-/// Validating webhooks that are passed over are told by their places among those that the write concerns.
+/// Audit annotations number validating webhooks among those that match the write.
 #[test]
 fn places_of_validating_webhooks() {
     let mut world = World::new();
@@ -294,7 +295,7 @@ fn places_of_validating_webhooks() {
     assert_eq!(told, [json!("w1.example.com"), json!("w2.example.com"), json!(null)]);
 }
 
-/// What is said twice under one key stays as it was said first.
+/// The first value of an audit annotation stays.
 #[test]
 fn annotations_stay_as_they_were_said_first() {
     let mut world = World::new();
@@ -312,8 +313,8 @@ fn annotations_stay_as_they_were_said_first() {
     assert_eq!(outcome.annotation("w0.example.com/labelled"), json!(false), "{:?}", outcome.told.annotations);
 }
 
-/// The options of a request, as reviews show them: what the client said, and that whoever deletes a namespace means the
-/// one that is there.
+/// The request options in reviews: as the client set them, and for the deletion of a namespace with its UID as
+/// precondition.
 #[test]
 fn options_are_shown_as_they_were_said() {
     let mut world = World::new();
@@ -368,7 +369,7 @@ fn options_are_shown_as_they_were_said() {
     assert_eq!(shown(&world.judge(&request, allowed))["gracePeriodSeconds"], 3);
 }
 
-/// A name that is yet to be made is not told by conditions that cannot be judged.
+/// A name that is not generated yet does not appear in the errors of match conditions.
 #[test]
 fn conditions_tell_names_that_are_there() {
     let mut world = World::new();
@@ -382,7 +383,7 @@ fn conditions_tell_names_that_are_there() {
     assert_eq!(refused(json!({"generateName": "c-"})), "configmaps");
 }
 
-/// A value for auditors that cannot be told refuses the write, whatever the binding does with failed validations.
+/// An audit annotation that cannot be evaluated refuses the write, whatever the binding's validation actions are.
 #[test]
 fn values_for_auditors_that_cannot_be_told() {
     for (policy, expected) in [
@@ -409,7 +410,7 @@ fn values_for_auditors_that_cannot_be_told() {
     }
 }
 
-/// A policy `p` with its binding `b`, and fields of their own.
+/// Creates the policy `p` and its binding `b`, each with further fields of its own.
 fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding): (Value, Value)) {
     let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
     let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]});
@@ -422,7 +423,7 @@ fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding
     world.make(group, "validatingadmissionpolicybindings", None, json!({"metadata": {"name": "b"}, "spec": bound}));
 }
 
-/// Expressions hear of what kept authorizers from saying more, and authorizers of what is selected.
+/// Expressions see the authorizers' errors, and authorizers see the selectors that expressions set.
 #[test]
 fn expressions_ask_authorizers_as_requests_do() {
     let node = || Way::Node;
@@ -452,7 +453,7 @@ fn expressions_ask_authorizers_as_requests_do() {
     }
 }
 
-/// What is asked of an authorizer about the request itself is about the object that is made.
+/// `authorizer.requestResource` names the object that is being created.
 #[test]
 fn the_checks_of_a_request_name_its_object() {
     let mut world = World::new();
@@ -472,7 +473,7 @@ fn the_checks_of_a_request_name_its_object() {
     }
 }
 
-/// A namespace is in itself: for who is asked about it, before it is there, too, and for where parameters are.
+/// A Namespace counts as being in itself: for authorization, even before it exists, and for looking up parameters.
 #[test]
 fn a_namespace_is_in_itself() {
     let mut world = World::new();
@@ -493,7 +494,7 @@ fn a_namespace_is_in_itself() {
     assert_eq!(world.alone(&request).why(), "");
 }
 
-/// A custom kind with three versions, each of which can be scaled.
+/// A custom kind with three versions, each with a scale subresource.
 fn stones(world: &mut World) {
     let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
     let schema = json!({"type": "object", "properties": {"spec": replicas, "status": replicas}});
@@ -516,7 +517,7 @@ fn rule(version: &str, resource: &str) -> Value {
     json!({"operations": ["UPDATE"], "apiGroups": ["example.com"], "apiVersions": [version], "resources": [resource]})
 }
 
-/// Nobody gets past a webhook on the scale of a kind by way of another version of the kind.
+/// A webhook on the scale of a kind also sees writes through the kind's other versions.
 #[test]
 fn a_scale_is_one_in_all_versions() {
     for (policy, asked) in [("Equivalent", 1), ("Exact", 0)] {
@@ -538,7 +539,7 @@ fn a_scale_is_one_in_all_versions() {
     }
 }
 
-/// Where several rules are about other versions, the first of them says which one is shown.
+/// If several rules match other versions, the first rule determines the version shown.
 #[test]
 fn the_first_rule_says_which_version_is_shown() {
     for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {
@@ -553,7 +554,7 @@ fn the_first_rule_says_which_version_is_shown() {
     }
 }
 
-/// What a way to a node is asked for with has no labels, so that no selector is about it.
+/// Connect options have no labels, so no object selector matches them.
 #[test]
 fn ways_to_nodes_have_no_labels() {
     let selector = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
@@ -587,8 +588,8 @@ fn labelled(world: &World, namespace: &str, labels: Value) -> Request {
     world.request(Verb::Patch, "", &path, None, &json!({"metadata": {"labels": labels}}))
 }
 
-/// Whoever raises the standard of a namespace learns which of its pods break it: by the first of their names, in the order
-/// of the lines, and nothing of those that run in a class that is exempt.
+/// Raising a namespace's standard warns of the pods that violate it: by the first pod's name, in the order of the
+/// messages, and without pods in an exempt runtime class.
 #[test]
 fn pods_that_break_a_raised_standard() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -617,8 +618,8 @@ fn pods_that_break_a_raised_standard() {
     );
 }
 
-/// What labels ask of an exempt namespace is ignored, which is told where they ask for anything by name, and only when
-/// more is to be refused than before.
+/// Labels on an exempt namespace have no effect. An update that makes the enforced standard stricter warns of this and
+/// names the labels without effect.
 #[test]
 fn standards_of_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -651,7 +652,7 @@ fn standards_of_exempt_namespaces() {
     }
 }
 
-/// A namespace that is made exempt is told of what its labels ask for by name, too.
+/// The creation of an exempt namespace warns in the same way, of any standard that its labels set.
 #[test]
 fn standards_of_new_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -665,7 +666,8 @@ fn standards_of_new_exempt_namespaces() {
     );
 }
 
-/// A pod is judged again when what standards look at has changed, and the annotations of old are part of that.
+/// An update of a pod is checked again only if a part that standards look at changes, such as a container's
+/// annotations.
 #[test]
 fn updates_of_pods_that_standards_look_at() {
     let mut world = World::new();
@@ -688,7 +690,7 @@ fn updates_of_pods_that_standards_look_at() {
     }
 }
 
-/// An account limits its pods to its secrets where its annotation says so in any of the words that Go takes for true.
+/// An account limits its pods' secrets if its annotation has any value that Go parses as true.
 #[test]
 fn accounts_that_limit_secrets() {
     let mut world = World::new();
@@ -704,8 +706,8 @@ fn accounts_that_limit_secrets() {
     }
 }
 
-/// Annotations of a namespace that plug-ins cannot read refuse its pods, without a reason: each plug-in hands on what its
-/// decoder says.
+/// Namespace annotations that plug-ins cannot parse refuse the namespace's pods, with the parser's error and without a
+/// reason.
 #[test]
 fn annotations_of_a_namespace_that_cannot_be_read() {
     let mut world = World::with(&["PodNodeSelector", "PodTolerationRestriction"], &[]);
@@ -735,7 +737,7 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
         let tolerations = json!([{"key": "own", "operator": "Exists"}]);
         assert_eq!(refused(name, text, json!({"tolerations": tolerations})), expected, "{name}: {text}");
     }
-    // Of a pod that puts up with nothing nobody asks what it may put up with.
+    // For a pod without tolerations the allowed tolerations are not read.
     let choice = Choice {
         enabled: vec!["PodTolerationRestriction".to_owned()],
         disabled: vec!["DefaultTolerationSeconds".to_owned()],
@@ -745,8 +747,8 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
 }
 
-/// What may be consumed within a scope only where a quota has that scope is covered by any quota with it, whatever else
-/// the quota is about.
+/// A scope that may be used only under a quota is covered by any quota with that scope, whatever resources the quota
+/// limits.
 #[test]
 fn scopes_are_covered_by_any_quota() {
     let scope = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]});
@@ -759,7 +761,7 @@ fn scopes_are_covered_by_any_quota() {
     let why = "insufficient quota to match these scopes: [{PriorityClass In [high]}]";
     assert_eq!(world.alone(&request(&world)).why(), why);
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
-    // Nobody has taken up yet that it limits anything.
+    // The quota's status does not contain the limits yet.
     let spec = json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}});
     world.make("", "resourcequotas", Some("shop"), json!({"metadata": {"name": "q"}, "spec": spec}));
     assert_eq!(world.alone(&request(&world)).why(), "");

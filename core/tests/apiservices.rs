@@ -1,4 +1,4 @@
-//! The plans about APIServices, carried out on a state in memory: each ends by planning again and finding nothing.
+//! Plans for APIServices, carried out on a state in memory. Each test ends when planning again gives no steps.
 
 use holdfast_core::apiservices::available::{self, Condition, Finding};
 use holdfast_core::apiservices::local::{self, Custom};
@@ -157,7 +157,7 @@ fn what_is_built_in_has_its_api_services() {
     assert_eq!((&condition["reason"], &condition["status"]), (&json!("Local"), &json!("True")));
     assert_eq!(world.check("v1.apps"), Finding::Known(Condition::local()));
 
-    // What somebody changes is changed back at the next start, what somebody deletes comes back at once.
+    // Changes by users are undone at the next start; a deleted object is created again at once.
     let mut changed = apps.clone();
     changed["spec"]["versionPriority"] = 3.into();
     world.send(Verb::Update, &changed);
@@ -172,7 +172,7 @@ fn what_is_built_in_has_its_api_services() {
 
 #[test]
 fn definitions_have_api_services_as_long_as_they_serve() {
-    // What is noted of which definition -> the versions to look at, and then the APIServices of the group.
+    // Noted definitions and the group versions to plan, and then the group's APIServices.
     let mut world = World::new();
     let mut lines = Vec::new();
     let both = definition("a.io", &[("v1", true), ("v2", true), ("v3", false)]);
@@ -214,7 +214,7 @@ fn an_api_service_of_somebody_elses_is_left_alone() {
     assert!(world.plan("v1.a.io").is_none());
     world.custom.note("x.a.io", None);
     assert!(world.plan("v1.a.io").is_none());
-    // One that the server keeps is set right, and goes when nothing is served.
+    // An APIService that the server always manages is corrected, and deleted when nothing is served.
     let mut kept = local_service("v1.b.io");
     kept["metadata"]["labels"] = json!({(local::LABEL): "true"});
     world.create(kept);
@@ -285,7 +285,7 @@ fn a_backend_is_judged_by_its_service_and_endpoints() {
     world.send(Verb::Update, &slice("https", true));
     assert_eq!(known(world.check("v1.a.io")), "ask");
     assert_eq!(at(&world), ["10.0.0.9:443", "10.1.0.2:8443"]);
-    // The slice leaves the Service, and somebody speaks of it in the old way.
+    // The slice no longer belongs to the Service, and an Endpoints object describes it instead.
     world.send(Verb::Delete, &slice("https", true));
     assert!(known(world.check("v1.a.io")).starts_with("EndpointsNotFound"));
     world.create(json!({
@@ -293,7 +293,7 @@ fn a_backend_is_judged_by_its_service_and_endpoints() {
         "subsets": [{"addresses": [{"ip": "10.1.0.3"}], "ports": [{"name": "https", "port": 9443}]}],
     }));
     assert_eq!((known(world.check("v1.a.io")), at(&world)[1].as_str()), ("ask".into(), "10.1.0.3:9443"));
-    // A name outside is asked for itself.
+    // For an ExternalName the external host itself is the address.
     world.send(Verb::Delete, &service(443));
     world.create(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backend", "namespace": "default"},

@@ -1,5 +1,5 @@
-//! Custom resources from end to end: definitions in the shape of those that are widely used, what happens to their
-//! objects while definitions come, change and go, and what holds for any schema.
+//! Custom resources from end to end: widely used forms of definitions, their objects while definitions are created,
+//! changed and deleted, and properties of any schema.
 
 #[path = "custom_resources/fixtures.rs"]
 mod fixtures;

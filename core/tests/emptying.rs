@@ -1,4 +1,4 @@
-//! Namespaces and definitions that go away, and old Events: in which order, and how often they are looked at.
+//! Deletion of namespaces, definitions and old Events: the order, and how often objects are looked at.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -22,7 +22,7 @@ struct House {
 }
 
 impl House {
-    /// A namespace with so many ConfigMaps, half of them held by a finalizer if asked, that is being deleted.
+    /// A terminating namespace with this many ConfigMaps; with `held`, half of them have a finalizer.
     fn new(config_maps: usize, held: bool) -> House {
         let mut world = World::new();
         for number in 0..config_maps {
@@ -38,7 +38,7 @@ impl House {
         self
     }
 
-    /// Plans and makes the steps until there are none; how many were made.
+    /// Plans and carries out steps until there are none. Returns the number of steps.
     fn tidy(&mut self) -> usize {
         let mut made = 0;
         for _ in 0..1000 {
@@ -77,7 +77,7 @@ fn nothing_is_looked_at_while_no_namespace_goes() {
     assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
 }
 
-/// Each object that is let go is a commit, after each of which there is a plan.
+/// Each released object is a commit, after which a plan follows.
 #[test]
 fn what_is_held_is_not_looked_at_after_every_commit() {
     const COUNT: usize = 400;
@@ -95,12 +95,12 @@ fn what_is_held_is_not_looked_at_after_every_commit() {
         assert_eq!(house.tidy(), 0);
     }
     assert_eq!(house.emptying.looked_at, before);
-    // After a while it is told how far it is.
+    // After a while the remaining content is reported.
     house.now_ms += 60_000;
     assert_eq!(house.tidy(), 1);
     let message = &house.condition("NamespaceContentRemaining")["message"];
     assert_eq!(message, "Some resources are remaining: configmaps. has 1 resource instances");
-    // The last one takes the namespace with it at once, after its conditions have said so.
+    // The release of the last object ends the namespace at once, after its conditions are updated.
     house.world.merge(&format!("{SHOP}/configmaps/{last}"), &release).expect("a release");
     assert_eq!(house.tidy(), 2);
     assert!(house.world.get(SHOP).is_err());
@@ -130,7 +130,7 @@ fn pods_go_before_what_they_use() {
             "NamespaceDeletionContentFailure",
             ["False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
         ),
-        // Nothing is counted before the pods are gone, they included.
+        // Nothing is counted before the pods are gone, not even the pods.
         ("NamespaceContentRemaining", ["False", "ContentRemoved", "All content successfully removed"]),
         (
             "NamespaceFinalizersRemaining",
@@ -146,7 +146,7 @@ fn pods_go_before_what_they_use() {
     assert!(house.world.get(SHOP).is_err());
 }
 
-/// What may not be deleted holds the namespace, and its conditions say why, until it may be.
+/// Objects whose deletion is refused hold up the namespace; its conditions say why.
 #[test]
 fn deletions_that_are_refused_are_told() {
     let mut house = House::new(3, false).go();
@@ -176,7 +176,7 @@ fn deletions_that_are_refused_are_told() {
     assert!(house.world.get(SHOP).is_err(), "{}", house.world.get(SHOP).expect("a namespace"));
 }
 
-/// A namespace that others still hold says that it is empty.
+/// An empty namespace that others hold reports that it is empty.
 #[test]
 fn an_empty_namespace_that_is_held_says_so() {
     let mut house = House::new(0, false);
@@ -195,7 +195,7 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
 }
 
-/// Whoever deleted a namespace has a while to finish it; whoever waits for its end does not.
+/// A namespace is left alone for a while for the client that deleted it, unless someone waits for its end.
 #[test]
 fn a_namespace_is_left_alone_for_a_while() {
     const GRACE: Duration = Duration::from_secs(2);
@@ -218,7 +218,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     house.tidy();
     assert!(house.world.get(SHOP).is_err());
 
-    // One that is there again and goes again has a while of its own.
+    // A namespace that is created and deleted again gets a new period.
     let mut house = patient(0);
     house.tidy();
     house.now_ms += 1_500;
@@ -234,7 +234,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     assert!(house.world.get(SHOP).is_ok());
 }
 
-/// What suites do themselves.
+/// Finalizes the namespace as test suites do.
 fn finalize(house: &mut House) {
     let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
     let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
@@ -260,7 +260,7 @@ fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> 
     panic!("never ends");
 }
 
-/// Each object that is let go is a commit, after each of which there is a plan.
+/// Each released object is a commit, after which a plan follows.
 #[test]
 fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() {
     const COUNT: usize = 1200;
@@ -283,7 +283,7 @@ fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() 
     assert_eq!((tidy_definitions(&mut world, &mut clearing, now_ms), clearing.looked_at), (0, 0));
     let path = format!("{DEFINITIONS}/{name}");
     world.delete(&path).expect("a deletion");
-    // Every object is deleted, and then it is told that some wait for others.
+    // Every object is deleted, then the status reports that some wait for finalizers.
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms), COUNT + 1);
     let before = clearing.looked_at;
     assert!(before <= 2 * COUNT, "{before} looks at {COUNT} objects");
@@ -295,7 +295,7 @@ fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() 
     assert_eq!(clearing.looked_at, before);
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 0);
     assert_eq!(clearing.looked_at, before + 1);
-    // The last one takes the definition with it at once.
+    // The release of the last object ends the definition at once.
     world.merge(&format!("{WIDGETS}/w00000"), &release).expect("a release");
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms + 60_000), 1);
     assert!(world.get(&path).is_err());

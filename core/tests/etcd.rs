@@ -1,8 +1,8 @@
-//! The store as Kubernetes has it: objects as kube-apiserver 1.36 wrote them into an etcd, recorded with what it answered
-//! for them, in `tests/data/etcd.jsonl.gz`.
+//! Objects in Kubernetes' stores: values that kube-apiserver 1.36 wrote to an etcd, recorded with its answers in
+//! `tests/data/etcd.jsonl.gz`.
 //!
-//! Each is read, shown in the version of its path, and written again: under the same key, in the same version and form,
-//! and so that it is read as the same.
+//! Each value is read, compared with the answer in the version of its path, and written again: under the same key, in
+//! the same version and encoding, and with the same content.
 
 #[path = "../../tests/src/facts.rs"]
 mod facts;
@@ -21,17 +21,17 @@ use std::sync::Mutex;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What is allocated is counted for the whole process.
+/// Allocations are counted for the whole process, so these tests must run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Who wrote the recorded values.
+/// The release that wrote the recorded values.
 const RELEASE: u32 = 36;
 
-/// Renewed between the two readings of the record.
+/// A Lease that was renewed between the two recordings.
 const RENEWED: &str = "/registry/leases/kube-system/apiserver-wlv32tlttr4jl3gtroqexyxapa";
 
-/// The cases that do not agree, for they have kinds, versions or fields that release 1.36 brought: the built-in API is
-/// that of 1.35, and `docs/DIFFERENCES.md` names them.
+/// Cases that differ because of kinds, versions or fields of release 1.36: the built-in API is that of 1.35.
+/// `docs/DIFFERENCES.md` lists them.
 const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/csidrivers/csid2",
     "/registry/podcertificaterequests/etcdstoragepathtestnamespace/req-1",
@@ -39,8 +39,8 @@ const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/resourcepoolstatusrequests/rpsr1name",
     "/registry/workloads/etcdstoragepathtestnamespace/w1",
 ];
-/// Cases in Protobuf that are written byte for byte as they were. The rest has JSON within it that others wrote in an
-/// order and with spaces of their own. The number may not fall.
+/// Protobuf cases that are written byte for byte as recorded. The others contain JSON that other programs wrote in
+/// another order or with spaces. The number may not fall.
 const ALIKE: usize = 137;
 
 #[test]
@@ -85,7 +85,7 @@ fn with_definitions() -> Registry {
     registry
 }
 
-/// Whether it is written byte for byte as it was, or what is otherwise.
+/// Whether the value is written byte for byte as recorded; the error is the difference.
 fn outcome(registry: &Registry, keys: &Keys, case: &Value) -> Result<bool, String> {
     let key = case["key"].as_str().expect("a key");
     let value = bytes(case);
@@ -120,7 +120,7 @@ fn outcome(registry: &Registry, keys: &Keys, case: &Value) -> Result<bool, Strin
     }
 }
 
-/// As the API shows it in the version of its path.
+/// Compares the document in the path's version with the recorded answer.
 fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     let expected = &case["object"];
     if expected.is_null() {
@@ -139,7 +139,7 @@ fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Of the same kind and version. CBOR is written where a gate is on that is off here.
+/// Whether both have the same kind and version. CBOR was recorded with a gate that is off here.
 fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     let names = |bytes: &[u8]| match unwrap(bytes) {
         Ok(envelope) => Some((envelope.api_version, envelope.kind)),
@@ -151,7 +151,7 @@ fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     recorded.starts_with(b"\xd9\xd9\xf7") || names(recorded) == names(written)
 }
 
-/// A value four times as long is read with no more than six times the work, whatever it is.
+/// A value four times as long takes at most six times the work to read.
 #[test]
 fn work_is_in_proportion_to_what_is_stored() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,8 +1,8 @@
-//! Few bytes never make many: a body with many items in one field is judged with work in proportion to its length, for
-//! every list and map that the schema table has, in every kind and version, whatever the items are.
+//! A body with many items in one field is judged with work in proportion to its length: for every list and map of the
+//! schema table, in every kind and version, with any items.
 //!
-//! Work is counted as what is allocated, in pieces and in bytes, for a body and for one four times as long. The answer,
-//! if it is a refusal, is at most ten times as long as the body, and 64 KiB.
+//! Work is counted in allocations and allocated bytes, for a body and for one four times as long. A refusal is at most
+//! ten times as long as the body, plus 64 KiB.
 #![cfg(not(debug_assertions))]
 
 #[path = "custom_resources/world.rs"]
@@ -24,16 +24,16 @@ use world::{DEFINITIONS, World};
 
 const FEW: usize = 400;
 const TIMES: usize = 4;
-/// How much more four times as many items may take: a little more than four times, for sets that are trees.
+/// The allowed growth of work for four times as many items: more than four, because of sets that are trees.
 const WORK_TIMES: usize = 6;
-/// What may be added to that, and what bounds that are reached only by the longer body let the shorter one save.
+/// A constant allowance, also for limits that only the longer body reaches.
 const BYTES_BESIDE: usize = 1 << 20;
 const PIECES_BESIDE: usize = 4_000;
-/// No more than that for each byte of a body. Old metrics of autoscalers cost most: an empty item, three bytes, is
-/// converted, filled with defaults and judged.
+/// The most allocated bytes for each byte of a body. Old metrics of autoscalers cost most: an empty item of three bytes
+/// is converted, gets defaults and is validated.
 const BYTES_A_BYTE: usize = 2_500;
 const ANSWER_TIMES: usize = 10;
-/// What is taken is answered as it is stored, with fields that show always. Conditions of a node have most of them.
+/// An accepted object is returned with all fields that are always shown. Node conditions have most of them.
 const OBJECT_TIMES: usize = 30;
 const ANSWER_BESIDE: usize = 64 << 10;
 const DEPTH_MAX: usize = 9;
@@ -41,18 +41,18 @@ const DEPTH_MAX: usize = 9;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What the items of a list are.
+/// The items of a list.
 #[derive(Debug, Clone, Copy)]
 enum Items {
-    /// `{}`, `""`, `0`: what every rule that asks for something has a fault with.
+    /// `{}`, `""`, `0`: violates every rule that requires a value.
     Empty,
-    /// Each with a value in all its scalars, no two alike.
+    /// Each with a value in all scalars, all different.
     Distinct,
-    /// The same, all alike.
+    /// Like `Distinct`, but all equal.
     Alike,
 }
 
-/// What was taken to answer, and how long the answer is.
+/// The work for a body, and the length of the answer.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
     pieces: usize,
@@ -75,7 +75,7 @@ fn work_and_answers_are_in_proportion_to_what_is_sent() {
             places.of(schema().message(message), &mut Vec::new());
             fields += places.found.len();
             for place in &places.found {
-                // The rules of a kind are the same for all its versions, its defaults are not.
+                // The rules are the same for all versions of a kind, unlike the defaults.
                 let each = [Items::Empty, Items::Distinct, Items::Alike];
                 for &items in &each[..if version == 0 { each.len() } else { 1 }] {
                     let told = |fault: &str| {
@@ -114,8 +114,8 @@ fn work_and_answers_are_in_proportion_to_what_is_sent() {
     assert!(faults.is_empty(), "{} of {fields} fields:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Lists and maps of a custom kind: by their keys, as sets, without repetitions, with rules, with defaults, with many
-/// fields that must be there.
+/// Lists and maps of a custom kind: keyed, sets, without duplicates, with rules, with defaults, with many required
+/// fields.
 const FIELDS: [(&str, &str); 8] = [
     ("keyed", r#"{"type":"array","items":ITEM,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["key"]}"#),
     ("set", r#"{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}"#),
@@ -180,7 +180,7 @@ fn check(world: &World, kind: &Kind, version: usize, body: impl Fn(usize) -> Str
     None
 }
 
-/// `None` for what cannot be posted.
+/// `None` if the kind cannot be created without effects.
 fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken> {
     let named = &kind.versions[version];
     let root = if named.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", named.group) };
@@ -210,7 +210,7 @@ fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken
     Some(Taken { pieces: taken.allocations + taken.reallocations, bytes: taken.bytes_allocated, answer, is_object })
 }
 
-/// How long a Status of it is.
+/// The length of a refusal's Status.
 fn length(refusal: &Refusal) -> usize {
     let escaped = |text: &str| serde_json::to_string(text).map_or(0, |text| text.len());
     let cause = |field: &str, message: &str| escaped(field) + escaped(message) + 60;
@@ -218,7 +218,7 @@ fn length(refusal: &Refusal) -> usize {
     escaped(&refusal.message()) + causes.iter().map(|one| cause(&one.field, &one.message)).sum::<usize>() + 200
 }
 
-/// A list or a map, and the way to it.
+/// A list or map, and the path to it.
 struct Place {
     /// Names of fields, `*` for an item of a list, `@` for an entry of a map.
     steps: Vec<String>,
@@ -227,7 +227,7 @@ struct Place {
 }
 
 struct Places {
-    /// Fields of messages that have been met in this kind: the same rules judge them wherever they stand.
+    /// Message fields found already in this kind: the same rules apply wherever they are.
     seen: BTreeSet<(String, String)>,
     found: Vec<Place>,
 }
@@ -317,7 +317,7 @@ fn item(ty: Type, items: Items, number: usize, depth: usize) -> String {
     }
 }
 
-/// A message with all its scalars, and with the messages in it as far as two levels down.
+/// A message with all its scalars, and nested messages down to two levels.
 fn made(id: MessageId, items: Items, number: usize, depth: usize) -> String {
     let fields = schema().message(id).fields.iter().filter(|field| field.shape == Shape::Single);
     let is_shown = |field: &&Field| depth < 2 || !matches!(field.ty, Type::Message(_));

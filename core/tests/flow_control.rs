@@ -1,5 +1,4 @@
-//! The plan about the objects of flow control, carried out on a state in memory: it ends by planning again and finding
-//! nothing.
+//! The plan for flow control objects, carried out on a state in memory until planning again gives no steps.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -54,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out the plan until there is nothing left to do; how many steps that took.
+    /// Carries out the plan until there are no steps left. Returns the number of steps.
     fn settle(&mut self) -> usize {
         let mut count = 0;
         for _ in 0..4 {
@@ -118,7 +117,7 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
         managers,
         ["api-priority-and-fairness-config-consumer-v1", "api-priority-and-fairness-config-producer-v1"]
     );
-    // What is stored comes to what the server comes with, but for uids.
+    // The stored configuration equals the built-in one, apart from UIDs.
     let (stored, built_in) = (Configuration::of(&world.state), Configuration::built_in());
     for (level, known) in stored.levels.values().zip(built_in.levels.values()) {
         assert_eq!((&level.name, level.shares, level.queuing), (&known.name, known.shares, known.queuing));
@@ -134,16 +133,16 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
 fn who_keeps_an_object_up_to_date() {
     let mut world = World::new();
     world.settle();
-    // With the annotation the server does.
+    // With the annotation `true` the server keeps the object up to date.
     world.patch(LEVELS, "workload-low", json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.find(LEVELS, "workload-low").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 100);
-    // When it says no, the operator does.
+    // With `false` the operator does.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"limited": {"nominalConcurrencyShares": 7}}});
     world.patch(LEVELS, "workload-low", mine);
     assert_eq!(world.settle(), 0);
-    // Without one, whoever changed it last, and that is written down.
+    // Without the annotation, the last author decides, and the server records it in the annotation.
     for (name, shares) in
         [("workload-high", json!({})), ("system", json!({"limited": {"nominalConcurrencyShares": 7}}))]
     {
@@ -156,7 +155,7 @@ fn who_keeps_an_object_up_to_date() {
     assert_eq!(annotation(&world, "workload-high"), Some(json!("true")));
     assert_eq!(annotation(&world, "system"), Some(json!("false")));
     assert_eq!(world.find(LEVELS, "system").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 7);
-    // What is mandatory is the server's, whatever its annotation says; how much the exempt level lends is not.
+    // Mandatory objects are always restored, whatever the annotation, except for how much the exempt level lends.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"exempt": {"lendablePercent": 40}}});
     world.patch(LEVELS, "exempt", mine);
@@ -166,7 +165,7 @@ fn who_keeps_an_object_up_to_date() {
         (&exempt["spec"]["exempt"]["lendablePercent"], exempt.pointer(ANNOTATION)),
         (&json!(40), Some(&json!("true")))
     );
-    // What is deleted comes back, and what only the server could have made goes.
+    // Deleted objects are created again; outdated objects of the server are deleted.
     world.send(Verb::Delete, SCHEMAS, Some("catch-all"), Value::Null).unwrap();
     world.send(Verb::Delete, SCHEMAS, Some("probes"), Value::Null).unwrap();
     let old = json!({"metadata": {"name": "old", "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
@@ -192,7 +191,7 @@ fn a_schema_says_whether_its_level_is_there() {
     let message =
         "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
     assert_eq!(condition["message"], message);
-    // Meanwhile nothing belongs to it.
+    // Until then no request belongs to it.
     let has = |world: &World| Configuration::of(&world.state).schemas.iter().any(|schema| schema.name == "mine");
     assert!(!has(&world));
     let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});
@@ -202,7 +201,7 @@ fn a_schema_says_whether_its_level_is_there() {
     assert_eq!(found["status"], "False");
     assert_ne!(found["lastTransitionTime"], condition["lastTransitionTime"]);
     assert!(has(&world));
-    // To lead elsewhere is no transition.
+    // A reference to another existing level is no transition.
     world.patch(SCHEMAS, "mine", json!({"spec": {"priorityLevelConfiguration": {"name": "system"}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.dangling("mine")["lastTransitionTime"], found["lastTransitionTime"]);
@@ -212,7 +211,7 @@ fn a_schema_says_whether_its_level_is_there() {
 fn what_a_server_cannot_do_without_is_there_in_any_case() {
     let mut world = World::new();
     let levels = |world: &World| Configuration::of(&world.state).levels.into_keys().collect::<Vec<_>>();
-    // Before there are any objects, it goes by those that it will make.
+    // Without any objects, the configuration is that of the objects to be created.
     assert_eq!(levels(&world).len(), 8);
     let schema = json!({"metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}}});
     world.send(Verb::Create, SCHEMAS, None, schema).unwrap();

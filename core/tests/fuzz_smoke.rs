@@ -1,6 +1,6 @@
-//! The fuzz targets as ordinary tests: over their seeds, and over mutations of these.
+//! The fuzz targets as ordinary tests, on their seeds and mutations of them.
 //!
-//! `fuzz/README.md` tells how to run them under the real fuzzer.
+//! `fuzz/README.md` describes how to run them with the fuzzer.
 
 #[path = "../../fuzz/src/smoke.rs"]
 mod smoke;

@@ -1,4 +1,4 @@
-//! Attacks on what grants rights: roles, bindings, requests for certificates. Each tries to come by more than it has.
+//! Privilege escalation: roles, bindings and certificate requests by which a user tries to gain more than it has.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -18,7 +18,7 @@ const CLUSTER_ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterr
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A cluster in which `jane` holds `rules` everywhere, and an admin everything.
+/// A cluster in which `jane` has `rules` everywhere, and an administrator everything.
 fn cluster(rules: Value) -> World {
     let mut world = World::new();
     world.settings.authorization = Way::Rbac.into();
@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// Whoever may write labels of a role could have it gathered by one that they hold.
+/// A user who may label roles must not make a role that it has aggregate them.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
@@ -72,7 +72,7 @@ fn a_label_does_not_have_a_foreign_role_gathered() {
         "metadata": {"name": "everything", "labels": {"to-admin": "true"}},
     });
     assert_forbidden(world.apply(&everything, &applied, "m"), NOT_HELD);
-    // A role whose rules they hold may be gathered, and finalizers may go.
+    // A role whose rules the user has may be aggregated, and finalizers may be removed.
     world.merge(&format!("{CLUSTER_ROLES}/jane"), &labels).expect("rules that are held");
     world.merge(&everything, &json!({"metadata": {"finalizers": ["example.com/x"]}})).expect("no grant");
 }
@@ -90,7 +90,7 @@ fn a_role_does_not_come_to_gather_others() {
     let admin = format!("{CLUSTER_ROLES}/admin");
     assert_forbidden(world.merge(&admin, &json!({"metadata": {"labels": {"a": "b"}}})), gathering);
     assert_forbidden(world.merge(&admin, &json!({"aggregationRule": null})), gathering);
-    // A rule that selects nothing gathers nothing, so that it is refused to everybody for what it is.
+    // An empty rule aggregates nothing, so validation refuses it for everybody.
     for rule in [json!({}), json!({"clusterRoleSelectors": []})] {
         let empty = json!({"metadata": {"name": "mine"}, "aggregationRule": rule, "rules": []});
         let answers = [world.create(CLUSTER_ROLES, &empty), world.merge(&jane, &json!({"aggregationRule": rule}))];
@@ -111,7 +111,7 @@ fn bindings_name_what_is_held_or_may_be_bound() {
     });
     let mut world = cluster(json!([bind]));
     assert_forbidden(world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "everything", "jane")), NOT_HELD);
-    // A role that is not there yet may be bound only by name: it could come to hold anything.
+    // A missing role can only be bound with the permission `bind` on its name: it could get any rules later.
     match world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "none", "jane")) {
         Err(Refusal::NotFound(subject)) => {
             assert_eq!(subject.to_string(), "clusterrolebindings.rbac.authorization.k8s.io \"none\"")
@@ -119,7 +119,7 @@ fn bindings_name_what_is_held_or_may_be_bound() {
         other => panic!("{other:?}"),
     }
     world.create(CLUSTER_ROLE_BINDINGS, &binding("later", "later", "jane")).expect("it may be bound");
-    // Another subject for a binding is another grant.
+    // Adding a subject to a binding is a grant.
     let friend = json!({"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "friend"}]});
     world.user = Arc::new(User::new("root", &["system:masters"]));
     world.create(CLUSTER_ROLE_BINDINGS, &binding("all", "everything", "joe")).expect("a binding");
@@ -137,7 +137,7 @@ fn roles_in_a_namespace_grant_what_is_held_there() {
     assert_forbidden(world.update(&format!("{ROLES}/r"), &role("delete")), NOT_HELD);
 }
 
-/// The authorizer reads built-in roles and bindings alone, whatever a definition calls its kind.
+/// The authorizer reads only built-in roles and bindings, whatever a custom kind is called.
 #[test]
 fn a_custom_kind_that_looks_like_a_binding_grants_nothing() {
     let mut world = cluster(json!([]));
@@ -172,7 +172,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request for a certificate, as far as anybody looks at it: its subject has one organization.
+/// A certificate request with the parts that are examined: its subject has one organization.
 fn request_for(organization: &str, signer: &str) -> Value {
     let attribute = [element(0x06, &[0x55, 0x04, 0x0a]), element(0x0c, organization.as_bytes())].concat();
     let subject = element(0x30, &element(0x31, &element(0x30, &attribute)));
@@ -193,14 +193,14 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     let mut world = cluster(json!([]));
     let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
-    // Not even those who are masters, and not behind white space, which base64 may have.
+    // Not even for members of that group, and not hidden by white space, which base64 may contain.
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let mut spaced = request_for("system:masters", SIGNER);
     let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();
     spaced["spec"]["request"] = format!("{}\n {}", &text[..20], &text[20..]).into();
     assert!(world.create(REQUESTS, &spaced).is_err());
-    // Nor behind a harmless one that others pass over: a line with a colon is no header among base64, and bits that
-    // nobody reads may be what they like.
+    // Nor after a harmless block that other parsers skip: a line with a colon is no header within base64, and spare
+    // bits may have any value.
     let text = |request: &Value| {
         let pem = STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default();
         String::from_utf8(pem).unwrap_or_default()
@@ -215,7 +215,7 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     world.create(REQUESTS, &other).expect("another signer decides for itself");
 }
 
-/// Approving and signing take leave for the signer, or for its domain, beside the verb on the request.
+/// Approving and signing need a permission on the signer or its domain, besides the verb on the request.
 #[test]
 fn approving_and_signing_take_leave_for_the_signer() {
     const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -250,11 +250,12 @@ fn approving_and_signing_take_leave_for_the_signer() {
         attempt(leave(verb, SIGNER), subresource, &status).expect("leave for the signer");
         attempt(leave(verb, "kubernetes.io/*"), subresource, &status).expect("leave for the domain");
     }
-    // What says nothing new of certificate and conditions signs nothing.
+    // A status without a new certificate or condition signs nothing.
     attempt(json!([]), "status", &json!({})).expect("no signature");
 }
 
-/// Whoever writes a policy, or binds one, reads by it: what expressions make of its parameters comes back to them.
+/// The author of a policy or binding reads the parameters through it, since expressions return values computed from
+/// them.
 #[test]
 fn policies_read_what_their_authors_may_read() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1/";
@@ -334,7 +335,7 @@ fn policies_read_what_their_authors_may_read() {
         check(rule("get", "secrets", &["s"]), &bind("p", &named), "");
         check(rule("get", "secrets", &[]), &bind("p", &all), &one("list"));
         check(rule("list", "secrets", &[]), &bind("p", &all), "");
-        // Of a policy that is not there nobody knows what it will read.
+        // A policy that does not exist yet may read any kind.
         check(rule("get", "secrets", &[]), &other_policy, &one("get"));
     }
 }

@@ -1,7 +1,8 @@
-//! Inputs as large as a request may be, shaped to make each step meet each other one: all must end soon.
+//! Inputs as large as a request may be, built so that each step compares each element with each other: all must finish
+//! soon.
 //!
-//! What takes time linear in its input is over in a fraction of a second; what takes quadratic time keeps the whole
-//! run waiting for many minutes, and the last line printed names it.
+//! Linear work finishes in a fraction of a second; quadratic work would take many minutes, and the last printed line
+//! names it.
 #![cfg(not(debug_assertions))]
 
 #[path = "../../fuzz/src/lib.rs"]
@@ -9,10 +10,10 @@ mod targets;
 
 use std::fmt::Write;
 
-/// How much of a body the inputs fill: a request may have three mebibytes.
+/// The size of the inputs; a request may have 3 MiB.
 const BYTES: usize = 2_000_000;
 
-/// `piece` for one number after the other, joined by commas, until there is enough.
+/// `piece` for consecutive numbers, joined by commas, until the size is reached.
 fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -25,7 +26,7 @@ fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// As [`many`], in falling order.
+/// Like [`many`], in descending order.
 fn falling(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     let count = bytes / piece(999_999).len();
     (0..count).rev().map(piece).collect::<Vec<_>>().join(",")

@@ -1,18 +1,18 @@
-//! How much memory decoding takes: about thirty times the length of what was sent, whatever it is.
+//! Memory for decoding: at most about thirty times the length of any document.
 //!
-//! Each document is decoded in a process of its own, whose largest size the kernel remembers.
+//! Each document is decoded in its own process, whose peak memory the kernel records.
 #![cfg(all(target_os = "linux", not(debug_assertions)))]
 
 use holdfast_core::object::decode;
 use std::process::Command;
 
-/// As much as a request may bring.
+/// The size of the largest request.
 const BYTES: usize = 3 << 20;
 const TIMES_MAX: usize = 32;
 
 type Decode = fn(&[u8]) -> bool;
 
-/// Name, decoder, and what is repeated between a beginning and an end.
+/// Name, decoder, and the start, repeated part and end of the document.
 const DOCUMENTS: [(&str, Decode, [&str; 3]); 26] = [
     ("numbers", json, ["[", "0,", "0]"]),
     ("lists", json, ["[", "[],", "[]]"]),
@@ -50,7 +50,7 @@ fn yaml(bytes: &[u8]) -> bool {
     decode::yaml(bytes).is_ok()
 }
 
-/// What a process is asked to decode; there is none in the one that asks.
+/// The environment variable that tells a child process what to decode.
 const ASKED: &str = "HOLDFAST_DECODES";
 
 #[test]
@@ -83,7 +83,7 @@ fn report(asked: &str) {
     println!("took {} bytes, {done}", largest() - before);
 }
 
-/// The largest size that the process has had.
+/// The process's peak memory in bytes.
 fn largest() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel knows this process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a largest size");

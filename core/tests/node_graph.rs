@@ -1,4 +1,4 @@
-//! The graph of nodes beside the state is what the objects of the state say, whichever events led there.
+//! The node graph equals one built from the state's objects, whatever events led to it.
 
 use holdfast_core::apply::apply;
 use holdfast_core::event::Offset;
@@ -17,7 +17,7 @@ fn change(kind: &Kind, id: KindId, key: &str, document: &Value, offset: u64, del
     Change { offset, kind: id, key: key.into(), entry: Arc::new(entry), deleted }
 }
 
-/// A pod as one of many events may leave it: most change its status alone.
+/// A pod after some event; most events change only the status.
 fn pod() -> impl Strategy<Value = Value> {
     let letter = || prop::sample::select(vec!["a", "b", "c"]);
     let node = prop::sample::select(vec!["", "one", "two"]);

@@ -1,11 +1,11 @@
-//! Rules of custom resources: what Kubernetes said to definitions that have them, and to objects under them, recorded
-//! case by case in `tests/data/cel.jsonl.gz`.
+//! Validation rules of custom resources: Kubernetes' answers to definitions with rules and to their objects, recorded
+//! in `tests/data/cel.jsonl.gz`.
 //!
-//! A case has a schema of `spec`, a rule or several for it (`at: root` for the whole object), and objects: new ones, and
-//! old ones with what they are updated to. Under `ratchet` the old objects are older than the rules. A value may be short
-//! for a long one: `$repeat` for a list, `$text` for a text, `$keys` for a map.
+//! A case has a schema for `spec`, one or more rules for it (`at: root`: for the whole object), and objects: new ones,
+//! and updates of old ones. With `ratchet` the old objects are older than the rules. Long values have short forms:
+//! `$repeat` for a list, `$text` for a text, `$keys` for a map.
 //!
-//! `SHOW_DIFFERENCES=file` has those cases written into a file that differ.
+//! `SHOW_DIFFERENCES=file` writes the differing cases to a file.
 
 #[path = "../../tests/src/facts.rs"]
 mod facts;
@@ -18,7 +18,7 @@ use holdfast_value::{Map, Value, json};
 use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
-/// Cases that agree in what is accepted, and of these the ones that agree in every word. Neither may fall.
+/// Cases with the same verdict, and those with also the same messages. Neither number may fall.
 const AGREE: usize = 1337;
 const AGREE_IN_WORDS: usize = 1335;
 
@@ -32,7 +32,7 @@ fn rules_judge_as_recorded() {
         let parts = cases.chunks(cases.len().div_ceil(threads)).map(|part| {
             let base = base.clone();
             let judge_all = move || part.iter().map(|case| Outcome::of(case, &base)).collect::<Vec<_>>();
-            // Rules that call each other deeply are read on the stack.
+            // Parsing deeply nested rules needs a large stack.
             std::thread::Builder::new().stack_size(8 << 20).spawn_scoped(scope, judge_all).expect("a thread")
         });
         let parts: Vec<_> = parts.collect();
@@ -66,7 +66,7 @@ impl Outcome {
             let nothing = json!({"accepted": null});
             outcome.compare(&case["objects"][at].to_string(), expected, objects.get(at).unwrap_or(&nothing));
         }
-        // Where Kubernetes' own words differ from run to run, what counts is what is accepted.
+        // If Kubernetes' messages vary from run to run, only the verdict counts.
         outcome.words = outcome.verdict && (outcome.words || case["unstable"] == true);
         if !outcome.words {
             let short = |value: &Value| value.to_string().chars().take(600).collect::<String>();
@@ -91,7 +91,7 @@ impl Outcome {
     }
 }
 
-/// What is said to the definition, and to each object.
+/// The answers to the definition and to each object.
 fn judge(case: &Value, base: &World) -> (Value, Vec<Value>) {
     let verdict_of = |world: &mut World, with_rules: bool| {
         let made = world.create(DEFINITIONS, &definition(case, with_rules));
@@ -164,7 +164,7 @@ fn definition(case: &Value, with_rules: bool) -> Value {
         root = without_rules(&root);
     }
     if case["ratchet"] == true {
-        // A field that is there tells which definition is in force.
+        // A probe field shows which definition is in force.
         root["properties"]["probe"] =
             json!({"type": "string", "enum": ["now", if with_rules { "rules" } else { "before" }]});
     }
@@ -214,7 +214,7 @@ fn expand(value: &Value) -> Value {
     }
 }
 
-/// A verdict in the form in which they were recorded.
+/// A verdict in the form of the recordings.
 fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> Value {
     let mut said = json!({"accepted": made.is_ok()});
     if made.is_ok() && !warnings.is_empty() {
@@ -243,7 +243,7 @@ fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> V
     said
 }
 
-/// Without what differs from case to case: the group, and the number of a made-up type.
+/// The message without parts that vary: the group, and the numbers of generated types.
 fn normal(message: &str) -> String {
     let mut out = String::new();
     let mut rest = message;

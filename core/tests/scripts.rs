@@ -1,11 +1,11 @@
 //! Runs the scripts in `testdata`: commands in, events and refusals out.
 //!
-//! A script is a list of paragraphs: a command line, lines of body (YAML), `----`, and what comes of it, up to an
-//! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes what comes of it into the files;
-//! read the difference before you commit it.
+//! A script is a list of paragraphs: a command line, the body's lines (YAML), `----`, and the expected result, up to an
+//! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes the actual results into the files;
+//! read the diff before you commit it.
 //!
-//! Who is named by `user=` may do what roles allow; everybody else anything. With `privileged=no` no container may be
-//! privileged.
+//! The user named by `user=` has only the permissions of its roles; without `user=` everything is allowed. With
+//! `privileged=no` containers must not be privileged.
 //! Uids are shown, and may be written, as `<u1>`, `<u2>`; times as seconds since the script began.
 
 #[path = "scripts/render.rs"]
@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use words::{Line, paragraphs};
 
-/// When every script begins: 2026-11-21 10:00 UTC.
+/// The start of every script: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
 
 #[test]
@@ -76,7 +76,7 @@ struct World {
     settings: Settings,
     seconds: i64,
     commands: u64,
-    /// The state before every event, for lists that go on.
+    /// The state before every event, for further pages of lists.
     past: Vec<State>,
     continue_token: String,
     renderer: Renderer,
@@ -144,7 +144,7 @@ impl World {
         Stamp { time: Timestamp::from_second(START_SECOND + self.seconds).unwrap(), seed: self.commands }
     }
 
-    /// Decides, and folds in what comes of it.
+    /// Judges a request and folds the events.
     fn judge(&mut self, line: &Line, request: &Request) -> String {
         let mut settings = self.settings.clone();
         if line.option("user").is_some() {
@@ -228,7 +228,7 @@ impl World {
         out
     }
 
-    /// The janitor's steps, until there are none.
+    /// Carries out the background steps until there are none.
     fn tidy(&mut self, line: &Line) -> String {
         let mut out = String::new();
         for _ in 0..10 {
@@ -264,7 +264,7 @@ impl World {
             Ok(from) => from,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
-        // Later pages are of the state that the first one was of.
+        // Further pages use the state of the first page.
         let state = match &from {
             Some(token) => self.past.iter().find(|state| state.offset.0 == token.version),
             None => None,
@@ -376,7 +376,7 @@ fn shown(representation: Representation) -> &'static str {
     if representation == Representation::Scale { " Scale" } else { "" }
 }
 
-/// A refusal of any kind has words for it.
+/// Different refusals have different texts.
 #[test]
 fn refusals_are_told_apart() {
     let renderer = Renderer::default();

@@ -1,5 +1,5 @@
-//! What a patched document shares with the stored one is passed over by types and defaults: the outcome is that of looking
-//! at all of it.
+//! Type checks and defaults skip the parts that a patched document shares with the stored one; the result equals that
+//! of processing the whole document.
 
 use holdfast_core::kinds::{apply_defaults, default_change, show_zeros, show_zeros_of_change};
 use holdfast_core::schema::{check, check_change, schema};
@@ -31,12 +31,12 @@ fn stored() -> Value {
     document
 }
 
-/// As it is, with nothing shared.
+/// A copy that shares nothing.
 fn apart(document: &Value) -> Value {
     document.to_string().parse().expect("JSON")
 }
 
-/// Changes what a walk of random steps comes to.
+/// Replaces the value at the end of a walk of random steps.
 fn change(value: &mut Value, steps: &[usize], put: &Value) {
     let Some((step, rest)) = steps.split_first() else { return *value = put.clone() };
     match value {
@@ -99,7 +99,7 @@ proptest! {
         if complaints.is_err() || !whole.is_object() {
             return Ok(());
         }
-        // Zeros that defaults show are null, which the check takes out and defaults put back.
+        // Zeros shown as null are removed by the check and set again by the defaults.
         default_change(message, &mut shared, Some(&stored)).expect("few defaults");
         apply_defaults(message, &mut whole).expect("few defaults");
         prop_assert_eq!(&shared, &whole);

@@ -1,4 +1,4 @@
-//! Tokens for service accounts: what they shall say is decided in the core, and signed by whoever asks it.
+//! Service account tokens: the core decides the claims; the caller signs them.
 
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
@@ -75,7 +75,7 @@ fn token(state: &State, spec: &Value) -> Request {
     request
 }
 
-/// What the request wants signed.
+/// The claims that a request needs signed.
 fn claims(state: &State, spec: &Value) -> Result<TokenClaims, Refusal> {
     match judge(state, &Settings::default(), &token(state, spec), stamp(9), &Answers::default()) {
         Judgement::Need(Effect::Sign(claims)) => Ok(*claims),

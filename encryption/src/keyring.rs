@@ -27,7 +27,7 @@ const PREFIX_BYTES_MAX: usize = 300;
 /// How many resources are remembered: clients can make more by defining kinds.
 const COVERED_MAX: usize = 10_000;
 
-/// The providers of a configuration, or of none.
+/// The providers of a configuration. [`Keyring::none`] has none: no configuration is set.
 pub struct Keyring {
     entries: Vec<(Entry, Vec<Arc<Provider>>)>,
     is_configured: bool,
@@ -504,7 +504,8 @@ mod tests {
             let elsewhere = keyring.open_value(resource, "/registry/secrets/a/c", &sealed);
             assert_eq!(elsewhere.is_err(), is_bound, "{provider}");
             assert!(!keyring.is_outdated_value(resource, &sealed) && keyring.is_outdated_value(resource, b"{}"));
-            // It is no value of a log of Holdfast's, nor the other way round, unless the cipher does the same in both.
+            // Neither form can be read as the other. Only AES-CBC, which authenticates nothing in etcd, may open a
+            // value of a log there, with another plain text: it decrypts the MAC as well.
             let of_log = keyring.seal(record("secrets", "a/b", 7)).expect("sealed");
             let as_value = keyring.open_value(resource, at, &of_log.object);
             assert!(as_value.is_err() || provider == "aescbc" && as_value.expect("opened") != &b"{\"a\":1}\n"[..]);

@@ -1,10 +1,10 @@
-//! Decisions that a log has or may have, and whose events are still to come by its tail.
+//! Decisions that the log has or may have, and whose events have not come by its tail yet.
 //!
-//! A log that numbers its events itself says where a decision is, or does not say whether it is there at all. Either way
-//! its client is told nothing before its events were folded in, behind all that others put before them: then readers
-//! here see what the client is told, and the answer is the log's own. Which events are a decision's is told by the offset
-//! that the log gave it, or, where it gave none, by what only this decision says: who asked for what, by which request
-//! and when.
+//! A log that numbers its events itself reports the offsets of a decision, or gives no answer, so that the outcome is
+//! unknown. In both cases the client is answered only after the decision's events were folded into the state, behind
+//! all events that other servers put before them: then readers here see what the client was told. A decision's events
+//! are recognized by the offsets that the log gave them. Without offsets they are recognized by their time and actor,
+//! which includes the id of the request.
 
 use crate::writer::{Command, Rejection, change_at};
 use holdfast_core::event::{Offset, Operation, Record};
@@ -19,9 +19,9 @@ pub(crate) struct Awaited {
 
 struct Decided {
     command: Command,
-    /// Where the events of its writes are; nothing where nobody said whether there are any.
+    /// The offsets of its events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
-    /// What came of its writes, as far as the tail has shown them.
+    /// The written objects, as far as the tail has shown their events.
     entries: Vec<Option<Arc<Entry>>>,
 }
 
@@ -30,12 +30,12 @@ impl Awaited {
         self.decisions.is_empty()
     }
 
-    /// It is in the log, at these offsets.
+    /// Adds a decision that the log has at these offsets.
     pub fn written(&mut self, command: Command, at: Vec<Offset>) {
         self.push(command, Some(at));
     }
 
-    /// It may be in the log.
+    /// Adds a decision that the log may have.
     pub fn unsure(&mut self, command: Command) {
         self.push(command, None);
     }
@@ -45,7 +45,8 @@ impl Awaited {
         self.decisions.push(Decided { command, at, entries });
     }
 
-    /// Which of the decisions an event is of, of which of its writes, and what it changes; nothing for an event of others.
+    /// The decision that an event belongs to, the index of its write, and what it changes; `None` for an event of
+    /// another server.
     pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, usize, Change)> {
         let (place, nth) = self
             .decisions
@@ -54,14 +55,14 @@ impl Awaited {
             .find_map(|(place, decided)| Some((place, decided.nth(state, record)?)))?;
         let command = &mut self.decisions[place].command;
         let write = command.writes.get_mut(nth)?;
-        // Kept as well: the same event may have to be read once more, after a fault.
+        // Kept as well, because after a fault the same event may be read again.
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;
         Some((place, nth, change))
     }
 
-    /// Events of theirs are folded in and shown; whoever has all of its own is answered.
+    /// Their events are folded in and published. Answers each decision all of whose events have come.
     pub fn shown(&mut self, shown: Vec<(usize, usize, Arc<Entry>)>) {
         for (place, nth, entry) in shown {
             self.decisions[place].entries[nth] = Some(entry);
@@ -71,8 +72,8 @@ impl Awaited {
         }
     }
 
-    /// The log has told all that it knows of. Gives back those that are not in it, or not to their end, and never will be:
-    /// what is there of them makes them stale.
+    /// The log has shown all of its events. Returns the decisions that are not in the log, or only in part, and never
+    /// will be: they must be judged again.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
         for Decided { command, at, .. } in self.decisions.drain(..) {
@@ -90,7 +91,7 @@ impl Decided {
         self.entries.iter().all(Option::is_some)
     }
 
-    /// Which of its writes an event is, if it is one.
+    /// The index of the write that an event belongs to.
     fn nth(&self, state: &State, record: &Record) -> Option<usize> {
         let writes = &self.command.writes;
         match &self.at {
@@ -98,7 +99,7 @@ impl Decided {
                 let is_at = |(write, at): (&Write, &Offset)| *at == record.offset() && is_of(state, write, record);
                 writes.iter().zip(at).position(is_at)
             }
-            // A decision puts or deletes an object once.
+            // A decision writes each object once, so object and operation identify the write.
             None if self.is_marked(record) => writes.iter().position(|write| is_of(state, write, record)),
             None => None,
         }

@@ -58,7 +58,7 @@ const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
 
-    /// Resolves after `duration`. A simulated clock advances only when the test says so, and may never resolve this.
+    /// Resolves after `duration`. A simulated clock advances only when the test says so, so this may never resolve.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(tokio::time::sleep(duration))
     }
@@ -68,12 +68,12 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
-    /// Encrypts the values of the log's events; `None` where they are stored in plain.
+    /// Encrypts the values of the log's events; `None` where they are stored unencrypted.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl Options {
-    /// For a log that stores values in plain.
+    /// For a log that stores values unencrypted.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Options {
         Options { settings, clock, sealing: None }
     }
@@ -149,8 +149,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Like [`Engine::open`] without a thread. The caller takes commands from the queue, which holds a given number at
-    /// most, and hands them to the writer. Reads of the log run on the thread that asks.
+    /// Like [`Engine::open`] without a thread: the caller takes commands from the queue, which holds at most
+    /// `commands_max`, and hands them to the writer. Reads of the log run on the calling thread.
     pub fn assemble(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -212,8 +212,8 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// An engine over another log beside this one: it shares the threads and the bounds of reads, and wakes who waits for
-    /// commits of either.
+    /// An engine over another log beside this one. It shares this engine's threads for reads and their bounds, and its
+    /// commits wake the same waiting requests.
     pub(crate) fn open_beside(
         &self,
         log: Arc<dyn Log>,
@@ -260,7 +260,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The versions that limit how far history may be let go.
+    /// The versions from which on forks need the history.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }
@@ -271,7 +271,7 @@ impl Engine {
         select_all(all.map(|engine| Box::pin(engine.queue.died()))).await.0
     }
 
-    /// Asks the writers for their health. Kinds with a log of their own that takes no writes do not hold up the others.
+    /// Asks the writers for their health. A part whose log refuses writes does not make the whole read-only.
     pub async fn health(&self, patience: Duration) -> Health {
         for part in self.parts() {
             if let dead @ Health::Dead(_) = part.engine.queue.health(patience).await {
@@ -306,7 +306,7 @@ impl Engine {
         &self.log
     }
 
-    /// Whether the log stores values of some resources encrypted. Reads through the engine return them in plain.
+    /// Whether the log stores values of some resources encrypted. Reads through the engine return them decrypted.
     pub fn encrypts(&self) -> bool {
         self.sealing().is_some_and(|sealing| sealing.encrypts())
     }
@@ -315,7 +315,7 @@ impl Engine {
         self.options.sealing.as_ref()
     }
 
-    /// Where reads of the log run.
+    /// Runs reads of the log.
     pub fn reads(&self) -> &Reads {
         &self.reads
     }
@@ -332,8 +332,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Runs `work` of a user, whose time grows with `bytes`. With few bytes it runs on the calling worker, else on a
-    /// thread beside it, once it is the user's turn.
+    /// Runs `work` for a user; its time grows with `bytes`. With few bytes it runs on the calling worker, otherwise on
+    /// a thread of its own once it is the user's turn.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => aside(work),
@@ -349,7 +349,7 @@ impl Engine {
         &self.turns
     }
 
-    /// Sets what carries out effects of decisions from now on. It is set after construction because it needs the engine
+    /// Sets the implementation of effects outside the core. It is set after construction because it needs the engine
     /// itself.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         // Only the first call counts; a server makes one.
@@ -385,7 +385,7 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Fetches the keys that encrypting the writes needs. This happens before the writes go to the writer, which must
+    /// Fetches the encryption keys that the writes need. This happens before the writes go to the writer, which must
     /// not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
@@ -486,8 +486,8 @@ impl Engine {
         self.pins.pin(state, reader);
     }
 
-    /// Counts as the reader's the part of the newest state that an answer holds on to. When others need the memory,
-    /// `cut` ends the answer.
+    /// Counts the objects of the newest state that an answer keeps in memory as the reader's. If other users need the
+    /// memory, `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
         self.pins.keep(&self.own_snapshot(), reader, Some(cut))
     }
@@ -496,7 +496,7 @@ impl Engine {
         &self.pins
     }
 
-    /// The objects of a resource with a prefix of their keys that the log, or that of a part, cannot read; see
+    /// The objects of a resource below a key prefix that this log, or the log of a part, cannot read; see
     /// [`Log::unreadable`].
     pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let parts = self.parts().iter().flat_map(|part| part.engine.unreadable(resource, prefix, limit));
@@ -508,8 +508,8 @@ impl Engine {
         self.log.is_shared()
     }
 
-    /// Waits until the state is at least as new as the log was at the time of the call. Free where only this server
-    /// writes to the log.
+    /// Waits until the state is at least as new as the log was at the time of the call. Costs nothing if only this
+    /// server writes to the log.
     pub async fn catch_up(&self) -> Result<(), Refusal> {
         if !self.is_shared() {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Counts the bytes that each namespace wrote recently, to find the namespaces that fill the disk.
 //!
 //! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces go on.
-//! A namespace is refused when its share of the bytes written recently is above a limit, and the limit falls as the room
-//! on the disk does.
+//! A namespace is refused when its share of the bytes written recently is above a limit, and the limit falls with the
+//! room on the disk.
 
 use std::collections::HashMap;
 
@@ -43,8 +43,8 @@ impl Fill {
         }
     }
 
-    /// If the namespace wrote too large a share: the bytes that it wrote and those of all namespaces. `left` is the part
-    /// that is left of the room in which only such namespaces are refused, in thousandths.
+    /// If the namespace wrote too large a share: the bytes that it wrote, and the bytes that all namespaces wrote.
+    /// `left` is how many thousandths are left of the room in which only such namespaces are refused.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
         if namespace.is_empty() || OWN.contains(&namespace) {
             return None;
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(refused(&fill, 999), ["a"]);
         assert_eq!(refused(&fill, 200), ["a", "b"]);
         assert_eq!(refused(&fill, 0), ["a", "b", "c"]);
-        // Two windows later, what was written then counts no more.
+        // Two windows later the earlier writes no longer count.
         for _ in 0..33 {
             fill.note("d", 4 << 20);
         }

@@ -19,10 +19,10 @@ pub struct ForkedLog {
     at: Offset,
     /// The events after the fork.
     own: VolatileLog,
-    /// Events up to the fork that were let go in this log.
+    /// Events up to the fork that this log has forgotten.
     forgotten: RwLock<Forgotten>,
     room: Room,
-    /// Its name among all logs.
+    /// The log's unique name.
     id: String,
     secret: [u8; 32],
     _held: Option<Held>,
@@ -62,13 +62,13 @@ impl Room {
     }
 }
 
-/// The versions of a log at which forks begin: history from the oldest of them on is kept while they live.
+/// The versions of a log at which forks begin. History from the oldest of them on is kept while the forks live.
 #[derive(Clone, Default)]
 pub struct Holds {
     held: Arc<Mutex<BTreeMap<Offset, usize>>>,
 }
 
-/// Keeps history from one version on. Dropping it releases that.
+/// Keeps history from one version on until it is dropped.
 pub struct Held {
     holds: Holds,
     at: Offset,
@@ -80,7 +80,7 @@ impl Holds {
         Held { holds: self.clone(), at }
     }
 
-    /// How far history may be let go when it is to go up to `wanted`.
+    /// The version up to which history may be forgotten, if it should be forgotten up to `wanted`.
     pub fn limit(&self, wanted: Offset) -> Offset {
         self.lock().first_key_value().map_or(wanted, |(held, _)| wanted.min(*held))
     }
@@ -120,12 +120,12 @@ impl ForkedLog {
         self.forgotten.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this log has an event of the other log, too.
+    /// Whether an event of the other log is in this log as well.
     fn is_shared(&self, offset: Offset) -> bool {
         offset <= self.at && !self.forgotten().events.contains(&offset)
     }
 
-    /// The other log's events after `after` that this log has, too.
+    /// The other log's events after `after` that are in this log as well.
     fn shared(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let (mut found, mut after) = (Vec::new(), after);
         while after < self.at && found.len() < limit {
@@ -141,11 +141,11 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The events up to the fork that events up to `through` have replaced or deleted, without those already let go.
+    /// The events up to the fork that events up to `through` have replaced or deleted, without those already forgotten.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();
-        // A deletion that was kept as the log's first event last time goes now.
+        // A deletion that the last call kept as the log's first event is removed now.
         self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
             if record.offset() > through {
                 return ControlFlow::Break(());
@@ -249,7 +249,7 @@ impl LogRead for ForkedLog {
         Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
-    /// The size of what the fork holds beside the other log.
+    /// The size of the events that the fork holds itself.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, forgotten) = (self.own.size()?, self.forgotten());
         size.let_go_events += forgotten.events.len() as u64;
@@ -364,7 +364,7 @@ mod tests {
         ForkedLog::new(base, at, None, ("a fork".into(), [7; 32]), Room::new(1 << 20))
     }
 
-    /// All that a log answers about one version.
+    /// All answers of a log about one version.
     fn told(log: &dyn LogRead, at: Offset) -> Vec<String> {
         let mut told = Vec::new();
         for (resource, prefix, after, most) in [
@@ -400,7 +400,7 @@ mod tests {
             }
             let forked = fork(base.clone(), Offset(at));
             for draw in 0..70 {
-                // The other log goes on by itself.
+                // The other log gets events of its own.
                 base.append(&[record(base.as_ref(), draw * 5 + 1)]).expect("written");
                 let next = [record(&twin, draw * draw * 7 + draw)];
                 forked.append(&next).expect("written");

@@ -57,7 +57,7 @@ impl Gathering {
     }
 }
 
-/// A request on the way. Dropping it ends that.
+/// A request on the way until it is dropped.
 #[derive(Debug)]
 struct Coming(Arc<Gathering>);
 

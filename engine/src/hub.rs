@@ -1,10 +1,10 @@
 //! The watch hub: hands each event to the watchers that it concerns, and to no other.
 //!
-//! Watchers with equal selections form a group, so that a selection is kept once, and evaluated once for each event.
-//! Groups are found by hash of what their selections pin down: one object, one value of an indexed field, one
-//! namespace, or nothing; and then by a label that must have one of a few values. Each watcher has a bounded queue.
-//! When it is full, or when evaluating the selection would take more work than one event may cost, the hub lets the
-//! watcher go: the watcher reads on from the log, and joins again.
+//! Watchers with equal selections form a group, so that a selection is stored once, and evaluated once for each event.
+//! Groups are found by a hash of the part of the selection that is a fixed value: one object, one value of an indexed
+//! field, one namespace, or none; and then by a label that must have one of a few values. Each watcher has a bounded
+//! queue. If it is full, or if evaluating the selection would take more work than one event may cost, the hub drops the
+//! watcher. The watcher then reads on from the log, and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
@@ -32,20 +32,20 @@ mod waiting;
 const QUEUE_EVENTS_MAX: usize = 256;
 /// The most watches of one user.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
-/// The most bytes of selectors in the watches of one user, and in those of all users. `SELECTOR_BYTES_OF_EACH` every
-/// user may hold, even when the sum of all is reached.
+/// The most bytes of selectors in the watches of one user, and in those of all users. Every user may have
+/// `SELECTOR_BYTES_OF_EACH`, even when the bound for all is reached.
 const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// The most labels that the writer looks at for the watchers of one event.
+/// The most labels that the writer compares for the watchers of one event.
 const LOOKS_MAX: usize = 200_000;
 
-/// A committed event as watchers get it, with its frames, each made once for all watchers.
+/// A committed event for watchers, with its frames, each encoded once for all watchers.
 pub struct Event {
     pub change: Change,
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
-    /// About how many bytes the event holds on to.
+    /// About how many bytes the event keeps in memory.
     bytes: usize,
     /// A slot for the frame of each version, change type and encoding; `None` where the object has no such encoding.
     frames: OnceLock<Box<[OnceLock<Option<Bytes>>]>>,
@@ -86,7 +86,7 @@ impl Event {
         Event { change, previous, bytes, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
-    /// About how many bytes the event holds on to.
+    /// About how many bytes the event keeps in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes
     }
@@ -191,7 +191,7 @@ struct Watches {
     selector_bytes: usize,
 }
 
-/// The watchers of one kind, by what their selections pin down.
+/// The watchers of one kind, by the fixed values in their selections.
 #[derive(Default)]
 struct Topic {
     all: Groups,
@@ -202,7 +202,7 @@ struct Topic {
     next_id: u64,
 }
 
-/// What a selection pins down, by which its group is found.
+/// The fixed value in a selection by which its group is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Object(String),
@@ -211,8 +211,8 @@ enum Scope {
     All,
 }
 
-/// A selection with its hash, which is compared first: long selections that differ only near their ends are seldom
-/// compared in full.
+/// A selection with its hash. The hash is compared first, so that long selections that differ only near their ends are
+/// seldom compared in full.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
     hash: u64,
@@ -230,7 +230,7 @@ struct Groups {
     by_label: HashMap<String, HashMap<String, Vec<Arc<Wanted>>>>,
 }
 
-/// By the number of the subscription, so that leaving is cheap in a large group.
+/// By the number of the subscription, so that one member is removed quickly from a large group.
 type Group = BTreeMap<u64, Member>;
 
 struct Member {
@@ -251,7 +251,7 @@ pub struct Subscription {
     pub since: Offset,
 }
 
-/// One watch of those that its user may have. Dropping it makes room for another.
+/// A watch's slot among those of its user. Dropping it frees the slot.
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,
@@ -284,8 +284,8 @@ impl Hub {
         Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
     }
 
-    /// The hub of a part of the cluster's kinds: it counts against the same limits, and its commits wake whoever waits for
-    /// one of either.
+    /// The hub of a part of the cluster's kinds. It counts against the same limits, and its commits wake the requests
+    /// that wait for a commit of either hub.
     pub(crate) fn of_part(main: &Hub) -> Hub {
         Hub { committed: main.committed.clone(), ..Hub::beside(main) }
     }
@@ -358,8 +358,8 @@ impl Hub {
 
     fn queue(&self, state: &State, changes: Vec<(Change, Option<Arc<Entry>>)>) {
         let mut topics = self.lock();
-        // A redefined kind has a new number. Watchers of the old number are let go, and learn of it when they join
-        // again.
+        // A redefined kind has a new number. Watchers of the old number are dropped; when they join again, they get the
+        // error.
         let revision = state.registry.revision();
         let redefined = self.revision.swap(revision, Ordering::Relaxed) != revision;
         if redefined && !planted(Bug::RedefinedWatchStays) {
@@ -372,7 +372,7 @@ impl Hub {
         self.delivered.store(state.offset.0, Ordering::Release);
     }
 
-    /// Lets the watchers of a kind go. They join again, unless their selection includes an object that cannot be read.
+    /// Drops the watchers of a kind. They join again, unless their selection includes an object that cannot be read.
     pub(crate) fn let_go(&self, kind: KindId) {
         self.lock().remove(&kind);
     }
@@ -432,7 +432,7 @@ impl Topic {
         }
     }
 
-    /// Forgets a scope without watchers.
+    /// Removes a scope without watchers.
     fn drop_scope(&mut self, scope: &Scope) {
         match scope {
             Scope::All => {}
@@ -540,7 +540,7 @@ impl Groups {
         let states = [Some(&event.change.entry), event.previous.as_ref()];
         let labels = states.into_iter().flatten().flat_map(|entry| entry.index.labels.iter());
         let found = labels.filter_map(|(label, value)| self.by_label.get(&**label)?.get(&**value));
-        // A group that matches by the old labels and by the new ones gets the event once.
+        // A group that matches both the old labels and the new ones gets the event once.
         let mut found: Vec<&Arc<Wanted>> = found.flatten().collect();
         found.sort_unstable();
         found.dedup();
@@ -561,15 +561,15 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     let states = [Some(&event.change.entry), event.previous.as_ref()].into_iter().flatten();
     let looks = states.map(|entry| wanted.selection.labels.looks(entry.index.labels.len())).sum();
     let Some(rest) = left.checked_sub(looks) else {
-        // Evaluating the selection is too much work for the writer: the group is let go, and its watchers read the
+        // Evaluating the selection is too much work for the writer: the group is dropped, and its watchers read the
         // event from the log, each at its own speed.
         group.clear();
         return;
     };
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
-    // A member whose queue is full is let go. Its sender is dropped, so that the watcher notices after the last event
-    // that it got, and reads on from the log.
+    // A member whose queue is full is dropped, and its sender with it. So the watcher notices after the last event in
+    // its queue, and reads on from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
@@ -584,7 +584,7 @@ impl Subscription {
         &self.wanted.selection
     }
 
-    /// Waits for the next event; `None` once the hub has let the watcher go, and from then on.
+    /// Waits for the next event; `None` after the hub has dropped the watcher.
     pub async fn recv(&mut self) -> Option<Delivery> {
         let delivery = self.queue.recv().await;
         delivery.inspect(|delivery| self.took(delivery))

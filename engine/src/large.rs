@@ -1,9 +1,9 @@
-//! Large requests are judged away from the workers that answer requests: a few at a time, and users in turn.
+//! Large requests are judged on threads beside the workers: a few at a time, and users in turn.
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
-//! on the worker that received it. A large one would occupy the worker for long: it waits here until it is its user's
-//! turn, and is judged on a thread of low priority. So a user who sends many bodies of megabytes takes some of the
-//! processors but no worker; and another user's large request waits for one request of each user before it, not for all
+//! on the worker that received it. A large one would occupy the worker for long. So it waits here until it is its
+//! user's turn, and is judged on a thread of low priority. A user who sends many bodies of megabytes thus takes some of
+//! the processors but no worker. Another user's large request waits for one request of each user before it, not for all
 //! of them.
 
 use std::collections::VecDeque;
@@ -93,8 +93,8 @@ impl Line {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A request that was cancelled while it waited is passed over. One that is cancelled just after drops the place
-        // itself.
+        // A request that was cancelled while it waited is skipped. A request that is cancelled just after it got the
+        // place drops the place itself.
         while self.is_held {
             let mut line = self.shared.line();
             let next = line.next();
@@ -156,7 +156,7 @@ mod tests {
         let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
         drop(gone);
         drop(first);
-        // The late request has been given the place and never takes it.
+        // The late request got the place, and is dropped without using it.
         drop(late);
         assert!(next.now_or_never().flatten().is_some());
     }

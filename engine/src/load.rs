@@ -10,7 +10,7 @@ use holdfast_core::object::Packer;
 use holdfast_core::state::{Change, State};
 use std::sync::Arc;
 
-/// How many bytes of objects the reading thread hands to the decoding thread at once, and how many such batches may
+/// The bytes of objects that the reading thread hands to the decoding thread at once, and how many such batches may
 /// wait.
 const TOGETHER_BYTES: usize = 1 << 20;
 const AHEAD: usize = 4;
@@ -39,7 +39,7 @@ impl Loaded {
     }
 }
 
-/// Reads the log on this thread and makes entries of its records on another: each is about half of the work of a start.
+/// Reads the log on this thread and decodes its records on another. Each is about half of the work of a start.
 fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     let (records, received) = crossbeam::channel::bounded::<Vec<Record>>(AHEAD);
     std::thread::scope(|scope| {

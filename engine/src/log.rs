@@ -1,7 +1,7 @@
-//! The log that everything else is a projection of, as the engine needs it.
+//! The log, of which all other state is a projection, as the engine needs it.
 //!
-//! [`LogRead`] has the reads of every log; [`Log`] adds what the one writer of this process does. Other processes may
-//! append to the same log: then an append may return [`Append::Behind`], and their events come by [`Log::tail`].
+//! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
+//! may append to the same log: then an append may return [`Append::Behind`], and their events come by [`Log::tail`].
 
 mod fault;
 mod proposal;
@@ -19,16 +19,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How many records are read at a time when many are wanted.
+/// How many records are read at a time.
 const PIECE: usize = 1024;
 
-/// What there is too little room for, and why.
+/// The kind of lack of room on the disk, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
-    /// Soon, for all: whoever fills the disk is refused before the others, who have so many thousandths left of the room
-    /// that is for them alone.
+    /// There is little room, but some. Namespaces that fill the disk are refused first. `left`: how many thousandths
+    /// are left of the room in which only they are refused.
     Soon { left: u64, why: String },
-    /// For all that makes no room.
+    /// There is no room: all writes are refused except those that make room.
     Now { why: String },
 }
 
@@ -39,7 +39,7 @@ pub trait LogRead: Send + Sync + 'static {
     /// The last offset, zero when the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
 
-    /// One record; `None` when it is not (or no longer) in the log.
+    /// One record; `None` if the log does not have it, or no longer has it.
     fn read(&self, offset: Offset) -> Result<Option<Record>, Fault>;
 
     /// The newest record of every object that exists, in no particular order.
@@ -49,8 +49,8 @@ pub trait LogRead: Send + Sync + 'static {
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
     /// The next events on some of a resource's objects, up to `limit`, which is not zero. The cost is that of the
-    /// events found, however many there are on other objects. A backend without an index for that looks at a bounded
-    /// number of the resource's events, and returns how far it came.
+    /// events found, however many events other objects have. A backend without an index for this reads a bounded number
+    /// of the resource's events, and returns how far it got.
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
         let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
         let is_end = records.len() < PIECE;
@@ -64,7 +64,7 @@ pub trait LogRead: Send + Sync + 'static {
     }
 
     /// Visits every record after `after`, in order, until `visit` breaks: for callers that read many records and keep
-    /// few. Records that are appended meanwhile may be visited or not.
+    /// few. Records appended during the call may be visited or not.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut after = after;
         loop {
@@ -120,10 +120,10 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(())
     }
 
-    /// From this version on all events are there; zero when none was ever let go.
+    /// From this version on the log has all events; zero if none was ever forgotten.
     fn oldest(&self) -> Result<Offset, Fault>;
 
-    /// The size of the log, and of what was let go. The default reads the whole log.
+    /// The size of the log, and of what was forgotten. The default reads the whole log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
@@ -141,21 +141,21 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// Gaps up to this version were left by a repair, which told of them; zero when there was none, and
-    /// [`NUMBERED_ELSEWHERE`] where gaps say nothing.
+    /// Gaps up to this version were left by a repair, which reported them; zero if there was none, and
+    /// [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
 }
 
-/// The events have the numbers of another log, which gives them to other things, too.
+/// The events have the numbers of another log, which also uses numbers for other things, so that there are gaps.
 pub const NUMBERED_ELSEWHERE: Offset = Offset(u64::MAX);
 
-/// Which objects are asked for, and as of which version that the log remembers.
+/// Selects objects of a resource, as of a version that the log remembers.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf<'a> {
     pub resource: &'a str,
-    /// The prefix of their keys.
+    /// The prefix of the objects' keys.
     pub prefix: &'a str,
     /// Only objects whose keys come after this one.
     pub after: Option<&'a str>,
@@ -175,7 +175,7 @@ impl<'a> AsOf<'a> {
     }
 }
 
-/// Which events are wanted: those on a resource's objects with a prefix of their keys, between two versions.
+/// Selects the events on a resource's objects with a key prefix, between two versions.
 #[derive(Debug, Clone, Copy)]
 pub struct Changes<'a> {
     pub resource: &'a str,
@@ -200,16 +200,16 @@ impl Changes<'_> {
     }
 }
 
-/// The events found, in order.
+/// The found events, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
-    /// Up to here there are no others.
+    /// Up to here there are no other matching events.
     pub through: Offset,
 }
 
 impl Changes<'_> {
-    /// Of the resource's events, given in order with their keys, those that are wanted.
+    /// Picks the wanted events from the resource's events, which come in order with their keys.
     pub fn pick<'k>(&self, seen: impl Iterator<Item = (Offset, &'k str)>, limit: usize, is_end: bool) -> Changed {
         let mut found = Changed { offsets: Vec::new(), through: self.after };
         for (offset, key) in seen {
@@ -228,10 +228,10 @@ impl Changes<'_> {
     }
 }
 
-/// Collects the first few events out of events in no order.
+/// Collects the first few of many events that come in no order.
 pub struct First {
     limit: usize,
-    /// The latest of them on top.
+    /// A heap with the latest on top.
     offsets: BinaryHeap<Offset>,
     is_cut: bool,
 }
@@ -259,15 +259,15 @@ impl First {
 
 /// A log that this process writes to, through one writer.
 ///
-/// A log without other appenders takes its records as the writer numbers them, without gaps from 1; it never returns
-/// [`Append::Behind`] and never wakes the writer: the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by) and
-/// [`is_shared`](Self::is_shared) are enough for it.
+/// A log without other appenders uses the writer's numbers, which have no gaps and begin with 1. It never returns
+/// [`Append::Behind`] and never wakes the writer, so the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by)
+/// and [`is_shared`](Self::is_shared) suffice.
 pub trait Log: LogRead {
     /// Puts the proposed decisions into the log and makes them durable: when this returns, no crash loses what the
-    /// result says is stored.
+    /// result reports as stored.
     ///
-    /// After a fault it is not known whether any of them is stored, unless the fault is [`Fault::Unreachable`]: the
-    /// caller must [`recover`](Self::recover) before it commits again. The same holds for a [`Receipt::Unknown`].
+    /// After a fault it is unknown whether any of them is stored, except after [`Fault::Unreachable`]: the caller must
+    /// [`recover`](Self::recover) before it commits again. The same holds for a [`Receipt::Unknown`].
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault>;
 
     /// Commits records that are already numbered, each by itself.
@@ -276,7 +276,7 @@ pub trait Log: LogRead {
     }
 
     /// Whether other servers append to the log at any time, so that the newest state of this one may be older than the
-    /// log. A caller that needs the newest state asks for the [`last`](LogRead::last) offset, and waits until the state
+    /// log. A caller that needs the newest state reads the [`last`](LogRead::last) offset, and waits until the state
     /// has it.
     fn is_shared(&self) -> bool {
         false
@@ -295,68 +295,67 @@ pub trait Log: LogRead {
         self.scan(None, after, PIECE)
     }
 
-    /// The objects of a resource with a prefix of their keys whose values the log cannot read, up to `limit`, in the
-    /// order of their keys. Only a log to which other programs write has any.
+    /// The objects of a resource below a key prefix whose values the log cannot read, at most `limit`, in the order of
+    /// their keys. Only a log to which other programs write has any.
     fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let _ = (resource, prefix, limit);
         Vec::new()
     }
 
-    /// The resources of which more objects cannot be read since the last call.
+    /// The resources that got further unreadable objects since the last call.
     fn newly_unreadable(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Has the log call `wake`, from any thread, whenever another server has appended. The log calls it again for
-    /// events that come while the writer reads the [`tail`](Self::tail), so that none is left unread.
+    /// Registers `wake`, which the log calls from any thread whenever another server has appended. It calls it again
+    /// for events that come while the writer reads the [`tail`](Self::tail), so that no event stays unread.
     fn wake_by(&self, wake: Wake) {
         drop(wake);
     }
 
-    /// Random bytes of this log, made with it and the same at every start. All servers that append to one log have the
-    /// same.
+    /// Random bytes of this log, created with it and never changed. All servers that append to one log have the same.
     fn secret(&self) -> Result<[u8; 32], Fault>;
 
-    /// Lets go of what an event up to `through` replaced or deleted. The state at `through` and every event since stay.
-    /// So does the event at `through` itself, even a deletion: it carries the time of that version. Takes the time of
-    /// the events since the last call; writers are not held up.
+    /// Removes the events that events up to `through` replaced, and deleted objects. The state at `through` and every
+    /// later event stay. The event at `through` itself stays even if it is a deletion, because it has the time of that
+    /// version. The duration depends on the number of events since the last call; writers do not wait.
     fn forget(&self, through: Offset) -> Result<(), Fault>;
 
-    /// Gives back the disk room of what was let go, if that is worth the work, or `always`. It may take long, and holds
-    /// up neither reads nor writes.
+    /// Frees the disk space of forgotten events, if that is worth the work, or `always`. It may take long, and delays
+    /// neither reads nor writes.
     fn compact(&self, always: bool) -> Result<(), Fault> {
         let _ = always;
         Ok(())
     }
 
-    /// Whether there is too little room for a batch of so many bytes that does not make room; nothing if there is enough.
-    /// What makes room is written after [`take_reserve`](Self::take_reserve).
+    /// Whether there is too little room for a batch of so many bytes that does not make room; `None` if there is
+    /// enough. A batch that makes room is written after [`take_reserve`](Self::take_reserve).
     fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         let _ = bytes;
         None
     }
 
-    /// Makes a batch of `bytes` fit by using the reserve that is kept for batches that make room. It may wait a little
-    /// for room that is being made.
+    /// Makes a batch of `bytes` fit by using the reserve for batches that make room. It may wait a little for room that
+    /// is being made.
     fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Whether there is so little room that history must go which would otherwise be kept. Looks at the disk.
+    /// Whether room is so short that history must be forgotten before its time. Reads the state of the disk.
     fn is_short_of_room(&self) -> bool {
         false
     }
 
-    /// Gives back the room of what was let go, with as little room as there is.
+    /// Frees the disk space of forgotten events, with as little additional space as possible.
     fn make_room(&self) -> Result<(), Fault> {
         self.compact(true)
     }
 
     /// Makes the log writable again after a fault, if the cause is gone.
     ///
-    /// When it succeeds, the outcome of earlier commits is certain: what they stored comes by the [`tail`](Self::tail),
-    /// and nothing else of them will ever be in the log.
+    /// After success the outcome of earlier commits is certain: what they stored comes by the [`tail`](Self::tail), and
+    /// nothing else of them will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }
 
@@ -366,10 +365,10 @@ pub type Found = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 /// Called when there may be events in the tail.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The disk room of a log.
+/// The disk space of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Without what was let go, even where its room is not given back yet.
+    /// Without forgotten events, even if their space is not freed yet.
     pub bytes: u64,
     /// Since the log was opened.
     pub let_go_events: u64,
@@ -379,7 +378,7 @@ pub struct Size {
 /// A log's name among all logs, and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A random UUID, made with the log. A log from an earlier release has none until a server of this release opens
+    /// A random UUID, created with the log. A log from an earlier release has none until a server of this release opens
     /// it.
     pub id: Option<String>,
     /// The log and the version that this log was forked from.

@@ -1,4 +1,4 @@
-//! A log in memory with faults and a second appender on demand: for tests, and as the naive twin of the real logs.
+//! A log in memory with planned faults and a second appender: for tests, and as the simple model of the real logs.
 
 use crate::log::{Append, Fault, Lack, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
@@ -19,7 +19,7 @@ type Secret = Arc<OnceLock<[u8; 32]>>;
 struct Inner {
     /// Durable records, encoded, in order.
     records: Vec<Vec<u8>>,
-    /// Offsets of records that were let go.
+    /// Offsets of records that were forgotten.
     forgotten: BTreeSet<u64>,
     oldest: Offset,
     let_go_bytes: u64,
@@ -29,11 +29,11 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// Set when there is room only for writes that make room; the value says whether a reserve is kept for these.
+    /// Set when there is room only for writes that make room; the value says whether a reserve for these exists.
     short: Option<bool>,
-    /// How many thousandths are left of the room in which those alone are refused who fill the disk.
+    /// How many thousandths are left of the room in which only namespaces that fill the disk are refused.
     soon_short: Option<u64>,
-    /// The last event that somebody else appended.
+    /// The last event that another process appended.
     others: u64,
     /// What another process appends just before the next batch.
     first: Option<First>,
@@ -66,12 +66,12 @@ impl MemoryLog {
         self.lock().recoveries_refused = count;
     }
 
-    /// Leaves room only for writes that make room, and for these only if a reserve is `kept`.
+    /// Leaves room only for writes that make room, and for these only if there is a reserve (`kept`).
     pub fn be_short_of_room(&self, kept: bool) {
         self.lock().short = Some(kept);
     }
 
-    /// Leaves so many thousandths of the room in which those alone are refused who fill the disk.
+    /// Sets how many thousandths are left of the room in which only namespaces that fill the disk are refused.
     pub fn be_soon_short_of_room(&self, left: u64) {
         self.lock().soon_short = Some(left);
     }
@@ -116,7 +116,7 @@ impl MemoryLog {
 }
 
 impl Inner {
-    /// Indexes of the records that were not let go.
+    /// Indexes of the records that were not forgotten.
     fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
         (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
     }
@@ -238,7 +238,7 @@ impl Log for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        // A deletion that was kept as the log's first event last time goes now.
+        // A deletion that the last call kept as the log's first event is removed now.
         let first = Offset(begin.0.saturating_sub(1));
         let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {

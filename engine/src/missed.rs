@@ -41,10 +41,10 @@ pub struct Ahead {
     through: Offset,
 }
 
-/// A read under way.
+/// A read in progress.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
-/// What to read: the next events after `began`, up to `until`.
+/// The question: the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
     /// Has the kinds by which the records are decoded.
@@ -58,7 +58,7 @@ pub struct Ask {
 /// The result of one read.
 enum Read {
     Done(Missed),
-    /// There is no memory for the events: read them again once there is room for `bytes`.
+    /// There is no memory for the events: read them again once `bytes` are free.
     Crowded {
         bytes: u64,
     },
@@ -115,7 +115,7 @@ impl Ask {
                 position = position.max(ahead.through);
             }
         }
-        // Checked after reading, because events may be let go during the read.
+        // Checked after reading, because events may be forgotten during the read.
         let oldest = log.oldest()?;
         if self.began < oldest && !planted(Bug::ForgottenIgnored) {
             return Err(Fault::Forgotten { asked: self.began, oldest });

@@ -1,4 +1,4 @@
-//! The version of a log that a moment means, or why there is none.
+//! Converts a moment (a version or a time) to a version of a log.
 
 use crate::log::{Fault, LogRead};
 use holdfast_core::event::Offset;
@@ -15,7 +15,7 @@ pub enum Unknown {
     Fault(#[from] Fault),
 }
 
-/// The version of the log that the moment means.
+/// The version of the log for a moment.
 pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
     let (newest, oldest) = (log.last()?, log.oldest()?);
     let asked = match moment {

@@ -227,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Judges the request with its kind as it is defined now.
+    /// Judges the request on the snapshot, with its kind as the snapshot defines it.
     async fn judge_on<'r>(
         &self,
         snapshot: &State,
@@ -276,7 +276,7 @@ impl Engine {
         }
     }
 
-    /// Judges a mutation, and carries out the effects that judging asks for.
+    /// Judges a mutation, and carries out the effects that judging requests.
     async fn judge(
         &self,
         state: &State,
@@ -287,6 +287,8 @@ impl Engine {
     ) -> Result<Decision, Refusal> {
         let is_long = state.registered.has_policies_on(&state.kind(request.target.kind).resource);
         let weight = weight(state, request);
+        // Judging has no side effects: it decides, or it names an effect whose answer it lacks. Then the effect is
+        // carried out, its answer is added to `answers`, and the request is judged again from the start.
         loop {
             let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
@@ -357,8 +359,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes the objects that the selection picks, each by an event of its own. An object that is gone meanwhile is
-    /// no error. Returns the picked objects as they were.
+    /// Deletes the objects that the selection picks, each by an event of its own. An object that another request
+    /// deletes meanwhile is no error. Returns the picked objects as they were.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_delete_options(&request.options.delete)?;
         self.catch_up().await?;

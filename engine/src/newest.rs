@@ -1,12 +1,16 @@
 //! The last offset of a log that other servers append to: one question serves all requests that wait for it.
+//!
+//! Waking a thread costs more than answering a request. So the answer wakes one request, and this one wakes the others
+//! from its own thread. The next question begins after the threads have had their turn: by then the requests that come
+//! of these answers wait for it as well.
 
 use crate::log::{Fault, Found};
 use holdfast_core::event::Offset;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Asks a log for its last offset. Requests that come while a question is under way wait for the next one, which begins
-/// when the first is answered: an answer may be older than a request that came after its question.
+/// Asks a log for its last offset. Requests that come while a question is under way wait for the next one: an answer may
+/// be older than a request that came after its question.
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Waiting>);
 
@@ -17,22 +21,31 @@ struct Waiting {
     requests: Vec<oneshot::Sender<Answer>>,
 }
 
-/// The offset, or why there is none.
-type Answer = Result<Offset, String>;
+/// The answer for a request. Dropping it answers the others that it brings, also if the request was given up meanwhile.
+struct Answer {
+    /// The offset, or why there is none.
+    found: Result<Offset, String>,
+    others: Vec<oneshot::Sender<Answer>>,
+    next: Option<Next>,
+}
 
-/// A question under way. If the log drops it, as when it is closed, all requests fail, and the next one asks again.
+/// The right to ask. Dropping it begins the next question if requests wait for it.
+struct Next {
+    newest: Arc<Newest>,
+    find: Arc<Find>,
+}
+
+type Find = dyn Fn(Found) + Send + Sync;
+
+/// A question under way. A log that is closed drops it; then its requests fail.
 struct Question {
-    /// `None` once it is answered.
-    newest: Option<Arc<Newest>>,
     requests: Vec<oneshot::Sender<Answer>>,
+    next: Option<Next>,
 }
 
 impl Newest {
     /// An offset at least as new as the log's last one at the time of this call. `find` asks for that without blocking.
-    pub async fn ask(
-        self: &Arc<Self>,
-        find: impl Fn(Found) + Send + Sync + Clone + 'static,
-    ) -> Result<Offset, Fault> {
+    pub async fn ask(self: &Arc<Self>, find: impl Fn(Found) + Send + Sync + 'static) -> Result<Offset, Fault> {
         let (request, answer) = oneshot::channel();
         let is_first = {
             let mut waiting = self.lock();
@@ -40,24 +53,20 @@ impl Newest {
             !std::mem::replace(&mut waiting.is_asking, true)
         };
         if is_first {
-            self.clone().begin(find);
+            drop(Next { newest: self.clone(), find: Arc::new(find) });
         }
-        match answer.await {
-            Ok(answer) => answer.map_err(|why| Fault::Unreachable { why }),
-            Err(_) => Err(Fault::Unreachable { why: "the log is closed".into() }),
-        }
-    }
-
-    /// Asks for all requests that wait now, and then for those that came meanwhile.
-    fn begin(self: Arc<Self>, find: impl Fn(Found) + Send + Sync + Clone + 'static) {
-        let requests = std::mem::take(&mut self.lock().requests);
-        let question = Question { newest: Some(self), requests };
-        let again = find.clone();
-        find(Box::new(move |found| {
-            if let Some(newest) = question.answer(found) {
-                newest.begin(again);
+        let found = match answer.await {
+            Ok(mut answer) => {
+                let (found, next) = (answer.found.clone(), answer.next.take());
+                drop(answer);
+                if next.is_some() {
+                    tokio::task::yield_now().await;
+                }
+                found
             }
-        }));
+            Err(_) => Err("the log is closed".to_owned()),
+        };
+        found.map_err(|why| Fault::Unreachable { why })
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -65,33 +74,56 @@ impl Newest {
     }
 }
 
+impl Drop for Next {
+    fn drop(&mut self) {
+        let requests = {
+            let mut waiting = self.newest.lock();
+            // Those that were given up need no question.
+            waiting.requests.retain(|request| !request.is_closed());
+            waiting.is_asking = !waiting.requests.is_empty();
+            std::mem::take(&mut waiting.requests)
+        };
+        if !requests.is_empty() {
+            let next = Next { newest: self.newest.clone(), find: self.find.clone() };
+            let question = Question { requests, next: Some(next) };
+            (self.find)(Box::new(move |found| question.answer(found)));
+        }
+    }
+}
+
 impl Question {
-    /// Answers the requests. A failed question is an answer as well: else each waiting request would ask again, one
-    /// after the other, for as long as a store takes that does not answer. Returns what has to ask again at once.
-    fn answer(mut self, found: Result<Offset, Fault>) -> Option<Arc<Newest>> {
-        let answer = found.map_err(|fault| match fault {
+    /// A failed question is an answer as well: else each waiting request would ask again, one after the other, for as
+    /// long as a store takes that does not answer.
+    fn answer(mut self, found: Result<Offset, Fault>) {
+        let found = found.map_err(|fault| match fault {
             Fault::Unreachable { why } => why,
             other => other.to_string(),
         });
-        for request in self.requests.drain(..) {
-            // The request may have been given up.
-            let _ = request.send(answer.clone());
+        let (mut requests, mut next) = (std::mem::take(&mut self.requests), self.next.take());
+        while let Some(first) = requests.pop() {
+            match first.send(Answer { found: found.clone(), others: requests, next }) {
+                Ok(()) => return,
+                // This request was given up.
+                Err(mut answer) => (requests, next) = (std::mem::take(&mut answer.others), answer.next.take()),
+            }
         }
-        let newest = self.newest.take()?;
-        let mut waiting = newest.lock();
-        waiting.requests.retain(|request| !request.is_closed());
-        waiting.is_asking = !waiting.requests.is_empty();
-        let is_asking = waiting.is_asking;
-        drop(waiting);
-        is_asking.then_some(newest)
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        if let Some(newest) = self.newest.take() {
-            // Requests whose senders are dropped fail.
+        // The log dropped the question: all requests fail, also those that came later. The next one begins anew.
+        if let Some(Next { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        for other in self.others.drain(..) {
+            // It may have been given up.
+            let _ = other.send(Answer { found: self.found.clone(), others: Vec::new(), next: None });
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Reads of the past: the cluster at any version that the log remembers.
 //!
 //! The cost depends on what is read, not on what happened since nor on the size of the cluster. The log's index of
-//! versions says which event was each object's newest; for most objects it still is, so that the newest state has them.
-//! The others are read from the log, and kept for a while. Reads of the log run where the engine runs [its
-//! reads](crate::reads), never on an async worker.
+//! versions gives each object's newest event at the version. For most objects this is still the newest event, so the
+//! newest state has the object. The others are read from the log, and cached for a while. Reads of the log run where
+//! the engine runs [its reads](crate::reads), never on an async worker.
 
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
@@ -33,7 +33,7 @@ const VERSIONS_MAX: usize = 16;
 const REGISTRIES_MAX: usize = 4;
 /// The bytes of past objects in each of the two generations.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
-/// About the bytes that an object takes in a state beside itself.
+/// About the bytes that an object takes in a state, without its own bytes.
 const PLACE_BYTES: usize = 256;
 
 /// The cluster at one version, for reads.
@@ -42,7 +42,7 @@ pub struct View {
     /// The whole state; for a past version only its kinds.
     state: Arc<State>,
     past: Option<Past>,
-    /// The client asked for this version: further pages can be had for as long as the log remembers it.
+    /// The client named this version: further pages can be read for as long as the log remembers it.
     named: bool,
     /// The user that reads.
     reader: Reader,
@@ -55,7 +55,7 @@ struct Past {
     newest: Arc<State>,
 }
 
-/// What reads of the past keep for the next read.
+/// The cache of reads of the past.
 #[derive(Default)]
 pub struct Memory {
     kept: Mutex<Kept>,
@@ -65,7 +65,7 @@ pub struct Memory {
 struct Kept {
     /// Versions with their kinds, the most recently read last.
     versions: VecDeque<Arc<State>>,
-    /// By the event on a definition that ended them.
+    /// By the event on a definition with which their validity ended.
     registries: VecDeque<(Offset, Arc<Registry>)>,
     young: Generation,
     old: Generation,
@@ -84,7 +84,7 @@ impl View {
         View { state, past: None, named: false, reader: Reader::SERVER }
     }
 
-    /// The same view for a reader, whose turn and whose memory its reads take.
+    /// The same view for a reader, whose turn and memory its reads use.
     pub fn read_by(self, reader: &Reader) -> View {
         View { reader: reader.clone(), ..self }
     }
@@ -103,7 +103,7 @@ impl View {
         &self.state
     }
 
-    /// Whether the state has all objects, so that the log is not asked.
+    /// Whether the state has all objects, so that the log need not be read.
     pub fn is_whole(&self) -> bool {
         self.past.is_none()
     }
@@ -211,7 +211,7 @@ impl View {
         let mut after = from.map(|token| token.after.clone());
         loop {
             let room = PIECE.min(limit - page.entries.len());
-            // One more than fits says that the list goes on.
+            // One more than fits shows that the list goes on.
             let mut found = Vec::with_capacity(room.min(64) + 1);
             let mut gather = |key: &str, offset| {
                 found.push((key.to_owned(), offset));
@@ -245,8 +245,8 @@ impl View {
         }
     }
 
-    /// The object as this event wrote it, its newest one up to this version. Objects that only this read will have are
-    /// counted.
+    /// The object as this event wrote it, its newest event up to this version. Objects that only this read keeps in
+    /// memory are counted.
     fn entry(
         &self,
         past: &Past,
@@ -299,7 +299,7 @@ impl View {
             past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for piece in found.chunks(PIECE) {
-                // The tree that holds them is this state's own, too.
+                // The tree of the objects belongs to this state as well.
                 charge.grow((piece.len() * PLACE_BYTES) as u64)?;
                 for (key, offset) in piece {
                     let entry = self.entry(past, kind, present, key, *offset, Some(&mut charge))?;
@@ -331,7 +331,7 @@ impl View {
 /// The part of a past state that a read needs.
 pub enum Wanted {
     All,
-    /// The objects by which access in one namespace is judged: its roles and bindings, and the cluster's.
+    /// The objects on which access in one namespace depends: its roles and bindings, and the cluster's.
     Roles {
         namespace: String,
     },
@@ -362,7 +362,7 @@ impl Wanted {
 }
 
 impl Past {
-    /// Checked after reading, because events may be let go during the read.
+    /// Checked after reading, because events may be forgotten during the read.
     fn remembers(&self, at: Offset) -> Result<(), Refusal> {
         let oldest = self.engine.log().oldest();
         if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
@@ -385,7 +385,7 @@ impl Engine {
     pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
-        // An event that is durable and not yet published counts as of the future.
+        // An event that is durable and not yet published counts as in the future.
         let newest = self.own_snapshot().offset;
         let log = self.log().clone();
         let resolved = move || moment::resolve(log.as_ref(), moment);
@@ -398,7 +398,8 @@ impl Engine {
         }
     }
 
-    /// The version that this log had when another log came to a version: the events of both are told apart by their times.
+    /// The version that this log had when another log reached a version. The events of both are compared by their
+    /// times.
     pub async fn same_time(&self, other: &Engine, version: Offset, reader: &Reader) -> Result<Offset, Refusal> {
         let (log, other) = (self.log().clone(), other.log().clone());
         let found = move || {
@@ -414,7 +415,7 @@ impl Engine {
         self.past_for(at, &Reader::SERVER).await
     }
 
-    /// Like [`Self::past`]; its reads take the reader's turn and memory.
+    /// Like [`Self::past`]; its reads use the reader's turn and memory.
     pub async fn past_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<View, Refusal> {
         let engine = self.clone();
         let view = self.reads().run_for(reader, Length::Long, move || engine.read_past(at)).await?;
@@ -444,7 +445,7 @@ impl Engine {
         Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
-    /// The whole state at a version, for reads whose objects cannot be named beforehand.
+    /// The whole state at a version, for reads that cannot name their objects beforehand.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         self.state_for(at, &Reader::SERVER).await
     }
@@ -536,7 +537,7 @@ impl Kept {
         Some(entry)
     }
 
-    /// Entries that were not read during a whole generation are forgotten.
+    /// Entries that were not read during a whole generation are dropped.
     fn keep(&mut self, name: (Offset, Offset), entry: Arc<Entry>) {
         if self.young.bytes > GENERATION_BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
@@ -566,7 +567,7 @@ fn undecodable(fault: &dyn std::fmt::Display) -> Refusal {
     Refusal::BadRequest(BadRequest::Undecodable(fault.to_string()))
 }
 
-/// The refusal of a version that the log has let go.
+/// The refusal of a version that the log has forgotten.
 fn let_go(asked: Offset, oldest: Result<Offset, Fault>) -> Refusal {
     match oldest {
         Ok(oldest) => Refusal::Expired(Expired::LetGo { asked, oldest }),

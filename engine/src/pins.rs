@@ -1,6 +1,7 @@
-//! Pinned snapshots, from which pages of lists and watches go on: kept for a while, and counted as their readers'.
+//! Pinned snapshots, from which later pages of lists and watches read. They are kept for a while, and counted as their
+//! readers'.
 //!
-//! A snapshot shares with the newest state the objects that have not changed since, so alone it holds only those that
+//! A snapshot shares with the newest state the objects that have not changed since, so it alone keeps only those that
 //! were replaced after it. The writer reports each replaced object that the newest pin contains. What was replaced
 //! before the next pin was made counts as the older pin's.
 
@@ -26,7 +27,7 @@ pub struct Pins {
     kept: Mutex<BTreeMap<Offset, Pin>>,
     /// The offset of the newest pin; zero when there is none.
     newest: AtomicU64,
-    /// Bytes of objects that the newest pin has and the newest state no longer has, as far as no claim counts them yet.
+    /// Bytes of objects that are in the newest pin and no longer in the newest state, and that no claim counts yet.
     replaced: AtomicU64,
     /// The number of claims made so far, which gives the next one its number.
     claims: AtomicU64,
@@ -43,7 +44,7 @@ struct Pin {
 struct Claim {
     id: u64,
     reader: Reader,
-    /// When the last page can have been asked for, after which the claim ends unless a watch uses it.
+    /// When the last page can be requested. Then the claim ends, unless a watch uses it.
     until: Instant,
     watches: usize,
     charge: Charge,
@@ -51,12 +52,12 @@ struct Claim {
     cuts: Vec<Weak<dyn Cut>>,
 }
 
-/// A holder of a snapshot's objects that drops them when their memory is needed.
+/// An answer or watch that keeps a snapshot's objects, and drops them when their memory is needed.
 pub trait Cut: Send + Sync {
     fn cut(&self);
 }
 
-/// A pinned snapshot that a watch or an answer goes on from. Dropping it releases the pin.
+/// A pinned snapshot that a watch or an answer reads from. Dropping it releases the pin.
 pub struct Kept {
     pins: Arc<Pins>,
     offset: Offset,
@@ -136,7 +137,7 @@ impl Pins {
         let id = match pin.claims.iter_mut().find(|claim| claim.reader == *reader) {
             Some(claim) => {
                 claim.watches += watches;
-                // Ended cuts are removed before they become many.
+                // Cuts whose answer has ended are removed before they become many.
                 if claim.cuts.len() > claim.watches {
                     claim.cuts.retain(|cut| cut.strong_count() > 0);
                 }
@@ -208,8 +209,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Gives back the charges. The states are dropped on a thread of their own: that takes long, and the writer may be
-    /// the caller.
+    /// Frees the charges. The states are dropped on a thread of their own: that takes long, and the caller may be the
+    /// writer.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();
@@ -284,7 +285,7 @@ impl Drop for Kept {
         }
         self.pins.note_newest(&kept);
         drop(kept);
-        // `ended` is dropped on this thread, since no caller waits for its memory.
+        // `ended` is dropped on this thread, since no request waits for its memory.
     }
 }
 
@@ -317,7 +318,7 @@ mod tests {
             pins.pin(&state(offset), &greedy);
             grow(2 << 20);
         }
-        // The greedy reader's oldest pins have gone, with its watch's claim; the other reader's is still there.
+        // The greedy reader's oldest pins are gone, with its watch's claim; the other reader's claim is still there.
         assert_eq!(kept()[0], 1);
         assert!(kept().len() < 5, "{:?}", kept());
         assert!(memory.told().bytes <= 10 << 20);

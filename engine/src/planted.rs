@@ -14,9 +14,9 @@ pub enum Bug {
     AnswerBeforeAppend,
     /// Readers see the batch before it is durable.
     PublishBeforeAppend,
-    /// Clients are answered before readers see what they were told.
+    /// Clients are answered before readers see the result.
     AnswerBeforePublish,
-    /// Watchers are told of what readers do not see yet.
+    /// Watchers get events that readers do not see yet.
     DeliverBeforePublish,
     /// A read of the newest version shows the one before it now and then.
     StaleRead,
@@ -24,7 +24,7 @@ pub enum Bug {
     LostUpdate,
     /// The writer does not compare the other versions that a decision was judged on.
     ExpectationsUnchecked,
-    /// The writer does not look whether a claim is free.
+    /// The writer does not check whether a claim is free.
     ClaimsUnchecked,
     /// After a failed append the first event of the batch is published all the same.
     HalfBatchAfterFault,
@@ -50,15 +50,15 @@ pub enum Bug {
     ResumeSkips,
     /// A watch that resumes begins one event too early.
     ResumeRepeats,
-    /// A watch that resumes from a version that the log let go continues without an error.
+    /// A watch that resumes from a version that the log has forgotten continues without an error.
     ForgottenIgnored,
     /// A bookmark passes over an event that waits for the watcher.
     BookmarkTooEarly,
-    /// An event for a watcher whose queue is full is dropped without letting the watcher go.
+    /// An event for a watcher whose queue is full is dropped, and the watcher stays.
     FullQueueDrops,
     /// An object that leaves a selection is shown as modified.
     LeavingIsModified,
-    /// Watchers of a redefined kind are not let go.
+    /// Watchers of a redefined kind are not dropped.
     RedefinedWatchStays,
     /// The last object of a page is left out where another page follows.
     PageSkips,
@@ -84,7 +84,7 @@ pub enum Bug {
     UnknownTakenForDone,
     /// A decision is acknowledged when the log has it, before the events that other servers put before it are read.
     ReceiptAnswered,
-    /// The writer uses its own numbers instead of those that the log gave out.
+    /// The writer uses its own numbers instead of those of the log.
     NumbersOfOwn,
     /// A read of the newest version does not ask the log whether other servers have written.
     OthersUnread,

@@ -1,10 +1,10 @@
-//! The way to the writer: a bounded queue to its thread, and what becomes of both when it ends.
+//! The way to the writer: a bounded queue to its thread, and the handling of its end.
 //!
 //! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
 //!
 //! No caller waits for a writer that has ended. The writer first records that it has ended and then empties the queue.
-//! A caller first queues its command, then looks whether the writer has ended, and if so empties the queue too. So each
-//! command is either taken by the writer or dropped, and dropping it answers the request that waits.
+//! A caller first queues its command, then checks whether the writer has ended, and if so empties the queue too. So
+//! each command is either taken by the writer or dropped, and dropping it answers the waiting request.
 
 use crate::gather::{Expected, Gathering};
 use crate::log::{Fault, Wake};
@@ -114,7 +114,7 @@ impl Queue {
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
         self.turn();
-        // The writer may have taken the command all the same: its answer then says what became of it.
+        // The writer may have taken the command nevertheless; then its answer holds the outcome.
         if has_ended() {
             self.left.get().into_iter().for_each(drop_all);
         }
@@ -140,14 +140,14 @@ impl Queue {
         }
     }
 
-    /// The function that the log calls when other servers have appended. It holds the queue weakly, so that it does not
-    /// keep the queue open.
+    /// The function that the log calls when other servers have appended. It has only a weak reference to the queue, so
+    /// that it does not keep the queue open.
     pub fn wake(&self, writer: &Writer) -> Wake {
         let (others, inputs) = (writer.others().clone(), Arc::downgrade(&self.inputs));
         Arc::new(move || {
             others.store(true, Ordering::Release);
             if let Some(inputs) = inputs.upgrade() {
-                // With a full queue the writer is awake, and reads the tail on its way.
+                // If the queue is full, the writer is awake, and reads the tail anyway.
                 let _ = inputs.try_send(Input::Tail);
             }
         })
@@ -165,7 +165,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // The queue moves on, if the writer lives.
+                // The queue gets shorter, if the writer lives.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }
@@ -198,7 +198,7 @@ impl Queue {
         }
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(thread) = thread {
-            // A writer that died takes nothing, but its queue was emptied, so this send does not block.
+            // A writer that died takes no input, but its queue was emptied, so this send does not block.
             let _ = self.inputs.send(Input::Stop);
             let _ = thread.join();
         }

@@ -1,10 +1,10 @@
-//! Memory that reads make the server hold: counted in bytes for each user, and bounded.
+//! Memory that reads keep in use: counted in bytes for each user, and bounded.
 //!
-//! Counted are the states that pages and watches go on from, objects and states of the past, events of the past on
+//! Counted are the states from which pages and watches read, objects and states of the past, events of the past on
 //! their way to a watcher, answers that their client has not read yet, and documents about past kinds. While less than
-//! half of the memory is held, every request gets what it asks for. Beyond that a user may hold no more than an equal
-//! share. If a user within its share finds no room, the largest holder gives way: what can be made again is dropped
-//! first, the oldest first.
+//! half of the memory is used, every request gets what it needs. Beyond that a user may have no more than an equal
+//! share. If a user within its share finds no room, the largest holder gives way: first objects that can be read again,
+//! the oldest first, then answers and watches.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most bytes held for all users, unless the operator sets another bound.
+/// The most bytes for all users, unless the operator sets another bound.
 pub const BYTES_DEFAULT: u64 = 512 << 20;
 /// With less, not even a few large objects could be read at once.
 pub const BYTES_MIN: u64 = 64 << 20;
@@ -26,7 +26,7 @@ const GIVE_WAY_MAX: usize = 256;
 /// The prefix of service accounts' user names.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
-/// The user of a read: whose turn and whose memory it takes.
+/// The user of a read, whose turn and memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
     /// `None` is the server itself.
@@ -77,24 +77,23 @@ struct Book {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// How to free what is held: what can be made again first, then by age.
+    /// How to free the reader's charges: first those that can be read again, then by age.
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// What is lost when a charge gives way.
+/// The loss when a charge gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// Time: what is dropped can be made again.
+    /// Time: the dropped objects can be read again.
     Time,
-    /// A watch or an answer ends. This is done to make room for other users, never for another request of the same
-    /// user.
+    /// A watch or an answer ends. This makes room only for other users, never for another request of the same user.
     Reply,
 }
 
 /// Drops a charge. It is called and dropped while no lock is held.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
-/// The memory held, as numbers for metrics.
+/// The memory in use, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Told {
     pub bytes_max: u64,
@@ -110,7 +109,7 @@ pub struct Told {
 /// The answer to a request for bytes.
 enum Room {
     There,
-    /// Ask again after this charge gave way.
+    /// Try again after this charge gave way.
     After(GiveWay),
     Nowhere {
         own: u64,
@@ -132,7 +131,7 @@ impl ReadMemory {
         self.inner.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` as the reader's until the result is dropped. Refuses where there is no room.
+    /// Counts `bytes` as the reader's until the result is dropped. Refuses if there is no room.
     pub fn take(&self, reader: &Reader, bytes: u64) -> Result<Charge, Refusal> {
         let mut charge = self.nothing(reader);
         charge.grow(bytes)?;
@@ -193,7 +192,7 @@ impl ReadMemory {
         Err(self.book().own(reader.name()))
     }
 
-    /// Called after a charge grew without asking: readers above their share give way.
+    /// Called after a charge grew without a check: readers above their share give way.
     pub(crate) fn settle(&self) {
         for _ in 0..GIVE_WAY_MAX {
             let excess = self.book().excess(self.bytes_max());
@@ -231,8 +230,8 @@ impl Book {
         together <= bytes_max / 2 || reader.is_privileged || is_free()
     }
 
-    /// Whether the reader stays within its share with these bytes. A reader that holds nothing may hold one thing of
-    /// any size.
+    /// Whether the reader stays within its share with these bytes. A reader without any charge may have one of any
+    /// size.
     fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let own = self.own(reader.name());
         let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
@@ -245,7 +244,7 @@ impl Book {
         yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())
     }
 
-    /// The charge of this reader that gives way next, unless more than `loss_max` is lost with it.
+    /// The charge of this reader that gives way next, unless its loss is greater than `loss_max`.
     fn give_way(&mut self, name: &Name, loss_max: Loss) -> Option<GiveWay> {
         let first = self.holders.get_mut(name)?.yielding.first_entry()?;
         if first.key().0 > loss_max {
@@ -271,9 +270,9 @@ impl Book {
     }
 }
 
-/// The bytes that a user may hold beyond half of the memory, beside `others` other users.
+/// The bytes that a user may have beyond half of the memory, beside `others` other users.
 fn share(others: usize, bytes_max: u64) -> u64 {
-    // The share of one more user stays free even while there is no other.
+    // The share of one more user stays free even if there is no other.
     bytes_max / (others + 1).max(2) as u64
 }
 
@@ -291,7 +290,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Counts more bytes; refuses where there is no room, and then keeps what it had.
+    /// Counts more bytes. Refuses if there is no room, and then the charge stays as it was.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
@@ -336,14 +335,13 @@ impl Charge {
         fits
     }
 
-    /// Counts bytes that are already held. A reader above its share then gives way, which may be this one.
+    /// Counts bytes that are in use already. A reader above its share then gives way, which may be this one.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.memory.book().add(self.reader.name(), bytes);
         self.bytes += bytes;
     }
 
-    /// Sets how this charge gives way when others need the room, and what is lost then. `give_way` must not own the
-    /// charge.
+    /// Sets how this charge gives way when others need the room, and the loss. `give_way` must not own the charge.
     pub fn give_way_by(&mut self, loss: Loss, give_way: impl FnOnce() + Send + 'static) {
         let mut book = self.memory.book();
         book.next_place += 1;
@@ -394,7 +392,7 @@ mod tests {
         Reader::of(&User::new(name, &[]))
     }
 
-    /// How many hundredths of the memory each user gets that asks for one at a time until refused, in this order.
+    /// Each user in turn takes hundredths of the memory until it is refused; returns how many each got.
     fn greedy(names: &[&str]) -> Vec<usize> {
         let memory = ReadMemory::new(100);
         let mut held = Vec::new();

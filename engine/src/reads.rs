@@ -1,8 +1,9 @@
-//! Reads of the log, away from the async workers: several at once, with a bound, and in turns between users.
+//! Runs reads of the log on threads beside the async workers: several at once, with a bound, and in turns between
+//! users.
 //!
-//! A read may wait for a disk. On a worker of the runtime it would hold up every request of that worker. So each read
+//! A read may wait for a disk. On a worker of the runtime it would delay every request of that worker. So each read
 //! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
-//! reads are served in turns between users, and one user has only a few under way, however many it asks for. Short
+//! reads are served in turns between users, and one user has only a few in progress, however many it requests. Short
 //! reads wait only for other short reads; a user's long reads run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
@@ -11,13 +12,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The most reads of the log under way at once, and the most short ones beside them.
+/// The most reads of the log in progress, and the most short ones beside them.
 const READS_MAX: usize = 16;
 const SHORT_MAX: usize = 4;
 /// The most of them for one user: the number of processors, within these bounds.
 const OF_ONE_MAX: (usize, usize) = (2, READS_MAX / 2);
 
-/// Runs reads of the log, and counts the memory that their results hold.
+/// Runs reads of the log, and counts the memory of their results.
 #[derive(Clone)]
 pub struct Reads {
     way: Way,
@@ -28,7 +29,7 @@ pub struct Reads {
 enum Way {
     /// On threads for blocking work, at most so many at a time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
-    /// On the thread that asks: for simulations and tests, which have one thread and no runtime.
+    /// On the calling thread: for simulations and tests, which have one thread and no runtime.
     Here,
 }
 
@@ -57,7 +58,7 @@ impl Reads {
         Reads { way, memory }
     }
 
-    /// Runs each read on the thread that asks.
+    /// Runs each read on the calling thread.
     pub fn here() -> Reads {
         Reads { way: Way::Here, memory: ReadMemory::default() }
     }
@@ -75,8 +76,8 @@ impl Reads {
         self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    /// Runs `work` when it is the reader's turn, and resolves to its result. Work that was begun is finished, and
-    /// counted until then, even if the caller is gone.
+    /// Runs `work` when it is the reader's turn, and resolves to its result. Work in progress is finished, and counted
+    /// until then, even if the caller is gone.
     pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -163,7 +164,7 @@ impl Turns {
         let mut lines = self.lock();
         lines.free += 1;
         lines.leave(name);
-        // Each waiting user is looked at once at most; one that has as many permits as a user may have is passed over.
+        // Each waiting user is considered at most once; a user that has as many permits as it may have is skipped.
         for _ in 0..lines.round.len() {
             if lines.free == 0 {
                 return;
@@ -270,7 +271,7 @@ mod tests {
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // A future polled once stands in line.
+        // A future is in the queue once it was polled.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }
@@ -300,7 +301,7 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: of the 98 waiting reads of one user only one comes next, then those of others.
+        // Users take turns: after one of the greedy user's 98 waiting reads, the others come.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

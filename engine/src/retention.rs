@@ -1,4 +1,4 @@
-//! Lets old history go, by age and by size, while requests are served.
+//! Forgets old history, by age and by size, while requests are served.
 //!
 //! The state at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass runs on a thread of
 //! its own, in steps, so that neither writers nor readers wait for it.
@@ -11,27 +11,27 @@ use holdfast_core::event::Offset;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// How much history is kept: an event goes as soon as either bound lets it go.
+/// How much history is kept. An event is forgotten as soon as one bound is exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Versions older than this go.
+    /// Versions older than this are forgotten.
     pub age: Option<Duration>,
-    /// When the log takes more, the oldest versions go. Current objects stay, whatever their size.
+    /// If the log takes more, the oldest versions are forgotten. Current objects stay, whatever their size.
     pub bytes: Option<u64>,
 }
 
 /// The bounds of the time between passes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
-/// How often a pass is considered earlier, because of the log's size or of so many new events.
+/// How often a pass may run earlier, because of the log's size or of so many new events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
-/// How often the disk is looked at again after it had little room.
+/// How often the disk is checked again after it had little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
-/// When the disk is short of room, one step lets one in `SHORT_STEPS` versions go, and at least `SHORT_STEP_EVENTS`.
+/// When the disk is short of room, one step forgets one in `SHORT_STEPS` versions, and at least `SHORT_STEP_EVENTS`.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
-/// The versions that go in one step when it is not known how many must.
+/// The versions that one step forgets when it is not known how many must go.
 const STEP_EVENTS: u64 = 4096;
 
 /// Applies the retention for as long as the engine lives.
@@ -65,7 +65,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         if retention == Retention::default() {
             continue;
         }
-        // Where current objects alone exceed the bound, looking more often does not help.
+        // If current objects alone exceed the bound, checking more often does not help.
         let is_full = match retention.bytes {
             Some(most) if !too_large => {
                 let log = engine.log().clone();
@@ -114,7 +114,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
     }
 }
 
-/// Lets history go, oldest first, until the disk has room. History that forks need stays.
+/// Forgets history, oldest first, until the disk has room. History that forks need stays.
 pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
     loop {
         let (oldest, newest) = (log.oldest()?, holds.limit(log.last()?));
@@ -132,15 +132,15 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
 /// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// What the pass let go, and what is left.
+    /// The events and bytes that the pass forgot, and the bytes that are left.
     pub let_go: Size,
     /// From this version on all events are there.
     pub oldest: Offset,
-    /// Nothing more can go, and the log is still too large.
+    /// No more can be forgotten, and the log is still too large.
     pub too_large: bool,
 }
 
-/// Lets history go that neither the retention nor a fork keeps.
+/// Forgets history that neither the retention nor a fork keeps.
 pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64, holds: &Holds) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
         let again = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
-        // With a clock that was set back nothing goes.
+        // With a clock that was set back, nothing is forgotten.
         assert_eq!(pass(&log, retention, 5_000_000, &free()).expect("a pass").oldest, Offset(9000));
         let all = pass(&log, retention, i64::MAX, &free()).expect("a pass");
         assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
@@ -306,7 +306,7 @@ mod tests {
         let oldest = half.oldest().expect("its beginning");
         assert!(!half.is_short_of_room() && oldest > Offset(4_000) && oldest < Offset(7_000), "{oldest}");
 
-        // History that a fork needs stays, and the loop ends where nothing helps.
+        // History that a fork needs stays, and the loop ends when it cannot free more.
         let none = small(0);
         let _held = held.hold(Offset(400));
         make_room(&none, &held).expect("made");

@@ -1,9 +1,9 @@
 //! All committed changes, in order, for a component in the same process.
 //!
-//! A tap begins with a snapshot, and from there on has every change, with one exception: the change that marks an
-//! object as being deleted is left out if the same commit removes the object. The changes that wait for a tap are
-//! bounded: a component that falls behind is told so, and begins again with a newer snapshot. A tap costs nothing while
-//! nothing is committed.
+//! A tap begins with a snapshot, and gets every change after it, with one exception: the change that marks an object as
+//! being deleted is left out if the same commit removes the object. The waiting changes of a tap are bounded: a
+//! component that falls behind gets an error, and begins again with a newer snapshot. A tap costs nothing while nothing
+//! is committed.
 
 use crate::engine::Engine;
 use crate::hub::Hub;
@@ -53,8 +53,8 @@ struct Waiting {
 impl Tap {
     /// A tap of all changes from now on.
     pub fn new(engine: &Engine) -> Tap {
-        // The tap joins before the snapshot is taken, so that no change falls between. Changes that the snapshot
-        // already contains are skipped when they are taken.
+        // The tap joins before the snapshot is taken, so that no change is lost between them. Changes that the snapshot
+        // already contains are skipped when they are read.
         let basin = engine.hub().tap();
         Tap { basin, begin: engine.own_snapshot() }
     }

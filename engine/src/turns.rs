@@ -107,8 +107,8 @@ impl Drop for Place {
         let shared = self.shared.clone();
         let mut shard = shared.shard(&self.contested);
         let mut place = Place { shared: self.shared.clone(), contested: self.contested.clone(), is_held: true };
-        // A request that was cancelled while it waited is passed over. One that is cancelled just after drops the place
-        // itself.
+        // A request that was cancelled while it waited is skipped. A request that is cancelled just after it got the
+        // place drops the place itself.
         while let Some(next) = shard.get_mut(&self.contested).and_then(|line| line.0.pop_front()) {
             match next.send(place) {
                 Ok(()) => return,

@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many events are looked at under one lock while old ones are let go, so that no writer waits for long.
+/// How many events are read under one lock while old ones are removed, so that no writer waits for long.
 const PIECE: usize = 1000;
-/// How many events of a resource are looked at before the events of the wanted objects are looked up instead.
+/// How many events of a resource are scanned before the events of the wanted objects are looked up instead.
 const LOOKS_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct VolatileLog {
     inner: RwLock<Inner>,
-    /// Held while old events are let go, so that only one caller does that at a time.
+    /// Held while old events are removed, so that only one caller removes events at a time.
     forgetting: Mutex<()>,
     secret: OnceLock<[u8; 32]>,
 }
@@ -74,18 +74,18 @@ impl VolatileLog {
         resource.asked(asked).filter_map(newest).collect()
     }
 
-    /// [Forgets](Log::forget), and returns how many bytes were freed. Appends that come meanwhile are not subtracted.
+    /// [Forgets](Log::forget), and returns how many bytes were freed. Bytes of concurrent appends are not subtracted.
     pub(crate) fn let_go(&self, through: Offset) -> u64 {
         let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
         let (begin, through, gone_before) = {
             let mut inner = self.write_inner();
             let through = through.min(Offset(inner.last));
             let begin = inner.oldest;
-            // Set first, so that no reader starts on versions that are about to go.
+            // Set first, so that no reader starts on versions that are about to be removed.
             inner.oldest = begin.max(through);
             (begin, through, inner.size.let_go_bytes)
         };
-        // The event that the log begins with is looked at again: a deletion that was kept last time goes now.
+        // The event that the log begins with is read again: a deletion that the last call kept is removed now.
         let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
         while let Some(next) = from {
             from = self.write_inner().forget_piece(next, through.0);

@@ -44,15 +44,15 @@ pub struct Watch {
     reading: Option<Reading>,
     /// The offsets that earlier look-ups found and that are yet to be read.
     ahead: Ahead,
-    /// The user whose turn and memory the watch takes.
+    /// The user whose turn and memory the watch uses.
     reader: Reader,
-    /// Counts, as the reader's, the pending events that were made for this watcher alone.
+    /// Counts the pending events that were made for this watcher alone as the reader's.
     charge: Option<Charge>,
     /// The version whose objects are the first events; `None` once the end of these was reported.
     initial: Option<Offset>,
     /// The first events that are yet to be made.
     beginning: Option<Beginning>,
-    /// Counts this watch among those of its user.
+    /// This watch's slot among those of its user.
     place: Option<Place>,
 }
 
@@ -111,10 +111,10 @@ impl Begun {
 /// Where events come from once the log has been read.
 enum Source {
     Hub(Subscription),
-    /// Nowhere: a watch of a past version ends at that version.
+    /// None: a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// Nowhere any more: the kind was redefined since the selection was made, or an object can no longer be read. A
-    /// client that watches again learns which.
+    /// None any more: the kind was redefined since the selection was made, or an object can no longer be read. A client
+    /// that watches again gets the reason.
     Redefined,
 }
 
@@ -128,8 +128,8 @@ impl Source {
         }
     }
 
-    /// Joins the hub. If the kind goes before the watcher joins, the hub never tells the watcher; if it goes later, the
-    /// hub does. So a snapshot taken after joining says whether the kind still exists.
+    /// Joins the hub. If the kind is deleted before the watcher joins, the hub never tells the watcher; if it is
+    /// deleted later, the hub does. So a snapshot taken after joining shows whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -215,7 +215,7 @@ impl Watch {
         }
     }
 
-    /// Counts this watch against the user's limit, and what it holds as the user's memory.
+    /// Counts this watch against the user's limit, and its objects as the user's memory.
     pub fn of_user(mut self, user: &User) -> Result<Watch, Refusal> {
         let Selection { labels, fields, .. } = &self.selection;
         let place = self.engine.hub().place(&user.name, labels.bytes() + fields.bytes());
@@ -243,17 +243,17 @@ impl Watch {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether the event given out last is already counted as the reader's.
+    /// Whether the last returned event is already counted as the reader's.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
 
-    /// Whether the watch is still giving out the objects that it began with.
+    /// Whether the watch is still returning the objects that it began with.
     pub fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// The version of the initial state, once all its events were given out; returned only once.
+    /// The version of the initial state, once all its events were returned; only once.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
@@ -289,7 +289,7 @@ impl Watch {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    // A fault comes again on the next call, when nothing is pending.
+                    // The same fault comes again on the next call, when nothing is pending.
                     let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));
@@ -298,7 +298,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // Asking for the next event means that the reader has taken the one before, which no longer counts.
+            // The caller asks for the next event only after it has handled the last one, which no longer counts.
             self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
@@ -324,12 +324,12 @@ impl Watch {
         }
     }
 
-    /// Puts back the event given out last: it is the next one again.
+    /// Puts back the last returned event: it is the next one again.
     pub fn put_back(&mut self, delivery: Delivery) {
         self.pending.push_front(delivery);
     }
 
-    /// Makes the next of the first events pending.
+    /// Makes the next of the initial events pending.
     fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
             self.pending = beginning.next(&self.selection)?;
@@ -378,7 +378,7 @@ impl Watch {
         Some(delivery)
     }
 
-    /// Joins the hub anew after the hub let this watcher go; the log has the events between.
+    /// Joins the hub again after the hub dropped this watcher; the log has the events between.
     fn rejoin(&mut self) {
         let before = self.engine.own_snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;

@@ -1,16 +1,16 @@
 //! The single writer: the order of a commit, written once.
 //!
-//! 1. Check each decision's expectations against the newest state, decisions before it in the batch included, and
-//!    number the writes of those that hold ([`Batch::check`]).
-//! 2. Put them into the log, durable, with one fsync for the batch. Where somebody else was first, take over what
-//!    they wrote and begin again with 1. A log that numbers events itself says what became of each decision: then all
-//!    comes from its tail, in the log's order, others' events among ours ([`crate::awaited`]).
+//! 1. Check each decision's expectations against the newest state, including earlier decisions of the batch, and number
+//!    the writes of the decisions that hold ([`Batch::check`]).
+//! 2. Put them into the log, durable, with one fsync for the batch. If another server appended first, read its events
+//!    and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events
+//!    come from its tail, in the log's order, other servers' events among ours ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
 //! 5. Answer.
 //!
-//! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it
-//! compares versions and claims, and what went stale is decided again by who asked for it.
+//! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it only
+//! compares versions and claims. The request of a stale decision is judged again.
 
 use crate::awaited::Awaited;
 use crate::fill::Fill;
@@ -34,28 +34,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How many commands share one fsync at most.
+/// The most commands that share one fsync.
 const BATCH_COMMANDS_MAX: usize = 512;
-/// How many bytes of objects share one fsync at most.
+/// The most bytes of objects that share one fsync.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// How often decisions are proposed again that others were faster than.
+/// How often decisions are proposed again because other servers were faster.
 const ROUNDS_MAX: usize = 16;
-/// How long a writer without work waits before it looks whether a faulty log has recovered.
+/// How long an idle writer waits before it checks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
-/// What the writer is handed.
+/// An input of the writer.
 pub enum Input {
-    /// Apart, because a queue has room for many.
+    /// In a box, because a queue has room for many inputs.
     Commit(Box<Command>),
-    /// Others have appended to the log.
+    /// Other servers have appended to the log.
     Tail,
-    /// Why writes are not taken, if they are not.
+    /// Asks why writes are refused; the answer is `None` if they are not.
     Ask(oneshot::Sender<Option<String>>),
-    /// After what was handed over before.
+    /// Ends the writer after the inputs before this one.
     Stop,
 }
 
-/// A decision on its way into the log: good as long as what it counted on is still so.
+/// A decision on its way into the log. It holds as long as the versions that it expects are current.
 pub struct Command {
     pub writes: Vec<Write>,
     pub expects: Vec<Expectation>,
@@ -64,30 +64,30 @@ pub struct Command {
     pub answer: oneshot::Sender<Outcome>,
 }
 
-/// What becomes of a decision.
+/// The outcome of a decision.
 pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 
-/// Why a decision did not make it into the log.
+/// Why a decision is not in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
-    /// Something it counted on has changed: decide again.
+    /// A version or claim that it required has changed: judge the request again.
     Stale(Contested),
     /// The disk is full.
     Full(String),
-    /// The log failed; it is not known whether the write is durable.
+    /// The log failed, and it is unknown whether the write is durable.
     Failed(String),
     /// The log failed before, and writes wait until it works again.
     Poisoned(String),
 }
 
-/// What a decision lost to another.
+/// What a decision lost in a race.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
-    /// The object has another version, or is there, or is gone.
+    /// The object has another version, was created, or was deleted.
     Object { kind: KindId, key: Arc<str> },
-    /// Another object holds it.
+    /// Another object holds the claim.
     Claim(Arc<str>),
-    /// The kind was redefined, or is gone.
+    /// The kind was redefined or deleted.
     Kind(KindId),
 }
 
@@ -108,34 +108,35 @@ pub enum Step {
 
 const ORDER: [Step; 4] = [Step::Append, Step::Publish, Step::Deliver, Step::Answer];
 
-/// Owns the newest state and is alone in changing it.
+/// Owns the newest state; nothing else changes it.
 pub struct Writer {
     state: State,
     log: Arc<dyn Log>,
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
-    /// Told of what is replaced.
+    /// Gets the replaced objects, to count their memory.
     pins: Arc<Pins>,
-    /// Set when others have appended, and taken back before the tail is read.
+    /// Set when other servers have appended, and cleared before the tail is read: an append during the read sets it
+    /// again.
     others: Arc<AtomicBool>,
-    /// Why the log may not be appended to; `None` when all is well.
+    /// Why nothing may be appended to the log; `None` if it works.
     poison: Option<Poison>,
-    /// Decisions that the log has, or may have, and whose events are still to come by its tail.
+    /// Decisions that the log has or may have, and whose events have not come by its tail yet.
     awaited: Awaited,
     /// Decisions that turned out not to be in the log, and are proposed again.
     unwritten: Vec<Command>,
-    /// Empty between two batches: its room is used again.
+    /// Empty between two batches; its memory is reused.
     batch: Vec<Command>,
-    /// Who wrote how much of late.
+    /// The bytes that each namespace wrote recently.
     fill: Fill,
-    /// Keeps objects that have not changed for a while in less room.
+    /// Packs objects that have not changed for a while, to save memory.
     packer: Packer,
 }
 
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
-    /// Whether nothing is in the log of what was proposed when it failed.
+    /// Whether nothing that was proposed when the log failed is in it.
     is_unwritten: bool,
     why: String,
 }
@@ -148,12 +149,12 @@ impl From<&Fault> for Poison {
 }
 
 impl Poison {
-    /// For a write that was not tried.
+    /// The rejection of a write that was not tried.
     fn rejection(&self) -> Rejection {
         if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
     }
 
-    /// For a write that was proposed when the log failed.
+    /// The rejection of a write that was proposed when the log failed.
     fn rejection_of_tried(&self) -> Rejection {
         if self.is_unwritten { self.rejection() } else { Rejection::Failed(self.why.clone()) }
     }
@@ -183,12 +184,13 @@ impl Writer {
         }
     }
 
-    /// Set by whoever sees that others have appended.
+    /// The flag that the log's wake function sets when other servers have appended.
     pub fn others(&self) -> &Arc<AtomicBool> {
         &self.others
     }
 
-    /// Serves commands until it is told to stop or every sender is gone. It waits so long for those who are on their way.
+    /// Serves commands until it gets `Stop` or every sender is gone. It waits at most `patience` for requests on their
+    /// way.
     pub fn run(mut self, inputs: &Receiver<Input>, gathering: &Gathering, patience: Duration) {
         loop {
             match inputs.recv_timeout(RECOVERY_PERIOD) {
@@ -208,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// While there is nothing to write: makes a faulty log work again, and takes over what is there.
+    /// Called while there is nothing to write: recovers a faulty log, and reads the events of other servers.
     pub fn look_after_log(&mut self) {
         self.heal();
         self.follow();
@@ -217,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Takes this input and those that wait behind it, as many as fit into a batch; false when it is told to stop.
+    /// Serves this input and those that wait behind it, as many as fit into a batch; false after `Stop`.
     pub fn serve(&mut self, first: Input, inputs: &Receiver<Input>) -> bool {
         let (mut next, mut batch) = (Some(first), std::mem::take(&mut self.batch));
         let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
@@ -240,7 +242,7 @@ impl Writer {
             self.commit(&mut batch)
         }
         for answer in questions {
-            // Who asked may have lost patience.
+            // The caller may have timed out.
             let _ = answer.send(self.trouble());
         }
         self.batch = batch;
@@ -284,7 +286,7 @@ impl Writer {
                 Step::Answer => batch.answer(),
             }
         }
-        // While nobody waits.
+        // Done after the answers, so that no client waits for it.
         self.pins.count_late();
         fresh.iter().for_each(|body| self.packer.note(body));
     }
@@ -293,7 +295,7 @@ impl Writer {
         pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms)
     }
 
-    /// Refuses what makes no room for namespaces that wrote too much of what was written of late.
+    /// Refuses writes of namespaces that wrote too large a share recently, except writes that make room.
     fn refuse_who_fills(&self, commands: &mut Vec<Command>, left: u64, why: &str) {
         for command in std::mem::take(commands) {
             let namespace = command.namespace();
@@ -313,7 +315,7 @@ impl Writer {
         }
     }
 
-    /// Refuses what makes no room, and has room taken for the rest from what is kept aside.
+    /// Refuses writes that make no room, and uses the reserve for the others.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
         let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
@@ -327,7 +329,7 @@ impl Writer {
         *commands = kept;
     }
 
-    /// Takes over what others have appended, if there is any.
+    /// Reads what other servers have appended, if they have.
     pub fn follow(&mut self) {
         if self.others.swap(false, Ordering::AcqRel)
             && self.poison.is_none()
@@ -338,13 +340,13 @@ impl Writer {
         }
     }
 
-    /// Why writes are not taken, if they are not.
+    /// Why writes are refused; `None` if they are not.
     pub fn trouble(&self) -> Option<String> {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
 
-    /// Makes the batch durable, and the state with it the newest. Decisions that others were faster than are checked
-    /// again, so what is appended in the end may be less, or nothing.
+    /// Makes the batch durable, and its state the newest. If other servers were faster, the decisions are checked
+    /// again, so in the end fewer may be appended, or none.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {
@@ -374,7 +376,7 @@ impl Writer {
         Err(())
     }
 
-    /// After a write that somebody else was faster than, what they wrote is taken over first.
+    /// If another server appended first, reads its events.
     fn after(&mut self, appended: Append) -> Result<Append, Fault> {
         if appended.is_behind() {
             self.take_over()?;
@@ -382,8 +384,9 @@ impl Writer {
         Ok(appended)
     }
 
-    /// Tells what became of decisions in a log that numbers events itself, once its tail has shown their events. Gives
-    /// back those to be checked again: who was overtaken, and who lost within the batch, perhaps to one of those.
+    /// Handles the receipts of a log that numbers events itself, and reads its tail with the events of the decisions.
+    /// Returns the decisions to check again: the overtaken ones, and those that failed the check within the batch,
+    /// because the decision that they clashed with may have been overtaken itself.
     fn settle(&mut self, batch: Batch, receipts: Vec<Receipt>) -> Result<Vec<Command>, ()> {
         let (mut receipts, mut again, mut refused) = (receipts.into_iter(), Vec::new(), Vec::new());
         for (command, outcome) in batch.decided {
@@ -405,6 +408,8 @@ impl Writer {
                 Receipt::Refused(fault) => refused.push((command, Poison::from(&fault).rejection_of_tried())),
             }
         }
+        // The tail is read before the refused get their answer: a command that lost a claim is decided again, and that
+        // decision must see the event that has the claim.
         let taken = self.take_over();
         for (command, rejection) in refused {
             command.answer(Err(rejection));
@@ -428,7 +433,7 @@ impl Writer {
         }
     }
 
-    /// The log did not take the batch, or did not say so.
+    /// Rejects a batch that the log refused, or did not acknowledge.
     fn refuse(&mut self, mut batch: Batch, fault: &Fault) {
         tracing::error!(%fault, "the log did not take a batch of {} events", batch.records.len());
         if planted(Bug::HalfBatchAfterFault) {
@@ -442,14 +447,14 @@ impl Writer {
         for (command, outcome) in batch.decided {
             command.answer(Err(match outcome {
                 Ok(_) => poison.rejection_of_tried(),
-                // What it clashed with in the batch has not happened either.
+                // The decision that it clashed with in the batch was not written either.
                 Err(_) => poison.rejection(),
             }));
         }
         self.poison = Some(poison);
     }
 
-    /// After a fault: makes the log work again if it can, and takes over what had become durable after all.
+    /// After a fault: recovers the log if possible, and reads the events that had become durable nevertheless.
     fn heal(&mut self) {
         if self.poison.is_none() {
             return;
@@ -462,14 +467,14 @@ impl Writer {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log takes writes again");
                 self.poison = None;
-                // What the log knows nothing of now it will never have.
+                // After a recovery, decisions that are not in the log will never be.
                 self.unwritten.extend(self.awaited.absent());
             }
             Err(fault) => self.poison = Some(Poison::from(&fault)),
         }
     }
 
-    /// Folds in what is in the log and not in the state yet, and shows it.
+    /// Folds the log's new events into the state, and publishes and delivers them.
     fn take_over(&mut self) -> Result<(), Fault> {
         loop {
             let records = self.log.tail(self.state.offset)?;
@@ -496,7 +501,7 @@ impl Writer {
                     }
                     None => match Change::from_record(&next.registry, record) {
                         Ok(change) => change,
-                        // Another server may write objects of a kind whose definition is gone, or is yet to come.
+                        // Another server may write objects of a kind whose definition is deleted or not read yet.
                         Err(_) => {
                             replay(&mut next, record)
                                 .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
@@ -522,12 +527,12 @@ impl Command {
         self.writes.iter().map(|write| write.draft.len()).sum()
     }
 
-    /// For which namespace it is; empty for what is in none.
+    /// The namespace of its first object; empty for cluster-scoped objects.
     fn namespace(&self) -> &str {
         self.writes.first().and_then(|write| split_key(&write.key).0).unwrap_or_default()
     }
 
-    /// As it was handed over: its writes have their indexes again.
+    /// The command as it was handed over: its writes get their indexes back, which [`number`] moved into the entries.
     fn taken_back(mut self, outcome: Outcome) -> Command {
         for (write, entry) in self.writes.iter_mut().zip(outcome.unwrap_or_default()) {
             write.index = entry.index.clone();
@@ -536,24 +541,25 @@ impl Command {
     }
 
     pub(crate) fn answer(self, outcome: Outcome) {
-        // A client that has gone away does not mind.
+        // The client may have disconnected.
         let _ = self.answer.send(outcome);
     }
 }
 
-/// Decisions that were checked, and the writes of those that hold.
+/// Checked decisions, and the writes of those that hold.
 struct Batch {
     /// The state with all writes of the batch.
     next: State,
     records: Vec<Record>,
-    /// Each with what was there before.
+    /// Each with the object before the change.
     changes: Vec<(Change, Option<Arc<Entry>>)>,
-    /// Told only when the batch is durable: what made a decision stale may be in this very batch.
+    /// Answered only once the batch is durable, rejections too: a decision may be stale because of another one in this
+    /// batch.
     decided: Vec<(Command, Outcome)>,
 }
 
 impl Batch {
-    /// Checks each decision against the state and those before it, and numbers the writes of those that hold.
+    /// Checks each decision against the state and the decisions before it, and numbers the writes of those that hold.
     fn check(state: &State, commands: impl ExactSizeIterator<Item = Command>) -> Batch {
         let count = commands.len();
         let mut batch = Batch {
@@ -572,7 +578,7 @@ impl Batch {
         batch
     }
 
-    /// Gives the writes their offsets, and folds them in.
+    /// Gives the writes their offsets, and folds them into the state.
     fn number(&mut self, command: &mut Command) -> Vec<Arc<Entry>> {
         let mut entries = Vec::with_capacity(command.writes.len());
         for write in &mut command.writes {
@@ -584,13 +590,13 @@ impl Batch {
         entries
     }
 
-    /// The decisions once more, as they were handed over.
+    /// The commands of all decisions, as they were handed over.
     fn take_back(self) -> std::vec::IntoIter<Command> {
         let commands = self.decided.into_iter().map(|(command, outcome)| command.taken_back(outcome));
         commands.collect::<Vec<_>>().into_iter()
     }
 
-    /// What the writes of each decision that holds count on, for a log that compares.
+    /// The decisions that hold, with the versions that they require, for a log that compares these.
     fn decisions(&self) -> Vec<Decision> {
         let mut next = 0;
         let holds = self.decided.iter().filter_map(|(command, outcome)| Some((command, outcome.as_ref().ok()?)));
@@ -627,7 +633,7 @@ impl Batch {
     }
 }
 
-/// A decision's records as they would follow the state: for whoever appends beside the writer.
+/// A decision's records as they would follow the state, for a caller that appends as another server would.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
     let mut next = state.clone();
     let number = |write: &mut Write| {
@@ -638,19 +644,19 @@ pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i
     writes.iter_mut().map(number).collect()
 }
 
-/// The objects that are there after these changes.
+/// The objects that exist after these changes.
 fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
     let there = changes.iter().filter(|(change, _)| !change.deleted);
     there.map(|(change, _)| change.entry.body().clone()).collect()
 }
 
-/// Folds a change in; with it goes what was there before.
+/// Folds a change into the state. Returns it with the object before it.
 fn fold(state: &mut State, change: Change) -> (Change, Option<Arc<Entry>>) {
     let previous = apply(state, &change);
     (change, previous)
 }
 
-/// The first thing that the decision counted on and that is no longer so.
+/// The first version or claim that the decision requires and that no longer holds.
 fn contested(state: &State, command: &Command) -> Option<Contested> {
     let Command { writes, expects, .. } = command;
     if let Some(write) = writes.iter().find(|write| !state.registry.serves(write.kind)) {
@@ -681,7 +687,7 @@ fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     write.index.claims.iter().find(is_taken).cloned()
 }
 
-/// Gives the write its offset. Its index goes into the entry.
+/// Gives the write its offset. Its index moves into the entry.
 fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
     let (json, change) = change_at(write, offset, time_ms);
@@ -691,7 +697,7 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
         time_ms,
         resource: state.kind(write.kind).storage.clone(),
         key: write.key.to_string(),
-        // What the decision expects, or what it wrote of the same object just before.
+        // The version that the decision expects, or that an earlier write of the same decision made.
         replaces: state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
         operation: operation as i32,
         actor: actor.clone(),
@@ -700,7 +706,7 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
     (record, change)
 }
 
-/// What the write does under this offset, and the object as it says it. Its index goes into the entry.
+/// The change of a write at this offset, and the object with this version. Its index moves into the entry.
 pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Bytes, Change) {
     let json = write.draft.seal(offset);
     let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
@@ -709,7 +715,7 @@ pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Byt
     (json, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
 }
 
-/// Whether an object is being deleted, as far as a planted bug needs to know.
+/// Whether an object is being deleted, by a text search that suffices for a planted bug.
 fn is_deleting(json: &[u8]) -> bool {
     String::from_utf8_lossy(json).contains("\"deletionTimestamp\"")
 }

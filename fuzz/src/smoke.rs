@@ -10,7 +10,8 @@ pub type Target = fn(&[u8]);
 /// The number of inputs of each sort for each target. A run of all takes a few seconds.
 const CASES: u32 = 300;
 
-/// For longer runs: another number of inputs, and a number that selects other ones.
+/// The number in an environment variable. `HOLDFAST_FUZZ_CASES` sets the number of inputs for longer runs, and
+/// `HOLDFAST_FUZZ_SEED` selects other random inputs.
 #[expect(clippy::disallowed_methods, reason = "who runs the test says how long")]
 fn asked(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()

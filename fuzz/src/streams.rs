@@ -1,5 +1,5 @@
-//! The input of a SPDY connection: frames as bytes, and mostly well-formed frames with compressed headers. The same of a
-//! WebSocket that carries the streams of a command.
+//! The input of a SPDY connection, as bytes and as mostly well-formed frames with compressed headers; and the input of
+//! a WebSocket that carries the streams of a command.
 
 // Each target is compiled with the whole file, and uses one function.
 #![allow(dead_code)]
@@ -83,7 +83,8 @@ pub fn websocket(bytes: &[u8]) {
     assert!(stdin.len() <= wire.len(), "more is read than was sent");
 }
 
-/// Messages: one byte each for kind and length, then what they carry. What is for the command arrives in order.
+/// Messages: one byte each for kind and length, then the payload. A command reads the payloads for its stdin in the
+/// order in which they were sent.
 pub fn websocket_messages(bytes: &[u8]) {
     let (protocol, mut rest) = chosen(bytes);
     let (mut wire, mut expected) = (Vec::new(), Vec::new());
@@ -126,14 +127,14 @@ fn chosen(bytes: &[u8]) -> (&'static str, &[u8]) {
     (PROTOCOLS[usize::from(*first) % PROTOCOLS.len()], rest)
 }
 
-/// What a command reads that is executed over a WebSocket, until the client has sent all of this and gone.
+/// The bytes that a command reads from its stdin over a WebSocket, until the client has sent `wire` and closed.
 fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let (near, far) = tokio::io::duplex(64 << 10);
         let (mut from, mut to) = tokio::io::split(far);
         let client = async {
-            // The other side may have given up before.
+            // The server may have closed the connection before, so errors do not matter.
             _ = to.write_all(&wire).await;
             _ = to.shutdown().await;
             _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
@@ -143,7 +144,7 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
             let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: true };
             let mut stdin = Vec::new();
             if let Ok(mut session) = Session::accept(near, &agreed, wanted, Limits::default()).await {
-                // Nobody looks at the sizes.
+                // Nothing reads the terminal's sizes here. Dropping their stream keeps them from filling its buffer.
                 session.resize = None;
                 if let Some(mut input) = session.stdin.take() {
                     _ = input.read_to_end(&mut stdin).await;

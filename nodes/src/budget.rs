@@ -16,7 +16,7 @@ pub struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
-/// What a value counts for besides its text.
+/// The bytes that a value costs on top of its text.
 pub const VALUE_BYTES: usize = 24;
 
 impl Budget {

@@ -24,7 +24,7 @@ pub struct Sources {
 /// The volumes of a pod that its containers can write to, by name; the containers share them.
 pub type Volumes = BTreeMap<String, Volume>;
 
-/// The volumes that these containers of a pod may write to, as they begin: empty.
+/// The volumes of a pod that these containers mount and may write to, without files.
 pub fn volumes(pod: &Value, containers: &[&Value]) -> Volumes {
     let mounted: BTreeSet<&str> = containers.iter().flat_map(|container| mounted(container)).collect();
     if mounted.is_empty() {
@@ -45,7 +45,7 @@ fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
 
-/// Where a container sees which of these volumes that another one may write to, too.
+/// The paths at which `container` mounts those of these volumes that `other` mounts as well.
 pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) -> Vec<&'p str> {
     let theirs: BTreeSet<&str> = mounted(other).filter(|name| volumes.contains_key(*name)).collect();
     let mounts = items(&container["volumeMounts"]).filter(|mount| theirs.contains(text(&mount["name"])));
@@ -393,6 +393,7 @@ pub fn mount(
             parts(volume).flat_map(|part| files_of(pod, container, part, sources, allocatable)).collect();
         match content.get(&inside).filter(|_| !inside.is_empty()) {
             Some((content, mode)) => {
+                // As on a real node, a file that `subPath` names does not follow later changes of its volume.
                 if !files.is_folder(path) && files.entry(path).is_none() {
                     _ = files.mount_file(path, content.clone(), *mode, true, now_ms);
                 }
@@ -433,6 +434,7 @@ pub fn setup(
     mount(pod, container, sources, volumes, allocatable, &mut files, now_ms);
     let folder = container["workingDir"].as_str().filter(|folder| !folder.is_empty()).unwrap_or("/").to_owned();
     _ = files.make_folders(&holdfast_shell::files::absolute("/", &folder), now_ms);
+    // The root becomes read-only last, because the node itself has written the files above.
     if container["securityContext"]["readOnlyRootFilesystem"] == true {
         files.close_root(termination_path(container));
     }

@@ -200,6 +200,7 @@ impl Controller for Nodes {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        // What was refused counts as not written, so the next plan writes it again.
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {

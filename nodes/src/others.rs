@@ -1,7 +1,7 @@
 //! Plays Stages for objects of all kinds but Pods and Nodes.
 //!
-//! Which kinds is unknown before such a Stage exists. So the controller watches objects' metadata only, and reads an
-//! object in the version that its Stages name each time that it plans it.
+//! The kinds are known only once such Stages exist. So the controller watches only the metadata of objects, and reads
+//! an object in the version that its Stages name each time that it plans it.
 
 use crate::stage::{About, Stage};
 use crate::stages::{Script, Subject, Turn, note};

@@ -130,6 +130,7 @@ impl Pods {
         }
         let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
         let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
+        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod takes other amounts.
         *bound = match std::mem::replace(bound, Bound::New) {
             _ if pod.is_finished() => Bound::Over,
             Bound::Taken(_) if resized => Bound::Taken(None),
@@ -168,7 +169,8 @@ impl Pods {
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
             courses: &self.courses,
-            // What failed before this process began was told by the one before; it began within this second.
+            // An earlier process has reported the failures before this process began. Statuses have whole seconds, so a
+            // container that this process starts may seem to have started up to a second before the process.
             told_until: match (self.told.get(uid.as_str()), self.began) {
                 (Some(until), _) => *until,
                 (None, Some(began)) => began.plus_millis(-1000),

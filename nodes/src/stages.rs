@@ -375,6 +375,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
             }),
             Deed::Patch { subresource, form, mut patch } => {
                 if form != Form::Json && patch.is_object() {
+                    // The uid is a precondition: a later object of the same name is not patched.
                     patch["metadata"]["uid"] = meta.uid.as_str().into();
                 }
                 let verb = match form {

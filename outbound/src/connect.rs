@@ -1,4 +1,4 @@
-//! Connections: a name or an address dialled, and TLS spoken over it.
+//! Connections: dials a name or an address, and does TLS over it.
 
 use crate::egress::Dialer;
 use crate::identity::Identity;
@@ -23,13 +23,13 @@ use tower::Service;
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How much may be on the way to a server of this process, or back.
+/// The most bytes in transit to a server in this process, and back.
 const INSIDE_BYTES: usize = 64 << 10;
 
-/// Takes the other end of a connection: the server of a Service that this very process answers for.
+/// Serves the other end of a connection: for a Service that this process answers itself.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
 
-/// Makes connections of one kind.
+/// Makes connections for calls with the same TLS settings and the same Service.
 #[derive(Clone)]
 pub struct Connector {
     tls: ServerTls,
@@ -37,25 +37,25 @@ pub struct Connector {
     http2: bool,
     dialer: Dialer,
     service: Option<(String, String, u16)>,
-    /// Finds the Service; there wherever one is named.
+    /// Finds the Service; `Some` wherever one is named.
     resolver: Option<Arc<Resolver>>,
-    /// The server in this process that answers instead, and what it answers from.
+    /// The server in this process that answers instead, and the engine with its data.
     inside: Option<(Inside, Arc<Engine>)>,
 }
 
-/// Why there is no connection, in Go's words.
+/// Why a connection could not be made, in the wording of Go's client.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DialError(pub String);
 
-/// How TLS is spoken to a server: by which name, whom to trust, and what is shown.
+/// TLS settings towards a server: its name, the trusted authorities, and the client certificate.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
 }
 
-/// Whom to trust, and what is shown, for connections that others make.
+/// The rustls configuration with these trusted authorities and client certificate, for other crates' connections.
 pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let verifier = Arc::new(ServerVerifier::new(trust)?);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -78,13 +78,13 @@ impl ServerTls {
         Ok(ServerTls { name, config: Arc::new(config) })
     }
 
-    /// The same towards a server of another name.
+    /// The same settings towards a server of another name.
     pub(crate) fn towards(&self, name: &str) -> Result<ServerTls, String> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
         Ok(ServerTls { name, config: self.config.clone() })
     }
 
-    /// The same, and what is spoken over it is agreed on.
+    /// The same settings with these protocols offered by ALPN.
     pub(crate) fn speaking(&self, protocols: &[&[u8]]) -> ServerTls {
         let mut tls = self.clone();
         Arc::make_mut(&mut tls.config).alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -114,24 +114,24 @@ impl Connector {
         Ok(Connector { service, resolver: Some(resolver), inside, ..direct })
     }
 
-    /// Connections to where URLs say.
+    /// Connections to the host of the URL.
     pub fn direct(server_name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<Connector, String> {
         let tls = ServerTls::new(server_name, trust, identity)?;
         Ok(Connector { tls, http2: true, dialer: Dialer::Direct, service: None, resolver: None, inside: None })
     }
 
-    /// The same by way of a proxy, where there is one.
+    /// The same through a proxy, if `dialer` has one.
     pub fn through(self, dialer: &Dialer) -> Connector {
         Connector { dialer: dialer.clone(), ..self }
     }
 
-    /// The same, of which each connection does one call at a time: calls of several servers behind one name then go to all
-    /// of them.
+    /// The same with HTTP/1.1, where a connection has one call at a time. So parallel calls use several connections,
+    /// and reach all servers behind one name.
     pub fn speaking_http1(self) -> Connector {
         Connector { http2: false, ..self }
     }
 
-    /// A connection to where the URL says, or to the Service.
+    /// A connection to the host of the URL, or to the Service.
     pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<Link, DialError> {
         if let Some((inside, engine)) = &self.inside {
             let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
@@ -202,18 +202,18 @@ impl Service<http::Uri> for Connector {
     }
 }
 
-/// Bytes to another process and back.
+/// A connection to another process.
 pub enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// To a proxy, with whom TLS is spoken.
+    /// To a proxy, over TLS.
     Tls(Box<TlsStream<Wire>>),
     /// Through a konnectivity server.
     Tunnel(DuplexStream),
 }
 
 impl Wire {
-    /// Finds out within a few minutes when the other side has vanished.
+    /// Turns on keepalive, so that a vanished peer is noticed within a few minutes.
     pub(crate) fn keep_alive(&self, idle: Duration) {
         if let Wire::Tcp(stream) = self {
             _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
@@ -224,7 +224,7 @@ impl Wire {
     }
 }
 
-/// A connection to a server: elsewhere, or in this process, where nobody listens on the way.
+/// A connection to a server: in another process, or in this one, which needs no TLS.
 pub enum Link {
     Tls(Box<TlsStream<Wire>>),
     Plain(Wire),
@@ -240,7 +240,7 @@ impl Link {
     }
 }
 
-/// Reads from and writes to whichever stream there is.
+/// Implements reading and writing by the stream in each variant.
 macro_rules! either {
     ($type:ident: $($way:ident),+) => {
         impl AsyncRead for $type {
@@ -296,7 +296,7 @@ macro_rules! either {
 either!(Wire: Tcp, Unix, Tls, Tunnel);
 either!(Link: Tls, Plain, Inside);
 
-/// A connection that tells the pool which protocol was agreed on.
+/// A connection that tells the pool whether it negotiated HTTP/2.
 pub struct Stream(TokioIo<Link>);
 
 impl Connection for Stream {

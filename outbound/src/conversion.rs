@@ -1,4 +1,4 @@
-//! Webhooks: the calls that bring objects of custom resources into another version, and those that ask for admission.
+//! Calls of conversion webhooks and of admission webhooks.
 
 use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users, cleaned, cleaned_url, deadline};
 use base64::Engine as _;
@@ -14,19 +14,19 @@ use holdfast_value::Value;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a webhook may take.
+/// The time limit of a conversion webhook.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The port of a webhook's Service that names none.
 const PORT: u16 = 443;
 
-/// Who speaks to the webhooks of either half of admission, where anybody does.
+/// The credentials for mutating and for validating webhooks; `None` without a kubeconfig.
 #[derive(Clone, Default)]
 pub struct Speakers {
     pub mutating: Option<Arc<Users>>,
     pub validating: Option<Arc<Users>>,
 }
 
-/// Calls webhooks for an engine. Holds neither alive: both hold it.
+/// Calls webhooks for an engine. Holds both only weakly, because both hold it.
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,
@@ -52,7 +52,7 @@ impl Webhooks {
     }
 }
 
-/// Where a webhook is, by its `clientConfig`.
+/// The endpoint of a webhook, from its `clientConfig`.
 fn endpoint(config: &Value) -> Result<Endpoint, String> {
     let bundle = config["caBundle"].as_str().unwrap_or_default();
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
@@ -66,12 +66,12 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     Ok(Endpoint::service(text("namespace"), text("name"), port, &cleaned(text("path")), trust))
 }
 
-/// As webhooks are told how long they have: what is begun counts.
+/// The timeout for a webhook's query, in seconds, rounded up.
 fn whole_seconds(patience: Duration) -> u64 {
     patience.as_secs() + u64::from(patience.subsec_nanos() > 0)
 }
 
-/// Who speaks to this server.
+/// The credentials for this server.
 fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
     let found = match &target.place {
         Place::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),
@@ -81,7 +81,7 @@ fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
 }
 
 impl Webhooks {
-    /// Posts a review of a write to an admission webhook: what it sends back, or why nothing came.
+    /// Posts a review of a write to an admission webhook. Returns the body of its answer, or why there is none.
     pub async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
         let Some(outbound) = self.outbound.upgrade() else { return Err("the server is stopping".into()) };
         let (own, left) = (Duration::from_secs(call.timeout_seconds), deadline::left());
@@ -92,14 +92,14 @@ impl Webhooks {
         let user = users.as_deref().and_then(|users| speaker(users, &target));
         let answer = outbound.post_json(&target, user, body, patience).await;
         if answer.is_err() && deadline::left().is_some_and(|left| left.is_zero()) {
-            // The request is over: a webhook whose failures are forgiven must not have it carried out all the same.
+            // The request has timed out. If the webhook's failures are ignored, returning an error would let the write
+            // go on, so the call never returns.
             std::future::pending::<()>().await;
         }
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
     }
 
-    /// The objects in the version asked for, in the same order. `webhook` is the definition's
-    /// `spec.conversion.webhook`.
+    /// Converts the objects, in the same order. `webhook` is the definition's `spec.conversion.webhook`.
     pub async fn convert(
         &self,
         kind: &Kind,

@@ -1,4 +1,4 @@
-//! What the users of a kubeconfig show to servers, and which of them a server is for.
+//! The credentials of the users in a kubeconfig, and the selection of a user for a server.
 
 use crate::identity::Identity;
 use base64::Engine as _;
@@ -10,22 +10,22 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The port that a server has which names none.
+/// The port of a server that names none.
 const PORT: &str = "443";
-/// Of a user's other attributes: they stand behind it.
+/// The prefix of the headers for a user's extra attributes; the attribute's name follows.
 const EXTRA: &str = "impersonate-extra-";
 
-/// What one user shows.
+/// The credentials of one user.
 #[derive(Default)]
 pub struct Credentials {
     pub(crate) identity: Option<Arc<Identity>>,
     headers: HeaderMap,
-    /// Read again for each call: whoever keeps it may put another token there.
+    /// Read again for each call, because the token in it may be replaced.
     token_file: Option<PathBuf>,
 }
 
 impl Credentials {
-    /// Those of a kubeconfig's user; its files stand beside the kubeconfig.
+    /// The credentials of a kubeconfig's user. Relative paths start at `folder`, that of the kubeconfig.
     pub(crate) fn of(user: &Value, folder: &Path) -> Result<Credentials, String> {
         let text = |field: &str| user[field].as_str().filter(|text| !text.is_empty());
         if let Some(field) = ["exec", "auth-provider"].into_iter().find(|field| !user[*field].is_null()) {
@@ -47,7 +47,7 @@ impl Credentials {
         Ok(Credentials { identity, headers, token_file: text("tokenFile").map(|file| folder.join(file)) })
     }
 
-    /// Puts them on a request.
+    /// Adds them to the headers of a request.
     pub(crate) fn show(&self, headers: &mut HeaderMap) -> Result<(), String> {
         headers.extend(self.headers.clone());
         if let Some(file) = &self.token_file {
@@ -89,8 +89,9 @@ impl Users {
         Ok(Users { named, current })
     }
 
-    /// Who speaks to a server: a user of its very name, then one of a pattern for names that end like it, both with the
-    /// port and, where it is the usual one, without; then the user `*`, and the one of the current context.
+    /// The user for a server, in this order: the user named like the host, then a user whose name is a pattern
+    /// (`*.suffix`), each with the port and, for port 443, without; then the user `*`; then the user of the current
+    /// context.
     pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
         let port = port.to_string();
         let with_port = format!("{host}:{port}");
@@ -105,7 +106,7 @@ impl Users {
     }
 }
 
-/// Whom a user speaks for.
+/// Adds the impersonation headers of a user.
 fn impersonate(user: &Value, headers: &mut HeaderMap) -> Result<(), String> {
     let mut say = |name: HeaderName, value: &Value| {
         let Some(value) = value.as_str().filter(|value| !value.is_empty()) else { return Ok(()) };
@@ -139,14 +140,14 @@ fn secret(text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// An entry of one of a kubeconfig's lists.
+/// An entry in one of a kubeconfig's lists.
 pub(crate) fn named<'a>(document: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value, String> {
     let entries = document[list].as_array().into_iter().flatten();
     let found = entries.filter(|entry| entry["name"] == name).map(|entry| &entry[field]).next();
     found.ok_or_else(|| format!("{field} {name:?} does not exist"))
 }
 
-/// What stands in a kubeconfig itself, or in a file that it names beside it.
+/// PEM data in a kubeconfig itself, or in a file that it names.
 pub(crate) fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
     let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some(data) = text(&format!("{field}-data")) {

@@ -1,7 +1,7 @@
-//! How long the request has for which calls are made.
+//! The deadline of the request for which calls are made.
 //!
-//! All that is done for a request in the same task knows when its time is over ([`within`]): a webhook is told how long it
-//! has, and one that is forgiven when it takes too long has nothing go on behind the end of the request.
+//! All work for a request in the same task can read the deadline ([`within`]). So a webhook gets the remaining time as
+//! its timeout, and no call goes on after the end of the request.
 
 use std::time::Duration;
 use tokio::time::error::Elapsed;
@@ -11,13 +11,13 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Does work for no longer than that.
+/// Runs work for at most this time.
 pub async fn within<F: Future>(patience: Duration, work: F) -> Result<F::Output, Elapsed> {
     let deadline = Instant::now() + patience;
     timeout_at(deadline, DEADLINE.scope(deadline, work)).await
 }
 
-/// How long the request has left, where that is limited.
+/// The time that the request has left; `None` without a limit.
 pub(crate) fn left() -> Option<Duration> {
     DEADLINE.try_with(|deadline| deadline.saturating_duration_since(Instant::now())).ok()
 }

@@ -1,5 +1,4 @@
-//! How connections leave this server: by themselves, or through proxies that an EgressSelectorConfiguration names for
-//! some of them.
+//! The ways of connections out of this server: direct, or through the proxies of an EgressSelectorConfiguration.
 
 use crate::connect::{DialError, ServerTls, Wire, dial, shown};
 use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
@@ -14,10 +13,10 @@ use tokio::net::UnixStream;
 
 const GROUP: &str = "apiserver.k8s.io";
 const KIND: &str = "EgressSelectorConfiguration";
-/// The largest answer of a proxy, before the connection through it begins.
+/// The largest answer of a proxy to CONNECT.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// How connections are made to what belongs to the control plane, and to what runs in the cluster.
+/// The ways of connections to the control plane and into the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
     pub control_plane: Dialer,
@@ -33,10 +32,10 @@ pub enum Dialer {
     Tunnel(Arc<Proxy>),
 }
 
-/// A proxy that connects to whatever it is asked for: by HTTP's method CONNECT, or as a konnectivity server.
+/// A proxy that connects to any target: by HTTP's method CONNECT, or as a konnectivity server.
 #[derive(Debug)]
 pub struct Proxy {
-    /// As messages name it.
+    /// The proxy's name in messages.
     address: String,
     transport: Transport,
 }
@@ -93,7 +92,7 @@ impl Proxy {
         }
     }
 
-    /// The same, over whose TLS HTTP/2 is spoken.
+    /// The same with HTTP/2 negotiated over its TLS.
     fn speaking_http2(mut self) -> Proxy {
         if let Transport::Tcp { tls: Some(tls), .. } = &mut self.transport {
             *tls = tls.speaking(&[b"h2"]);
@@ -101,7 +100,8 @@ impl Proxy {
         self
     }
 
-    /// Asks for a connection, and reads no further than to the end of the answer.
+    /// Asks the proxy for a connection, and reads only to the end of its answer: the bytes after it belong to the
+    /// target.
     async fn tunnel(&self, wire: &mut Wire, target: &str) -> Result<(), DialError> {
         let address = &self.address;
         let broken = |why: &dyn fmt::Display| {
@@ -136,8 +136,7 @@ impl Proxy {
 }
 
 impl Egress {
-    /// Reads a document in YAML or JSON; all that is wrong with it comes at once. As in Kubernetes, fields that nobody
-    /// knows are passed over.
+    /// Reads a document in YAML or JSON. Returns all faults at once. As in Kubernetes, unknown fields are ignored.
     pub fn read(text: &str) -> Result<Egress, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
@@ -163,7 +162,7 @@ fn read(reader: &Reader<'_>) -> Egress {
         let selection = selection.lenient();
         let dialer = selection.child("connection").map(Reader::lenient).and_then(|own| dialer(reader, &own));
         let name = selection.text("name").unwrap_or("").to_lowercase();
-        // The name that the oldest version has.
+        // The name in the oldest API version.
         let name = if name == "master" { "controlplane".to_owned() } else { name };
         if !seen.insert(name.clone()) {
             reader.fault(&format!("{AT}[{at}]"), format!("Duplicate value: {name:?}"));
@@ -172,7 +171,7 @@ fn read(reader: &Reader<'_>) -> Egress {
         match name.as_str() {
             "cluster" => egress.cluster = dialer.unwrap_or_default(),
             "controlplane" => egress.control_plane = dialer.unwrap_or_default(),
-            // There is no store elsewhere.
+            // The selection for etcd is ignored: connections to etcd use no proxy.
             "etcd" => {}
             other => {
                 let supported = "\"cluster\", \"controlplane\", \"etcd\"";
@@ -186,7 +185,7 @@ fn read(reader: &Reader<'_>) -> Egress {
 /// Where Kubernetes says that faults are, whichever selection they are in.
 const AT: &str = "service.connection";
 
-/// How a connection says that it is made; nothing where it says what is wrong.
+/// The dialer of a connection; `None` after a fault was reported.
 fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
     let transport = own.child("transport").map(Reader::lenient);
     let required = |field: &str, why: &str| root.required(&format!("{AT}.{field}"), why);
@@ -202,7 +201,7 @@ fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
         ("HTTPConnect", Some(transport)) => return proxy(root, &transport).map(|proxy| Dialer::Proxy(Arc::new(proxy))),
         ("HTTPConnect", None) => required("transport", "transport must be set for HTTPConnect"),
         ("GRPC", Some(transport)) => {
-            // As in Kubernetes, a socket is taken whatever stands beside it.
+            // As in Kubernetes, a socket is used whatever other fields are set.
             let proxy = match transport.child("uds") {
                 Some(unix) => over_unix(root, &unix.lenient()),
                 None => proxy(root, &transport),
@@ -274,7 +273,7 @@ fn over_tcp(root: &Reader<'_>, tcp: &Reader<'_>) -> Option<Proxy> {
     Some(Proxy { address, transport: Transport::Tcp { host, port, tls } })
 }
 
-/// TLS towards a proxy, with a certificate of this server's own.
+/// TLS towards a proxy, with a client certificate.
 fn identified(root: &Reader<'_>, tls: &Reader<'_>, host: &str) -> Option<ServerTls> {
     let place = |field: &str| format!("{AT}.tlsConfig.{field}");
     let file = |field: &str, missing: &str, absent: &str| {

@@ -1,4 +1,4 @@
-//! One document of one server.
+//! Fetches one document from one server.
 
 use crate::connect::Connector;
 use crate::{BoxError, Dialer, OutboundError, TlsTrust, collect, words};
@@ -10,10 +10,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use std::time::Duration;
 
-/// The largest document.
+/// The largest document in bytes.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Gets what is at a URL of https, whatever the answer's code is. A token proves that one may ask.
+/// Gets the document at an `https` URL, whatever the status code. `token` is sent as a bearer token.
 pub async fn fetch(
     url: &str,
     trust: &TlsTrust,

@@ -1,4 +1,4 @@
-//! The certificate by which this server proves who it is, as its files say at the moment.
+//! This server's client certificate, which follows its files.
 
 use holdfast_tls::keys;
 use holdfast_tls::server::{Stamp, stamp};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// How we prove who we are.
+/// A client certificate with its key.
 pub struct Identity {
     shown: Arc<Shown>,
     files: Option<Files>,
@@ -26,11 +26,11 @@ struct Files {
     stamps: Mutex<[Option<Stamp>; 2]>,
 }
 
-/// What the next connection is made with.
+/// The certificate for the next connection.
 #[derive(Debug)]
 struct Shown(RwLock<Arc<CertifiedKey>>);
 
-/// One that was read once is the same wherever it is shown, whatever its files say by now.
+/// Two identities are equal if they are the same object: what their files contain does not matter.
 impl PartialEq for Identity {
     fn eq(&self, other: &Identity) -> bool {
         Arc::ptr_eq(&self.shown, &other.shown)
@@ -52,12 +52,12 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// One that stays as it is.
+    /// An identity that never changes.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
         Ok(Identity::new(certified(certificate, key)?, None))
     }
 
-    /// One that changes with its files, whenever somebody [looks](Self::look).
+    /// An identity that follows its files: [`look`](Self::look) reads them again.
     pub fn of_files(certificate: &Path, key: &Path) -> Result<Identity, String> {
         let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
         *files.stamps.lock().unwrap_or_else(PoisonError::into_inner) = files.stamps_now();
@@ -69,12 +69,12 @@ impl Identity {
         Identity { shown, files, generation: AtomicU64::new(0) }
     }
 
-    /// How often it has changed: connections made before were made with another certificate.
+    /// The number of changes. Connections made before the last change used another certificate.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What its files say at each handshake, for who makes few of them and looks at no other time.
+    /// A resolver that reads changed files at each handshake, for callers with few handshakes that never call `look`.
     pub fn looking(self: Arc<Self>) -> Arc<dyn ResolvesClientCert> {
         Arc::new(Looking(self))
     }
@@ -83,7 +83,7 @@ impl Identity {
         self.shown.clone()
     }
 
-    /// Looks whether a file has changed, and takes what they say now. What cannot be read leaves all as it was.
+    /// Reads the files if they have changed. If they cannot be read, the old certificate stays.
     pub fn look(&self) {
         let Some(files) = &self.files else { return };
         let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Connections through a konnectivity server: each is a stream of messages of gRPC, on a connection of its own.
+//! Connections through a konnectivity server: each is a stream of gRPC messages, on an HTTP/2 connection of its own.
 
 use crate::connect::{DialError, Wire};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -13,20 +13,20 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const METHOD: &str = "http://localhost/ProxyService/Proxy";
-/// How much may wait on the way to the proxy, or back.
+/// The most bytes that may wait on the way to the proxy, and back.
 const WAITING_BYTES: usize = 64 << 10;
-/// So much of what is sent is one message.
+/// The payload bytes of one DATA message.
 const PIECE_BYTES: usize = 32 << 10;
-/// The largest message, as gRPC has it.
+/// The largest message, as in gRPC.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// What stands before a message: whether it is compressed, and its length.
+/// The bytes before a message: whether it is compressed, and its length.
 const HEAD_BYTES: usize = 5;
-/// How long the proxy may take to say that the other end is closed.
+/// How long the proxy may take to confirm that the other end is closed.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, PartialEq, Message)]
 struct Packet {
-    /// Says what the payload says, too.
+    /// The type of the payload.
     #[prost(int32, tag = "1")]
     kind: i32,
     #[prost(oneof = "Payload", tags = "2, 3, 4, 5, 6, 7")]
@@ -55,7 +55,7 @@ struct DialRequest {
     protocol: String,
     #[prost(string, tag = "2")]
     address: String,
-    /// By which the answer is known.
+    /// Identifies the answer.
     #[prost(int64, tag = "3")]
     random: i64,
 }
@@ -113,7 +113,7 @@ impl Payload {
     }
 }
 
-/// A connection to `target` by way of the server at the other end of `wire`.
+/// A connection to `target` through the konnectivity server at the other end of `wire`.
 pub async fn dial(wire: Wire, target: &str) -> Result<DuplexStream, DialError> {
     let (mut outgoing, mut incoming) = open(wire).await?;
     let random = rand::random::<i64>() & i64::MAX;
@@ -137,7 +137,7 @@ pub async fn dial(wire: Wire, target: &str) -> Result<DuplexStream, DialError> {
     Ok(near)
 }
 
-/// Why the server cannot be asked, in gRPC's words.
+/// The error when the server cannot be reached, in gRPC's wording.
 pub fn unavailable(why: &DialError) -> DialError {
     let why = format!("connection error: desc = \"transport: Error while dialing: {why}\"");
     DialError(format!("rpc error: code = Unavailable desc = {why}"))
@@ -146,7 +146,7 @@ pub fn unavailable(why: &DialError) -> DialError {
 async fn open(wire: Wire) -> Result<(Outgoing, Incoming), DialError> {
     let (sender, connection) = h2::client::handshake(wire).await.map_err(broken)?;
     tokio::spawn(async move {
-        // Both ends of the stream learn of it, and nothing else is on this connection.
+        // An error reaches both ends of the stream, and nothing else uses this connection.
         let _ = connection.await;
     });
     let mut sender = sender.ready().await.map_err(broken)?;
@@ -187,7 +187,7 @@ struct Incoming {
     /// The head of the answer, until it has come: a server sends it with its first message.
     answer: Option<ResponseFuture>,
     body: Option<RecvStream>,
-    /// What has come of messages that are not whole.
+    /// The received bytes of an incomplete message.
     bytes: BytesMut,
 }
 
@@ -214,7 +214,7 @@ impl Incoming {
             match body.data().await {
                 Some(data) => {
                     let data = data.map_err(broken)?;
-                    // What waits here is less than a message; the rest waits for whoever reads.
+                    // `bytes` never has more than one incomplete message, so its capacity can be released at once.
                     let _ = body.flow_control().release_capacity(data.len());
                     self.bytes.extend_from_slice(&data);
                 }
@@ -227,7 +227,7 @@ impl Incoming {
     }
 }
 
-/// Takes a message off the bytes, if one is there whole.
+/// Takes a message off the bytes, if it is complete.
 fn whole(bytes: &mut BytesMut) -> Result<Option<Packet>, DialError> {
     let Some(mut head) = bytes.get(..HEAD_BYTES) else { return Ok(None) };
     let (compressed, length) = (head.get_u8(), head.get_u32() as usize);
@@ -244,7 +244,7 @@ fn whole(bytes: &mut BytesMut) -> Result<Option<Packet>, DialError> {
     packet.map(Some).map_err(|error| DialError(format!("rpc error: code = Internal desc = {error}")))
 }
 
-/// What a server says of the end of a call.
+/// Checks the gRPC status in headers or trailers.
 fn check(headers: &HeaderMap) -> Result<(), DialError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     match text("grpc-status") {
@@ -256,7 +256,7 @@ fn check(headers: &HeaderMap) -> Result<(), DialError> {
     }
 }
 
-/// Carries bytes both ways until either end has closed.
+/// Copies bytes in both directions until either end has closed.
 async fn carry(mut outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, near: DuplexStream) {
     let (mut read, mut write) = tokio::io::split(near);
     let mut up = pin!(async move {
@@ -295,7 +295,7 @@ async fn carry(mut outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, 
             }
         }
         closing = &mut up => {
-            // The stream stays until the proxy has said that the other end is closed, too.
+            // The stream stays open until the proxy has confirmed that the other end is closed.
             if closing.is_ok() {
                 let _ = tokio::time::timeout(CLOSE_MAX, &mut down).await;
             }
@@ -310,7 +310,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use tokio::net::{UnixListener, UnixStream};
 
-    /// A server that has what it is sent come back; `target` says what becomes of the dialling.
+    /// A konnectivity server that echoes all data; `target` selects the outcome of dialling.
     async fn serve(listener: UnixListener) {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! A server that a kubeconfig names, and what is shown to it: how options and configuration files tell of webhooks.
+//! A server in a kubeconfig, with its credentials: the form in which options and configuration files name webhooks.
 
 use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How often a server is asked that says it cannot answer now; each wait is half as long again as the one before.
+/// How often a request is sent to a server that cannot answer now. Each wait is half as long again as the one before.
 const TRIES_MAX: u32 = 5;
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
-/// How many calls of one server there are at a time. The others wait, no longer than for an answer.
+/// The most concurrent calls of one server. Others wait at most as long as for an answer.
 const CALLS_MAX: usize = 256;
 
-/// What is posted to one server.
+/// Posts JSON to one server.
 pub struct Posting {
     url: Uri,
     client: Client<Connector, OutBody>,
@@ -31,7 +31,7 @@ pub struct Posting {
     room: Semaphore,
 }
 
-/// An answer that is a failure, with how long the server wants to be left alone.
+/// A failure, with the time that the server wants to pass before the next try.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct PostFault {
@@ -41,7 +41,7 @@ pub struct PostFault {
 }
 
 impl PostFault {
-    /// Whether the server may answer when it is asked again.
+    /// Whether a retry may succeed.
     fn may_pass(&self) -> bool {
         match &self.error {
             OutboundError::Refused { code, .. } => {
@@ -54,7 +54,7 @@ impl PostFault {
 }
 
 impl Posting {
-    /// Reads what the current context of a kubeconfig names; `path` goes behind its URL.
+    /// Reads the server and user of a kubeconfig's current context; `path` is appended to the server's URL.
     pub fn from_file(file: &Path, path: &str, dialer: &Dialer) -> Result<Posting, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -103,7 +103,7 @@ impl Posting {
         if query.is_empty() { url } else { format!("{url}?{query}") }
     }
 
-    /// Posts a JSON document and gives back the body of a successful answer. Redirects are failures like others.
+    /// Posts a JSON document. Returns the body of a successful answer. Redirects are failures.
     pub async fn post(&self, query: &str, body: Bytes, timeout: Duration) -> Result<Bytes, PostFault> {
         let url = self.url(query);
         let unsaid = |error: OutboundError| PostFault {
@@ -129,7 +129,7 @@ impl Posting {
         }
     }
 
-    /// The same, and asks again where the server may answer then, after a wait; zero for not at all.
+    /// The same with retries of failures that may pass, after a wait; without retries if the wait is zero.
     pub async fn post_again(
         &self,
         query: &str,
@@ -144,6 +144,7 @@ impl Posting {
                 return Err(PostFault { error: OutboundError::Unanswered(why), retry_after: None });
             };
             let answer = self.post(query, body.clone(), timeout).await;
+            // While a call waits for its next attempt, another one may use its place.
             drop(room);
             match answer {
                 Err(fault) if attempt < TRIES_MAX && !wait.is_zero() && fault.may_pass() => {

@@ -1,7 +1,9 @@
-//! Connections to the kubelets of nodes: where a Node says that its kubelet is, whom is trusted there and what is shown.
+//! Connections to the kubelets of nodes: their addresses come from Node objects, their trust and credentials from
+//! options.
 //!
-//! A Node is written by whoever has that right, and so its address is judged before anybody is called: this machine and
-//! its link are not. The kubelets of nodes that this very process simulates are known by their listener alone.
+//! Users with write access to Nodes control the addresses, so addresses of this machine and link-local ones are
+//! refused. The kubelets of nodes that this process simulates are reached only through the listener that the process
+//! registered.
 
 use crate::connect::{Link, ServerTls, shown};
 use crate::egress::Dialer;
@@ -18,25 +20,26 @@ use std::time::Duration;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// What is spoken over every connection.
+/// The protocol of every connection.
 const HTTP1: &[u8] = b"http/1.1";
 /// The port of kubelets that do not say theirs.
 const PORT: u16 = 10250;
 /// The types of addresses that are tried, the best first.
 pub const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
 
-/// What options say of it.
+/// The options for connections to kubelets.
 pub struct Settings {
     /// Types of addresses, the best first.
     pub preferred: Vec<String>,
-    /// The port of kubelets that do not say theirs.
+    /// The port of kubelets whose Node names none.
     pub port: u16,
     pub is_secure: bool,
-    /// How long it may take until a connection stands.
+    /// The time limit for a connection.
     pub timeout: Duration,
-    /// Whose certificates are good, in a file that is followed; without it everybody's are.
+    /// The authorities that sign kubelets' certificates, in a file that is read again when it changes; without it any
+    /// certificate is accepted.
     pub authorities: Option<PathBuf>,
-    /// What this server shows.
+    /// This server's client certificate.
     pub identity: Option<Arc<Identity>>,
 }
 
@@ -58,33 +61,33 @@ pub struct Kubelets {
     settings: Settings,
     dialer: Dialer,
     simulated: Arc<Simulated>,
-    /// The port of this server, which is no kubelet's.
+    /// The port of this server itself: connections to it are refused.
     own_port: OnceLock<u16>,
     trusted: Mutex<Option<Trusted>>,
 }
 
-/// What connections are made with, until a file changes.
+/// The TLS settings, until a file changes.
 struct Trusted {
     authorities: Vec<u8>,
     generation: u64,
     tls: ServerTls,
 }
 
-/// The kubelets of the nodes that this process simulates. They share a listener, which is told of here once it listens.
+/// The kubelets of the nodes that this process simulates. They share a listener, which registers here.
 #[derive(Default)]
 pub struct Simulated(OnceLock<Listener>);
 
 struct Listener {
-    /// The port that Nodes name, which may be another than that of the address.
+    /// The port in Nodes, which may differ from the port of `address`.
     port: u16,
     address: SocketAddr,
     tls: ServerTls,
 }
 
 impl Simulated {
-    /// The kubelets of all simulated Nodes that name this port answer at this address, over TLS: `authorities` (PEM)
-    /// have signed their certificate, which is for the address, and `identity` is what is shown to them. Which node is
-    /// meant they read in the header `Host`: `NODE:PORT`.
+    /// Registers the listener of all simulated Nodes with this port: it is at `address`, over TLS. `authorities` (PEM)
+    /// have signed its certificate, which is for the address, and `identity` is the client certificate. The header
+    /// `Host` tells the listener which node is meant: `NODE:PORT`.
     pub fn listen(
         &self,
         port: u16,
@@ -102,21 +105,21 @@ impl Simulated {
 /// Why a kubelet did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreached {
-    /// Nobody can tell where it is.
+    /// The Node has no usable address.
     #[error("{0}")]
     Nowhere(String),
-    /// It must not be asked there.
+    /// Connections to this address are refused.
     #[error("address not allowed")]
     NotAllowed,
-    /// There is no connection.
+    /// The connection failed.
     #[error("{0}")]
     NotDialled(String),
-    /// It said nothing that makes sense.
+    /// There was no valid answer.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// How one kubelet is reached.
+/// A reachable kubelet.
 pub struct Kubelet<'a> {
     kubelets: &'a Kubelets,
     place: Place,
@@ -136,7 +139,7 @@ impl Kubelets {
         Kubelets { settings, dialer, simulated, own_port: OnceLock::new(), trusted: Mutex::default() }
     }
 
-    /// Tells which port this server listens on itself.
+    /// Sets the port on which this server itself listens.
     pub fn note_own_port(&self, port: u16) {
         _ = self.own_port.set(port);
     }
@@ -145,7 +148,7 @@ impl Kubelets {
         &self.simulated
     }
 
-    /// The kubelet of a node, or another server on its port of the node.
+    /// The kubelet of a node, or another server on the node at the kubelet's port.
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
         if machine.is_simulated && self.simulated.0.get().is_some_and(|listener| listener.port == port) {
@@ -161,7 +164,7 @@ impl Kubelets {
         Ok(Kubelet { kubelets: self, place: Place::Elsewhere, host: host.clone(), port })
     }
 
-    /// TLS towards kubelets as the files say now. The name is that of whoever is dialled.
+    /// TLS towards kubelets, with the present content of the files. `host` is the name in the certificate.
     fn tls(&self, host: &str, is_insecure: bool) -> Result<ServerTls, String> {
         let Settings { authorities, identity, .. } = &self.settings;
         if let Some(identity) = identity {
@@ -185,7 +188,7 @@ impl Kubelets {
 
     /// Whether an address is one of this server's own, on its own port.
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
-        // Whoever can be bound to is here.
+        // A UDP socket can be bound only to addresses of this machine.
         self.own_port.get() == Some(&port) && UdpSocket::bind((address, 0)).is_ok()
     }
 
@@ -196,14 +199,14 @@ impl Kubelets {
         }
     }
 
-    /// The addresses of a host, each of which may be asked.
+    /// The addresses of a host. Fails unless connections to all of them are allowed.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<String>, Unreached> {
         if let Ok(address) = host.parse::<IpAddr>() {
             self.judge(address, port)?;
             return Ok(vec![host.to_owned()]);
         }
         if !matches!(self.dialer, Dialer::Direct) {
-            // A proxy knows other names than this machine.
+            // The proxy resolves the name, perhaps otherwise than this machine.
             let is_local = host.trim_end_matches('.').to_ascii_lowercase();
             return match is_local == "localhost" || is_local.ends_with(".localhost") {
                 true => Err(Unreached::NotAllowed),
@@ -219,7 +222,8 @@ impl Kubelets {
         }
     }
 
-    /// Dials a server within the cluster that is no kubelet, and shows it nothing. Its certificate is not looked at.
+    /// Dials a server within the cluster that is no kubelet, without a client certificate. Any server certificate is
+    /// accepted.
     pub async fn dial_server(&self, host: &str, port: u16, is_secure: bool) -> Result<Link, Unreached> {
         let tls = is_secure.then(|| {
             let trust = TlsTrust { insecure: true, ..TlsTrust::default() };
@@ -264,12 +268,12 @@ impl Kubelet<'_> {
         matches!(self.place, Place::Inside)
     }
 
-    /// The host that the Node names.
+    /// The host in the Node's address.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Host and port, as URLs have them.
+    /// Host and port, as in URLs.
     pub fn authority(&self) -> String {
         shown(&self.host, self.port)
     }
@@ -278,7 +282,7 @@ impl Kubelet<'_> {
         if self.kubelets.settings.is_secure || self.is_inside() { "https" } else { "http" }
     }
 
-    /// A connection, over which HTTP/1.1 is spoken. `is_insecure`: whoever answers will do.
+    /// A connection for HTTP/1.1. `is_insecure`: any server certificate is accepted.
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
         if let (Place::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
@@ -292,8 +296,8 @@ impl Kubelet<'_> {
     }
 }
 
-/// Sends a request over a connection of its own, and gives back the answer as soon as it begins. The connection ends
-/// with the answer's body, or with what it is upgraded to.
+/// Sends a request over a connection of its own, and returns the answer as soon as it begins. The connection ends with
+/// the answer's body, or with the upgraded protocol.
 pub async fn send(
     link: Link,
     host: Option<&str>,
@@ -363,7 +367,7 @@ mod tests {
             let dialled = kubelets.find(&machine).expect("an address").dial(false).await;
             assert_eq!(dialled.err(), Some(Unreached::NotAllowed), "{host}");
         }
-        // A mark alone opens nothing: no listener of this process has been told of.
+        // The mark alone has no effect while no listener is registered.
         let simulated = Machine { is_simulated: true, ..machine(&[("InternalIP", "127.0.0.1")]) };
         let dialled = kubelets.find(&simulated).expect("an address").dial(false).await;
         assert_eq!(dialled.err(), Some(Unreached::NotAllowed));
@@ -404,7 +408,7 @@ mod tests {
         let authorities = made.certificate.clone().into_bytes();
         kubelets.simulated().listen(address.port(), address, authorities, &identity).expect("it is told of");
         let simulated = Machine { is_simulated: true, port: Some(address.port()), ..machine(&[]) };
-        // Others are not, whatever their port.
+        // Other nodes are not reached through it, whatever their port.
         let other = Machine { is_simulated: false, ..simulated.clone() };
         assert!(kubelets.find(&other).is_err());
         let elsewhere = Machine { port: Some(1), ..simulated.clone() };

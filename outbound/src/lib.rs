@@ -1,8 +1,8 @@
 //! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
 //!
-//! [`Outbound`] keeps connections for the next call; [`kubeconfig::Posting`] is about one server that a kubeconfig
-//! names, and [`fetch`] gets one document. [`Egress`] says by way of which proxies. Errors read as Go's client words
-//! them, because they end up in messages that people know from Kubernetes.
+//! [`Outbound`] pools connections; [`kubeconfig::Posting`] calls one server of a kubeconfig, and [`fetch`] gets one
+//! document. [`Egress`] selects proxies. Errors have the wording of Go's client, because they become part of messages
+//! that users know from Kubernetes.
 
 mod connect;
 pub mod conversion;
@@ -43,16 +43,16 @@ use tokio::time::Instant;
 use trace::Calling;
 pub use trust::TlsTrust;
 
-/// The largest answer that is kept in memory: more than any object, whatever webhooks add to it.
+/// The largest answer that is kept in memory: larger than any object with what webhooks add to it.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// How many kinds of connections are kept: those that trust the same, towards the same name.
+/// The most pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type OutBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Where a call goes, and whom it trusts there.
+/// The target of a call, and the trusted authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub place: Place,
@@ -67,31 +67,31 @@ pub enum Place {
         namespace: String,
         name: String,
         port: u16,
-        /// With its slash and, if need be, its query.
+        /// With its leading slash, and with the query if there is one.
         path: String,
     },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
-    /// The Service leads nowhere.
+    /// The Service has no address.
     #[error("{0}")]
     Unresolved(String),
-    /// What is to be trusted makes no sense.
+    /// The trusted authorities cannot be read.
     #[error("{0}")]
     Unusable(String),
-    /// No answer came.
+    /// There was no answer.
     #[error("{0}")]
     Unanswered(String),
-    /// An answer came, and it was no success.
+    /// The answer was no success.
     #[error("{message}")]
     Refused { code: StatusCode, message: String },
     #[error("context deadline exceeded")]
     TimedOut,
 }
 
-/// A path as client-go asks for it: rooted, with one slash between names, no dots and none at the end. Go's servers
-/// answer any other with a redirect, which nobody follows.
+/// A path as client-go requests it: with a leading slash, one slash between names, and neither dots nor a trailing
+/// slash. Go's servers answer any other form with a redirect, which is not followed.
 pub(crate) fn cleaned(path: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in path.split('/') {
@@ -104,7 +104,7 @@ pub(crate) fn cleaned(path: &str) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// A URL with its path [`cleaned`]. It keeps no query, as in client-go.
+/// A URL with its path [`cleaned`] and without its query, as in client-go.
 pub(crate) fn cleaned_url(url: &str) -> Result<Uri, String> {
     let unreadable = |error: String| format!("the URL {url:?} cannot be read: {error}");
     let mut parts = url.parse::<Uri>().map_err(|error| unreadable(error.to_string()))?.into_parts();
@@ -119,7 +119,7 @@ impl Endpoint {
         Endpoint { place: Place::Service { namespace, name, port, path }, trust }
     }
 
-    /// The same with a query.
+    /// The same endpoint with a query.
     pub fn asking(self, query: &str) -> Result<Endpoint, String> {
         let place = match self.place {
             Place::Url(url) => {
@@ -134,7 +134,7 @@ impl Endpoint {
         Ok(Endpoint { place, ..self })
     }
 
-    /// The address as people know it.
+    /// The URL for messages.
     pub fn url(&self) -> String {
         match &self.place {
             Place::Url(url) => url.to_string(),
@@ -142,7 +142,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether calls may share a connection. Those of webhooks elsewhere do not, as in Kubernetes.
+    /// Whether calls may share connections. As in Kubernetes, calls of webhooks with other URLs than local ones may
+    /// not.
     fn shares_connections(&self) -> bool {
         let Place::Url(url) = &self.place else { return false };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -158,7 +159,7 @@ impl Endpoint {
     }
 }
 
-/// The client behind all calls.
+/// The pooled client for all calls to Services and URLs.
 pub struct Outbound {
     resolver: Arc<Resolver>,
     identity: Option<Arc<Identity>>,
@@ -167,8 +168,7 @@ pub struct Outbound {
     egress: Egress,
 }
 
-/// The Services that this process answers for itself, by namespace and name, whether or not there are objects of these
-/// names.
+/// The Services that this process answers itself, by namespace and name. They need no objects with these names.
 pub type Insiders = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
@@ -187,21 +187,21 @@ impl Resolver {
     }
 }
 
-/// What must be the same for two calls to share connections.
+/// Two calls share connections if all of this is equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Profile {
     server_name: String,
     trust: TlsTrust,
-    /// The Service to look up whenever a connection is made; without one, connections lead to where the URL says.
+    /// The Service whose address is looked up for each connection; without one, the URL's host is dialled.
     service: Option<(String, String, u16)>,
     http2: bool,
-    /// Whose certificate is shown, if any, and how often it had changed.
+    /// The client certificate, and the number of its changes: a changed certificate needs new connections.
     identity: Option<Arc<Identity>>,
     generation: u64,
 }
 
 impl Outbound {
-    /// `slices` are kept by whoever watches them.
+    /// `slices` is updated by the watcher of EndpointSlices.
     pub fn new(
         engine: Arc<Engine>,
         slices: Arc<RwLock<Slices>>,
@@ -213,7 +213,7 @@ impl Outbound {
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
     }
 
-    /// The same by way of proxies, where there are any.
+    /// The same through proxies.
     pub fn through(self, egress: Egress) -> Outbound {
         Outbound { egress, ..self }
     }
@@ -222,13 +222,13 @@ impl Outbound {
         self.inside.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Whether a Service is answered by this process itself.
+    /// Whether this process itself answers for a Service.
     pub fn is_inside(&self, namespace: &str, name: &str) -> bool {
         self.inside(namespace, name).is_some()
     }
 
-    /// Posts a JSON document, of which these are the pieces, and gives back the body of a successful answer. `user` is who
-    /// speaks, if anybody does.
+    /// Posts a JSON document, given in pieces. Returns the body of a successful answer. `user` has the credentials, if
+    /// any.
     pub async fn post_json(
         &self,
         target: &Endpoint,
@@ -269,7 +269,7 @@ impl Outbound {
                 .await
                 .map_err(words::of_client)?;
             followed(&mut calling, response.status());
-            // The call lasts until the answer is there.
+            // The trace span ends when the whole answer is read.
             Ok((response.into_parts(), calling))
         };
         let begun = tokio::time::timeout_at(deadline, call).await;
@@ -279,8 +279,7 @@ impl Outbound {
         words::of_answer(&parts, body)
     }
 
-    /// Gets the whole of a document from a server, which the target's path and these headers name. Redirects are
-    /// answers like others.
+    /// Gets a whole document; the target's path and the headers name it. Redirects are returned like other answers.
     pub async fn get(
         &self,
         target: &Endpoint,
@@ -296,8 +295,7 @@ impl Outbound {
         tokio::time::timeout(timeout, call).await.unwrap_or(Err(OutboundError::TimedOut))
     }
 
-    /// Sends a request on, and gives back the answer as soon as it begins. The target's path takes the place of the
-    /// request's.
+    /// Forwards a request. Returns the answer as soon as it begins. The target's path replaces the request's.
     pub async fn forward(
         &self,
         target: &Endpoint,
@@ -310,7 +308,7 @@ impl Outbound {
         Ok(response)
     }
 
-    /// Sends a request on that wants to go on as something else than HTTP, over a connection of its own.
+    /// Forwards a request that upgrades to another protocol, over a connection of its own.
     pub async fn upgrade(
         &self,
         target: &Endpoint,
@@ -343,17 +341,17 @@ impl Outbound {
         Ok(response)
     }
 
-    /// The URL that a call goes to, for messages.
+    /// The URL of a call with the Service's address, for messages.
     pub fn shown(&self, target: &Endpoint) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.to_string())
     }
 
-    /// Host and port that a call goes to.
+    /// The host and port of a call.
     pub fn host(&self, target: &Endpoint) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.authority().map(|host| host.to_string()).unwrap_or_default())
     }
 
-    /// The URL with the address in it that this call goes to.
+    /// The URL of this call with the address to dial.
     fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
         match &target.place {
             Place::Url(url) => Ok(url.clone()),
@@ -394,7 +392,7 @@ impl Outbound {
             .http2_keep_alive_timeout(Duration::from_secs(15))
             .build(connector);
         if clients.len() >= CLIENTS_MAX {
-            // Calls in progress keep theirs; the others are made again when they are needed.
+            // Calls in progress keep their clients; the others are created again when needed.
             clients.clear();
         }
         clients.insert(profile, client.clone());
@@ -413,7 +411,7 @@ impl Outbound {
         };
         let own = self.identity.as_deref().filter(|_| target.trust.identified);
         let (identity, resolver) = (identity.or(own), self.resolver.clone());
-        // Services are in the cluster, and what has a URL belongs to whoever keeps the control plane.
+        // Services are in the cluster; servers with a URL belong to the operator of the control plane.
         let dialer = match &target.place {
             Place::Service { .. } => &self.egress.cluster,
             Place::Url(_) => &self.egress.control_plane,

@@ -1,8 +1,8 @@
-//! Traces, in the terms of OpenTelemetry and of W3C's `traceparent`: what is told of requests that are followed, and of
-//! the calls that they make.
+//! Traces in the terms of OpenTelemetry and of W3C's `traceparent`: spans of traced requests, and of the calls that
+//! they make.
 //!
-//! The span of a request is known to all that is done for it in the same task ([`within`]): calls to other servers are
-//! parts of it, and tell them so.
+//! All work for a request in the same task knows the request's span ([`within`]). Calls to other servers become child
+//! spans, and pass their ids on.
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use std::pin::pin;
@@ -17,12 +17,12 @@ pub struct Span {
     pub side: Side,
     pub trace: u128,
     pub id: u64,
-    /// The span that it is a part of; 0 for none.
+    /// The id of the parent span; 0 for none.
     pub parent: u64,
     pub name: String,
     pub began: SystemTime,
     pub ended: SystemTime,
-    /// 0 where no answer came.
+    /// The status code; 0 without an answer.
     pub code: u16,
     pub attributes: Vec<(&'static str, String)>,
 }
@@ -34,7 +34,7 @@ pub enum Side {
 }
 
 impl Span {
-    /// Whether it is the fault of whom the span tells of.
+    /// Whether the span is an error: of the server, or of the called server.
     pub fn failed(&self) -> bool {
         match self.side {
             Side::Server => self.code >= 500,
@@ -43,10 +43,10 @@ impl Span {
     }
 }
 
-/// Takes spans that have ended. It must not wait.
+/// Receives ended spans. It must not block.
 pub type Take = Arc<dyn Fn(Span) + Send + Sync>;
 
-/// What calls are parts of.
+/// The span that calls become children of.
 #[derive(Clone)]
 pub struct Context {
     pub trace: u128,
@@ -58,7 +58,7 @@ tokio::task_local! {
     static CONTEXT: Context;
 }
 
-/// Does work whose calls are parts of a span, if there is one.
+/// Runs work whose calls become children of a span, if there is one.
 pub async fn within<F: Future>(context: Option<Context>, work: F) -> F::Output {
     let work = pin!(work);
     match context {
@@ -67,15 +67,14 @@ pub async fn within<F: Future>(context: Option<Context>, work: F) -> F::Output {
     }
 }
 
-/// A call that is being followed. It is handed over when it is dropped: one that is given up has no answer.
+/// A traced call. Its span is delivered when it is dropped; without an answer if the call was abandoned.
 pub(crate) struct Calling {
     span: Option<Span>,
     take: Take,
 }
 
 impl Calling {
-    /// Begins to follow a call, and tells the other server what it is a part of, if it is made for a request that is
-    /// followed.
+    /// Begins the span of a call, and adds the `traceparent` header, if the call belongs to a traced request.
     pub fn begin<B>(request: &mut Request<B>) -> Option<Calling> {
         let context = CONTEXT.try_with(Context::clone).ok()?;
         let id = random()?;
@@ -117,7 +116,7 @@ impl Drop for Calling {
     }
 }
 
-/// A number for a span: any but 0.
+/// A random span id: any but 0.
 fn random() -> Option<u64> {
     let mut bytes = [0; 8];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;

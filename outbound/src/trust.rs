@@ -1,4 +1,4 @@
-//! Which servers are trusted, by their certificates.
+//! Verifies the certificates of servers.
 
 use holdfast_tls::signatures::Signatures;
 use rustls::client::WebPkiServerVerifier;
@@ -10,27 +10,27 @@ use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::sync::{Arc, LazyLock};
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
-/// Whose certificates are good.
+/// The trusted authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TlsTrust {
-    /// PEM; empty for those whom the machine trusts.
+    /// PEM; if it is empty, the authorities that this machine trusts.
     pub authorities: Vec<u8>,
-    /// Anybody's.
+    /// Accept any certificate.
     pub insecure: bool,
-    /// Show our own certificate, if we have one.
+    /// Show this server's client certificate, if it has one.
     pub identified: bool,
 }
 
-/// Judges servers' certificates as Go does: one that is itself trusted needs nobody to vouch for it.
+/// Verifies servers' certificates as Go does: a certificate that is itself trusted needs no issuer.
 #[derive(Debug)]
 pub struct ServerVerifier {
-    /// `None` when anybody will do.
+    /// `None` if any certificate is accepted.
     chain: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
     signatures: Signatures,
 }
 
-/// Those whom the machine trusts, read when they are first needed.
+/// The authorities that this machine trusts, read when first needed.
 static MACHINE: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

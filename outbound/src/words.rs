@@ -1,4 +1,4 @@
-//! What went wrong with a call, in the words of Go's client.
+//! The errors of calls, in the wording of Go's client.
 
 use crate::OutboundError;
 use crate::connect::DialError;
@@ -11,7 +11,7 @@ use rustls::CertificateError;
 use std::error::Error;
 use std::io;
 
-/// Why a call through the pool has no answer.
+/// The error of a call through the pool.
 pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(found) = cause {
@@ -26,10 +26,10 @@ pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {
     OutboundError::Unanswered(error.to_string())
 }
 
-/// Why there is no whole body of an answer that has begun.
+/// The error when the body of an answer breaks off.
 pub fn of_body(error: OutboundError) -> OutboundError {
     let cause = match error.to_string() {
-        // Within a body the end is not to be expected.
+        // Within a body the end is unexpected.
         end if end == "EOF" => "unexpected EOF".to_owned(),
         other => other,
     };
@@ -69,7 +69,7 @@ pub fn of_connect(error: &io::Error) -> String {
     format!("connect: {what}")
 }
 
-/// Why TLS came to nothing, or a connection that was there broke.
+/// The error of a failed TLS handshake, or of a broken connection.
 pub fn of_handshake(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(error) => of_tls(error),
@@ -106,8 +106,8 @@ fn of_certificate(error: &CertificateError) -> String {
             format!("certificate is not valid for any names, but wanted to match {}", expected.to_str())
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            // They are shown as `DnsName("a.b")` and `IpAddress(10.0.0.1)`; Go tells only those of the sort that is
-            // looked for.
+            // rustls shows the names as `DnsName("a.b")` and `IpAddress(10.0.0.1)`; Go shows only those of the kind
+            // that was searched for.
             let address = |name: &'_ str| name.strip_prefix("IpAddress(")?.strip_suffix(')').map(str::to_owned);
             let wants_address = expected.to_str().parse::<std::net::IpAddr>().is_ok();
             let shown = presented.iter().filter_map(|name| match (address(name), wants_address) {
@@ -125,7 +125,7 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "certificate specifies an incompatible key usage".into()
         }
-        // An authority's own certificate, which is nobody's whom the caller trusts.
+        // An authority's own certificate that the caller does not trust.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "certificate signed by unknown authority".into()
         }
@@ -133,7 +133,7 @@ fn of_certificate(error: &CertificateError) -> String {
     }
 }
 
-/// What the other side said before it hung up, by the alert's name.
+/// The text of a TLS alert that the peer sent, from its name.
 fn of_alert(name: &str) -> String {
     let text = match name {
         "BadCertificate" => "bad certificate",
@@ -151,7 +151,7 @@ fn of_alert(name: &str) -> String {
     format!("remote error: tls: {text}")
 }
 
-/// An error of which HTTP/2 has left nothing but the text.
+/// The text of an error that HTTP/2 passes on only as text.
 fn of_text(text: String) -> String {
     match text.rsplit_once("received fatal alert: ") {
         Some((_, name)) => of_alert(name),
@@ -159,10 +159,10 @@ fn of_text(text: String) -> String {
     }
 }
 
-/// How much of a text is shown that somebody sent instead of an answer.
+/// The most bytes of a text body in an error.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// The body of an answer that is a success and has one.
+/// The body of a successful answer.
 pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
     let form = parts.headers.get(CONTENT_TYPE).map(|form| String::from_utf8_lossy(form.as_bytes()));
     let (code, form) = (parts.status, form.as_deref().unwrap_or(""));
@@ -178,10 +178,11 @@ pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
     Ok(body)
 }
 
-/// An answer that is no success, as Kubernetes' client tells of it: a `Status` speaks for itself, and a text is shown.
+/// The error for an answer without success, as Kubernetes' client words it: a `Status` gives its message, a text is
+/// shown.
 fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
     let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
-    // A document that does not say what it is counts as a `Status`.
+    // A document without kind and version counts as a `Status`.
     let is = |field: &str, wanted: &str| matches!(status[field].as_str(), None | Some("")) || status[field] == wanted;
     if status["status"] == "Failure" && is("kind", "Status") && is("apiVersion", "v1") {
         return OutboundError::Refused { code, message: status["message"].as_str().unwrap_or("").to_owned() };

@@ -126,8 +126,8 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     served
 }
 
-/// Where the events are kept and for how long: in the data folder or on etcd, unless the server joins `holdfast etcd`,
-/// which stands for envtest's etcd.
+/// Where the events are stored and how durably: in the data folder or on etcd. A server that joins `holdfast etcd`,
+/// which replaces envtest's etcd, stores them as that command says.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     let membership = match args.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
@@ -390,7 +390,7 @@ fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<
     };
     // The log of a server whose folder is deleted needs no disk reserve.
     let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
-    // etcd has the events: after a crash the local copy gets them again, so it needs no fsync.
+    // etcd has the events: after a crash the local copy receives them again, so it needs no fsync.
     let durability = if connected.is_none() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
     if let Some(warning) = folder::warning(folder) {

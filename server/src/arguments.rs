@@ -75,7 +75,7 @@ pub fn read(command: &mut Command, mut arguments: Vec<OsString>, removed: &[remo
     Read { matches: None, faults, is_component, misuse: first }
 }
 
-/// The option that an error is about, and its value if the value is what is wrong.
+/// The option that an error is about, and its value if the value is the fault.
 fn offender(error: &clap::Error) -> Option<(String, Option<String>)> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -74,7 +74,7 @@ impl Named {
         Ok(Named { provider, config })
     }
 
-    /// Reads a description that is a file, so that a server does not start with one that cannot be right.
+    /// Checks a description in a file, so that a server does not start with an invalid one.
     pub fn check(&self) -> Result<()> {
         let (ProviderKind::Simulated, Some(Config::File(path))) = (self.provider, &self.config) else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| named(format!("{}: {error}", path.display())))?;
@@ -82,7 +82,7 @@ impl Named {
         Ok(())
     }
 
-    /// The cloud itself: a provider is said hello to, a description is read.
+    /// Opens the cloud: greets the provider, or reads the description.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
         let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
             Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,

@@ -82,7 +82,7 @@ pub struct Components {
     elections: Elections,
 }
 
-/// What the controllers of a server, and its simulated nodes, run on.
+/// What the controllers and simulated nodes of a server run with.
 #[derive(Clone)]
 struct Host {
     transport: Weak<Transport>,
@@ -130,7 +130,7 @@ impl Components {
             0 => None,
             _ => Some(Listening::within(&pki.authority, &pki.authority_key, node_template.port)?),
         };
-        // On etcd all servers answer for the nodes, on whichever port of their machine is free.
+        // On etcd all servers serve requests to the nodes, each on any free port of its machine.
         if let Some(listening) = listening.as_ref().filter(|_| !on_etcd) {
             node_template.port = listening.address()?.port();
         }
@@ -210,7 +210,7 @@ impl Components {
             move || components.clone().run(controllers, nodes, host.clone())
         };
         if !self.elections.are_held(transport) {
-            // One world for all of them.
+            // Controllers and nodes run together, and share one feed of objects.
             tasks.spawn(of(true, true)());
             return;
         }
@@ -233,8 +233,8 @@ impl Components {
         tasks.spawn(async move { elections.lead(transport, lease, work).await });
     }
 
-    /// Runs the controllers, the simulated nodes, or both, after making what they need: requests of nodes that have no
-    /// rights yet would be refused, and retried only later.
+    /// Runs the controllers, the simulated nodes, or both. Creates the objects that they need first: requests of nodes
+    /// that have no rights yet would be refused, and retried only later.
     async fn run(self, with_controllers: bool, with_nodes: bool, host: Host) {
         let Some(transport) = host.transport.upgrade() else { return };
         let (mut needed, mut crew) = (Vec::new(), Vec::new());
@@ -260,6 +260,7 @@ impl Components {
         }
         act_all(InsideAct::new(&transport), needed).await;
         let act = Arc::new(InsideAct::new(&transport));
+        // The controllers run until the end and must not keep the transport alive.
         drop(transport);
         let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), host.metrics).rated(host.rates);
         for controller in crew {

@@ -1,5 +1,5 @@
-//! Which of several servers on one etcd does the work of which there must be one: the server that holds the Lease, as
-//! between processes of kube-controller-manager.
+//! Leader election between servers on one etcd, for work that only one of them may do: as between processes of
+//! kube-controller-manager, the server that holds a Lease does it.
 
 use clap::ArgAction;
 use holdfast_component::api::Api;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The Leases in kube-system. All but the last are Kubernetes' own, so that separate components do not work beside those
-/// of a server.
+/// The Leases in kube-system. All but the last have Kubernetes' names, so that a separate component does not run beside
+/// the same component of a server.
 pub const CONTROLLERS: &str = "kube-controller-manager";
 pub const SCHEDULER: &str = "kube-scheduler";
 pub const CLOUD: &str = "cloud-controller-manager";
 pub const NODES: &str = "holdfast-nodes";
 
-/// How long a server that ends takes at most to give its leases back.
+/// How long an ending server may take to release its leases.
 const LEAVING_MAX: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -70,7 +70,7 @@ pub struct Elections {
     terms: Terms,
     identity: String,
     metrics: Arc<Metrics>,
-    /// Set when the server ends. Each candidacy has a receiver.
+    /// Set when the server ends. Each running election has a receiver.
     ends: Arc<watch::Sender<bool>>,
 }
 
@@ -81,7 +81,7 @@ impl Elections {
         Elections { asked: args.leader_elect, terms: args.terms(), identity: identity(), metrics, ends }
     }
 
-    /// Whether the work of a server, or of a fork, has to be elected. The log of a fork is its own.
+    /// Whether the components of a server, or of a fork, need an election: if other servers write to its log.
     pub fn are_held(&self, transport: &Arc<Transport>) -> bool {
         self.asked.unwrap_or_else(|| transport.service().engine().is_shared())
     }
@@ -93,7 +93,7 @@ impl Elections {
         }
     }
 
-    /// Runs work while this server leads, again each time that it does. `work` is called for each time anew.
+    /// Runs work while this server leads. `work` is called anew each time that it becomes the leader.
     pub async fn lead<W: Future<Output = ()>>(
         &self,
         transport: Arc<Transport>,
@@ -125,14 +125,14 @@ impl Elections {
                 let _ = ends.wait_for(|ends| *ends).await;
             };
             match election.lead(work(), end).await {
-                // The server goes on to serve, and may lead again.
+                // The server goes on serving, and may lead again.
                 Outcome::Lost => {}
                 Outcome::Done(()) | Outcome::Stopped => return,
             }
         }
     }
 
-    /// Ends the work that this server leads, and lets other servers lead at once.
+    /// Ends the work of this server as leader, and releases its leases, so that another server can lead at once.
     pub async fn leave(&self) {
         self.ends.send_replace(true);
         let left = tokio::time::timeout(LEAVING_MAX, self.ends.closed()).await;

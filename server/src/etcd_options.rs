@@ -148,7 +148,7 @@ impl EtcdArgs {
         }
     }
 
-    /// The transactions that the store takes; `None` if it is to be asked.
+    /// The transactions that the store supports; `None`: find out by asking the store.
     pub fn transactions(&self) -> Result<Option<Transactions>, String> {
         match self.etcd_transactions.as_deref() {
             None | Some("" | "auto") => Ok(None),
@@ -185,7 +185,7 @@ impl EtcdArgs {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
     }
 
-    /// How often the database size is asked for; `None`: never.
+    /// How often the database size is requested; `None`: never.
     pub fn size_interval(&self) -> Option<Duration> {
         Some(self.etcd_db_metric_poll_interval.unwrap_or(Duration::from_secs(30)))
             .filter(|interval| !interval.is_zero())

@@ -1,4 +1,4 @@
-//! Repairs the records of addresses and node ports that are given out. One server of those on an etcd does it.
+//! Repairs the records of reserved addresses and node ports. Of the servers on one etcd only one does it.
 
 use holdfast_core::amends::{Leaks, Wrong};
 use holdfast_core::kinds::networking::AddressOwner;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// As in kube-apiserver.
+/// The interval, as in kube-apiserver.
 const PERIOD: Duration = Duration::from_secs(180);
-/// A difference that lasts longer than this is not a write under way.
+/// A difference that lasts longer than this is not a write in progress.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Repairs while `is_first` says that this server does.
 pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>) {
     let mut leaks = Leaks::default();
-    // By then it is known which server repairs.
+    // After this time it is known which server repairs.
     tokio::time::sleep(PAUSE).await;
     loop {
         if is_first.load(Ordering::Relaxed) {
@@ -54,7 +54,7 @@ async fn find(service: &Arc<Service>, claims: &Arc<Allocations>) -> Result<Wrong
 }
 
 fn mend(claims: &Allocations, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), Fault> {
-    // Where there is no bitmap yet, this makes one.
+    // If there is no bitmap yet, this creates one.
     claims.mend_ports(&wrong.unrecorded_ports.keys().copied().collect(), due)?;
     if !due.is_empty() {
         tracing::info!("node ports {due:?} are free: no Service has them");

@@ -1,5 +1,5 @@
-//! The work of a server on etcd besides reading and writing: compacting old revisions, telling other servers that it is
-//! there, and showing etcd's health in checks and metrics.
+//! The work of a server on etcd besides reads and writes: it compacts old revisions, announces itself to other servers,
+//! and reports etcd's health in checks and metrics.
 
 use crate::etcd_options::EtcdArgs;
 use crate::etcd_repair;
@@ -36,7 +36,7 @@ pub struct Upkeep {
     alike: Option<Arc<Alike>>,
     began: Instant,
     claims: Option<Arc<Allocations>>,
-    /// Whether it is this server that repairs: of all that are there one does.
+    /// Whether this server repairs: of the running servers, the one with the first address does.
     is_first: Arc<AtomicBool>,
 }
 
@@ -54,13 +54,13 @@ impl Upkeep {
         Upkeep { claims: Some(claims), ..self }
     }
 
-    /// The node ports that the servers on this etcd have given out.
+    /// The node ports that servers on this etcd have reserved.
     pub fn ports(&self) -> PortsElsewhere {
         let claims = self.claims.clone();
         PortsElsewhere::new(Arc::new(move |port| claims.as_ref().is_some_and(|claims| claims.has_port(port))))
     }
 
-    /// Tells the other servers this one's options; fails if a running server has others.
+    /// Publishes this server's options for the other servers. Fails if a running server has different ones.
     pub fn beside(self, alike: Alike) -> Result<Upkeep> {
         let differences = alike.differences().map_err(|why| anyhow!("read the options of other servers: {why}"))?;
         ensure!(
@@ -72,7 +72,7 @@ impl Upkeep {
         Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
     }
 
-    /// Tells the other servers that this one goes.
+    /// Withdraws this server's options.
     pub async fn withdraw(&self) {
         let Some(alike) = self.alike.clone() else { return };
         let withdrawn = tokio::task::spawn_blocking(move || alike.withdraw()).await;
@@ -98,7 +98,7 @@ impl Upkeep {
         self.etcd.clone()
     }
 
-    /// What the first server of the cluster has written for all.
+    /// The value that the first server of the cluster wrote for all.
     pub fn first(&self) -> first::Cluster<'_> {
         first::Cluster::new(self.etcd.as_ref(), self.keys.root())
     }

@@ -424,7 +424,7 @@ pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsStrin
     kept
 }
 
-/// Replaces placeholders in names. They stand for names of Kubernetes that other files cannot print.
+/// Replaces placeholders in option names, such as `<cloud>`, by the real names.
 fn real(name: &str) -> String {
     PLACEHOLDERS.iter().fold(name.replace('_', "-"), |name, (placeholder, real)| name.replace(placeholder, real))
 }

@@ -30,7 +30,7 @@ pub struct InsideFeed {
     /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
     sight: Sight,
     is_shown: bool,
-    /// One of each engine, the main engine's first; none before the beginning.
+    /// One tap of each engine, the main engine's first; none before the first call.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,

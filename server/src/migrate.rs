@@ -72,7 +72,7 @@ pub struct Args {
     encryption: EncryptionArgs,
 }
 
-/// Where objects are.
+/// A store of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
     Folder(PathBuf),
@@ -129,7 +129,7 @@ impl Args {
         }
     }
 
-    /// The keys of values in etcd; without a configuration these are moved as they are.
+    /// The encryption keys of values in etcd; without a configuration values are moved as they are.
     fn keyring(&self) -> Result<Option<Arc<Keyring>>> {
         if self.encryption.is_given() { Ok(Some(self.encryption.keyring()?)) } else { Ok(None) }
     }
@@ -183,7 +183,7 @@ fn target(args: &Args, members: &[Address]) -> Result<ToEtcd> {
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
     };
     let (etcd, prefix) = connected(members, &options)?;
-    // Each batch is compared with the note of how far the migration is.
+    // Each batch compares the migration's note in etcd in the same transaction.
     if Transactions::of(etcd.as_ref(), &prefix)? == Transactions::Plain {
         bail!("the store takes only Kubernetes' own transactions, and a migration needs comparisons of several keys");
     }
@@ -197,7 +197,7 @@ fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, 
     Ok((Arc::new(cluster), prefix))
 }
 
-/// The innermost error, for which there may be advice.
+/// The innermost error, so that advice for it is found.
 fn told(stopped: Stopped) -> anyhow::Error {
     match stopped {
         Stopped::Log(fault) => fault.into(),
@@ -206,7 +206,7 @@ fn told(stopped: Stopped) -> anyhow::Error {
     }
 }
 
-/// What was done, or would be, for the operator.
+/// The result of the migration, or of its dry run, for the operator.
 fn conclusion(args: &Args, summary: &Summary) -> String {
     let Summary { moved, unreadable, source_version, target_version } = summary;
     let mut lines: Vec<String> = moved.iter().map(|(resource, count)| format!("{count:>9} {resource}")).collect();
@@ -237,7 +237,7 @@ fn conclusion(args: &Args, summary: &Summary) -> String {
 const ON_A_TERMINAL: Duration = Duration::from_millis(200);
 const IN_A_FILE: Duration = Duration::from_secs(10);
 
-/// Progress on standard error: a line that is written over on a terminal, and a line from time to time elsewhere.
+/// Progress on standard error: on a terminal a line that is overwritten, elsewhere a line from time to time.
 struct Shown {
     is_terminal: bool,
     began: Instant,

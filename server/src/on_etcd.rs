@@ -25,10 +25,10 @@ use std::sync::Arc;
 /// The folder below the data folder that has the copies of the events of each override.
 const OVERRIDES: &str = "overrides";
 
-/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+/// The transactions that a store supports, and whether the progress notifications of all members can be trusted.
 type Abilities = (Transactions, bool);
 
-/// The etcds whose members answered. Connecting comes before anything is opened on this machine.
+/// The etcds whose members answered. A server connects before it opens anything on its own disk.
 pub struct Connected {
     upkeep: Upkeep,
     tells_progress: bool,
@@ -51,7 +51,8 @@ impl Connected {
     }
 }
 
-/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without that option.
+/// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without the
+/// option.
 pub fn connect(args: &Args) -> Result<Option<Connected>> {
     if args.etcd_servers.is_empty() {
         return Ok(None);
@@ -71,7 +72,7 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
     Ok(Some(Connected { upkeep, tells_progress, transactions, overrides }))
 }
 
-/// Which transactions a store takes, and whether the progress notifications of all members can be trusted.
+/// Asks a store for its transactions, and whether the progress notifications of all members can be trusted.
 fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Abilities> {
     let answered = versions(etcd)?;
     let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
@@ -100,7 +101,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
         media: args.etcd.media().map_err(|why| anyhow!(why))?,
-        // Every server of this cluster can read what the release after the oldest compatible one stores.
+        // Every server of this cluster can read objects in the versions of the release after the oldest compatible one.
         release: releases.min_compatible + 1,
         news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
         lease_reuse: args.etcd.lease_reuse(),
@@ -128,7 +129,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
     for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
         let folder = args.data_dir().join(OVERRIDES).join(one.folder());
-        // The main log reserves room on the disk for both.
+        // The reserve on the disk is that of the main log.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
         let kinds = Kinds::Only(one.places());
         let of_override = Parts { etcd, local, kinds, transactions, claims: None, tells_progress, ..main.clone() };
@@ -148,7 +149,7 @@ fn shared_options(args: &Args) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// By what others know this server in errors.
+/// This server's name in errors of other servers.
 fn shown_as(args: &Args) -> String {
     args.advertise_address.map_or_else(host_name, |address| address.to_string())
 }
@@ -186,7 +187,7 @@ pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     verdict(&versions(etcd)?, Transactions::Full)
 }
 
-/// A store that is no etcd has none of etcd's bugs, whatever release it says it is.
+/// Judges the members. A store that is no etcd has none of etcd's bugs, whatever version it reports.
 fn verdict(Answered { versions, all }: &Answered, transactions: Transactions) -> Result<bool> {
     let members = versions.iter().map(|(address, version)| (address.as_str(), version.as_str()));
     let Judged { refused, warned, tells_progress } = releases::judge(members);

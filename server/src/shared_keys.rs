@@ -1,8 +1,8 @@
-//! The keys that `holdfast up` must have in common on all machines of a cluster on etcd: the authorities, whose
+//! The keys that `holdfast up` must share between all machines of a cluster on etcd: the authorities, whose
 //! certificates all servers trust, and the key that signs service account tokens.
 //!
-//! The first server makes them and writes fingerprints of their public keys to etcd; on the other machines a person
-//! copies the files. Private keys are never in etcd, where whoever reads its backups could read them.
+//! The first server creates them and writes fingerprints of their public keys to etcd. The operator copies the files to
+//! the other machines. Private keys are never in etcd, because its backups may be readable for others.
 
 use crate::pki::{self, Pki};
 use anyhow::{Context, Result, bail};
@@ -12,28 +12,29 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the first server of a cluster writes to etcd.
+/// The value that the first server of a cluster writes to etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Founded {
     /// The machine and the folder from which the files are copied.
     host: String,
     folder: String,
-    /// By the name of the file: the SHA-256 digest of its public key, as `kubeadm join` takes that of an authority.
+    /// By file name: the SHA-256 digest of its public key, in the form in which `kubeadm join` expects that of an
+    /// authority.
     keys: BTreeMap<String, String>,
 }
 
-/// A shared key: the file with its public part, and the private key's if it is another.
+/// A shared key: the file with its public part, and the private key's file if it is another.
 struct SharedKey<'p> {
     public: &'p Path,
     private: Option<&'p Path>,
 }
 
-/// The keys of one machine, against those of its cluster.
+/// Compares the keys of one machine with those of its cluster.
 pub struct SharedKeys<'e> {
     cluster: Cluster<'e>,
     pki: &'e Pki,
     host: String,
-    /// Whether the key that signs tokens is the one in the folder, and not one that an option names.
+    /// Whether tokens are signed with the key in the folder, not with a key that an option names.
     signs_tokens: bool,
 }
 
@@ -42,7 +43,7 @@ impl<'e> SharedKeys<'e> {
         SharedKeys { cluster, pki, host, signs_tokens }
     }
 
-    /// Fails if the cluster has other keys than this machine. Files that the cluster does not have yet may be missing.
+    /// Fails if the cluster has other keys than this machine. Keys that the cluster does not have yet may be missing.
     pub fn check(&self) -> Result<()> {
         match self.cluster.read()? {
             Some(found) => self.compare(&found),
@@ -50,7 +51,7 @@ impl<'e> SharedKeys<'e> {
         }
     }
 
-    /// Makes this machine's keys those of the cluster, unless the cluster has keys already: then they must be the same.
+    /// Makes this machine's keys the cluster's, unless the cluster has keys: then they must be the same.
     pub fn agree(&self) -> Result<()> {
         let folder = self.pki.folder.canonicalize().unwrap_or_else(|_| self.pki.folder.clone());
         let keys =

@@ -29,7 +29,7 @@ pub struct Alike {
 }
 
 impl Alike {
-    /// `server` is the id of the server's log, and `address` what others know it by.
+    /// `server` is the id of the server's log. `address` is how errors of other servers name it.
     pub fn new(
         etcd: Arc<dyn Etcd>,
         (prefix, transactions): (&str, Transactions),
@@ -49,7 +49,7 @@ impl Alike {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // A value that is no JSON comes from another release, and is not compared.
+            // A value that is no JSON comes from another release and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(same.differences(), Ok(Vec::new()));
         let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
         assert_eq!(other.differences(), Ok(vec![expected.to_owned()]));
-        // It fell silent, or went.
+        // After 16 seconds its lease has expired.
         model.advance(16);
         assert_eq!(other.differences(), Ok(Vec::new()));
         one.tell(Duration::from_secs(16)).expect("told");

@@ -1,5 +1,5 @@
-//! A commit's part about addresses and node ports: they are taken before the Services are written, and given back when
-//! a Service was not written after all, or no longer has them.
+//! Addresses and node ports in a commit: they are reserved before the Services are written, and released when a Service
+//! was not written after all or no longer has them.
 
 use crate::claims::{Address, Share, Taking};
 use crate::client::{self, Range};
@@ -13,8 +13,8 @@ use holdfast_engine::log::Receipt;
 use std::collections::BTreeSet;
 
 impl EtcdLog {
-    /// Reserves the addresses and node ports that decisions claim. A decision fails if another server has reserved one of
-    /// them. Returns the revision up to which events tell of such reservations.
+    /// Reserves the addresses and node ports that decisions claim. A decision fails if another server has reserved one
+    /// of them. Returns the revision up to which events show these reservations.
     pub(crate) fn take_shares(&self, going: &mut [Going], records: &[Record]) -> u64 {
         let Some(claims) = &self.shared.claims else { return 0 };
         for decision in going.iter_mut() {
@@ -71,8 +71,8 @@ impl EtcdLog {
         through
     }
 
-    /// Gives back what Services no longer have, and what was taken for those that were not written. What cannot be given
-    /// back now is given back by whoever repairs.
+    /// Releases what Services no longer have, and what was reserved for Services that were not written. If a release
+    /// fails, the repair of addresses and node ports makes up for it later.
     pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {
@@ -104,7 +104,7 @@ impl EtcdLog {
         })
     }
 
-    /// Keeps what was taken for a Service of which nobody said whether it was written.
+    /// Notes what was reserved for a Service whose write has an unknown outcome.
     fn remember(&self, decision: &Going, taking: &Taking, records: &[Record]) {
         let record = &records[decision.decision.records.start];
         if taking.got.is_empty() || record.is_delete() {
@@ -116,7 +116,7 @@ impl EtcdLog {
         self.shared.unsure().push(Unsure { key, value, holder, got });
     }
 
-    /// Once the outcome of all writes is certain: gives back what was taken for Services that were not written.
+    /// Called once the outcome of all writes is certain: releases what was reserved for Services that were not written.
     pub(crate) fn free_unwritten(&self) {
         let unsure = std::mem::take(&mut *self.shared.unsure());
         for unsure in unsure {
@@ -133,7 +133,7 @@ impl EtcdLog {
     }
 }
 
-/// What a decision takes and gives back. It is no longer among its other claims then.
+/// The addresses and node ports that a decision reserves and releases. Removes them from the decision's other claims.
 fn taking(going: &mut Going, records: &[Record]) -> Option<Taking> {
     let decision = &mut going.decision;
     let (held_now, others) =

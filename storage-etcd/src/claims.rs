@@ -1,6 +1,6 @@
-//! Addresses and node ports of Services, given out as all API servers on one store do: an object for each address, made
-//! before the Service and deleted after it, and one bitmap of all node ports. What another server has taken is refused,
-//! whichever server it is.
+//! Reserves addresses and node ports of Services in the way of all API servers on one store: one IPAddress object per
+//! address, created before the Service and deleted after it, and one bitmap of all node ports. An address or port that
+//! another server has reserved is refused, whether that server is Holdfast or kube-apiserver.
 
 use crate::client::{self, Etcd, Fault, KeyValue, Operation, Range, Txn};
 use crate::transaction::plain;
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most tries to change the bitmap. Each lost one means that another server has changed it.
+/// The most tries to change the bitmap. A try fails only if another server has changed it meanwhile.
 const TRIES_MAX: usize = 64;
 
 /// Reserves and frees addresses and node ports in a store.
@@ -34,7 +34,7 @@ pub struct Allocations {
     bitmap: Mutex<Bitmap>,
 }
 
-/// The bitmap as it was last seen.
+/// The bitmap as this server last read it.
 #[derive(Default)]
 struct Bitmap {
     /// Zero if it did not exist.
@@ -42,7 +42,7 @@ struct Bitmap {
     ports: Option<Ports>,
 }
 
-/// The addresses and node ports that one Service takes or gives back.
+/// The addresses and node ports that one Service reserves or releases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
     pub addresses: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Share {
     }
 }
 
-/// The addresses and node ports that a decision takes and gives back.
+/// The addresses and node ports that a decision reserves and releases.
 #[derive(Debug)]
 pub struct Taking {
     /// One of the decision's claims, which names it in a refusal.
@@ -83,9 +83,9 @@ pub struct Taking {
     /// The Service.
     pub holder: AddressOwner,
     pub wants: Share,
-    /// Given back once the Service is written.
+    /// Released once the Service is written.
     pub frees: Share,
-    /// Taken for the Service in this commit.
+    /// Reserved for the Service in this commit.
     pub got: Share,
 }
 
@@ -116,12 +116,12 @@ impl Allocations {
         self.keys.of_record(&NODE_PORTS, "")
     }
 
-    /// Whether the bitmap, as it was last seen, has a port.
+    /// Whether the bitmap, as this server last read it, has a port.
     pub fn has_port(&self, port: u16) -> bool {
         self.bitmap().ports.as_ref().is_some_and(|ports| ports.has(port))
     }
 
-    /// The bitmap has this value; `None` if it was deleted.
+    /// Notes a value of the bitmap and its revision. `None`: the bitmap was deleted.
     pub fn note_ports(&self, revision: u64, value: Option<&[u8]>) {
         let mut bitmap = self.bitmap();
         if bitmap.revision > revision {
@@ -162,13 +162,13 @@ impl Allocations {
         opened.map_err(|why| Fault::Refused(format!("{key} cannot be decrypted: {why}")))
     }
 
-    /// The Service that has an address.
+    /// The Service that an IPAddress object names.
     fn holder(&self, key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
         let plain = self.opened(IP_ADDRESS.resource, key, value)?;
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
 
-    /// Takes ports for several Services, all or none for each. Returns whose ports were all free.
+    /// Reserves ports for several Services, for each all of its ports or none. Returns for each whether all were free.
     pub fn take_ports(&self, wanted: &[&BTreeSet<u16>]) -> Result<Vec<bool>, Fault> {
         let mut granted = self.change_ports(true, |ports| grant(ports, wanted))?;
         let missed: Vec<usize> = (0..wanted.len()).filter(|nth| !granted[*nth]).collect();
@@ -181,7 +181,7 @@ impl Allocations {
         Ok(granted)
     }
 
-    /// Records ports as given out whether they are or not, and others as free.
+    /// Marks ports as reserved, whatever the bitmap says, and others as free.
     pub fn mend_ports(&self, taken: &BTreeSet<u16>, free: &BTreeSet<u16>) -> Result<(), Fault> {
         let mend = |ports: &mut Ports| {
             taken.iter().for_each(|port| _ = ports.set(*port, true));
@@ -190,8 +190,8 @@ impl Allocations {
         self.change_ports(false, mend)
     }
 
-    /// Changes the bitmap, and makes one if there is none. The change is made again if another server was faster. The
-    /// first try may be on the bitmap as this server knows it.
+    /// Changes the bitmap, and creates it if there is none. If another server was faster, the change is made again on
+    /// the new bitmap. With `is_known`, the first try starts from this server's copy.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {
@@ -222,8 +222,8 @@ impl Allocations {
                 }
                 Ok(decided) if !decided.found.is_empty() => asked = Some(self.read(decided.found.first())?),
                 Ok(_) => {}
-                // It may have been written or not. What is read next says so; ports that this server has got without
-                // knowing it are found to be taken, and freed again by whoever repairs.
+                // The outcome is unknown, so the next round reads the bitmap. If the write did happen, its ports look
+                // reserved by another server; the repair frees them later.
                 Err(Fault::Unknown(_)) => {}
                 Err(fault) => return Err(fault),
             }
@@ -231,7 +231,7 @@ impl Allocations {
         Err(Fault::Unreachable(format!("other servers were faster in changing {key} each time")))
     }
 
-    /// Takes addresses, each for a Service.
+    /// Reserves addresses, each for a Service.
     pub fn take_addresses(&self, wanted: &[(&str, &AddressOwner)]) -> Vec<Result<Address, Fault>> {
         let (mut places, mut txns, mut taken) = (Vec::new(), Vec::new(), Vec::with_capacity(wanted.len()));
         for (nth, (address, holder)) in wanted.iter().enumerate() {
@@ -267,26 +267,26 @@ impl Allocations {
         Ok(plain(0, Operation::Put { key: key.into(), value, lease: 0 }))
     }
 
-    /// Who has an address that this transaction has tried to give away.
+    /// Reads which Service has the address that this transaction failed to reserve.
     fn look(&self, txn: &Txn, wants: &AddressOwner) -> Result<Address, Fault> {
         let key = txn.operations[0].key().clone();
         let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
         let Some(found) = answer.found.first() else {
-            // It was given back meanwhile, or the answer got lost with the question.
+            // The address was released meanwhile, or the request never reached etcd.
             return Ok(Address::Taken(answer.header.revision));
         };
         let is_own = matches!(&txn.operations[0], Operation::Put { value, .. } if *value == found.value);
         if is_own {
             return Ok(Address::Made(found.mod_revision));
         }
-        // One that cannot be read is in nobody's state, so that judging again would not see it.
+        // An object that cannot be read is in no server's state. A retry would not see it either, so this is an error.
         Ok(match self.holder(&String::from_utf8_lossy(&key), &found.value)? {
             Some(holder) if holder == *wants => Address::Had,
             _ => Address::Taken(answer.header.revision),
         })
     }
 
-    /// Gives addresses of Services back, unless they have become others' since. Returns etcd's revision then.
+    /// Releases addresses, unless another Service has got them since. Returns etcd's revision after the deletions.
     pub fn free_addresses(&self, given_back: &[(&str, &AddressOwner)]) -> Result<u64, Fault> {
         let (mut through, mut txns) = (0, Vec::new());
         for (address, holder) in given_back {
@@ -308,7 +308,7 @@ impl Allocations {
     }
 }
 
-/// Takes what is wanted if all of it is free, for each by itself.
+/// Reserves ports for each Service in turn, if all of its ports are free.
 fn grant(ports: &mut Ports, wanted: &[&BTreeSet<u16>]) -> Vec<bool> {
     let mut granted = Vec::with_capacity(wanted.len());
     for wanted in wanted {
@@ -347,7 +347,8 @@ mod tests {
         assert_eq!(one.take_ports(&[&ports[0], &ports[1], &ports[2]]), Ok(vec![true, false, true]));
         assert_eq!(other.take_ports(&[&ports[1], &set(&[30004])]), Ok(vec![false, true]));
         assert!(other.has_port(30001) && other.has_port(30004) && !one.has_port(30004));
-        // The bitmap is read again when a port is requested, so that another server's changes need not be kept here.
+        // The bitmap is read again when ports seem to be reserved, so this server need not follow other servers'
+        // changes.
         other.mend_ports(&set(&[]), &set(&[30001, 30002])).expect("freed");
         assert_eq!(one.take_ports(&[&ports[1]]), Ok(vec![true]));
         assert_eq!(one.take_ports(&[&set(&[30004])]), Ok(vec![false]));

@@ -54,11 +54,10 @@ pub struct Header {
     pub term: u64,
 }
 
-/// One key, or a range of keys from `from` up to but not including `to`.
+/// One key if `to` is empty, else the range of keys from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     pub from: Bytes,
-    /// Empty for one key.
     pub to: Bytes,
 }
 
@@ -121,7 +120,7 @@ pub struct Ranged {
     pub found: Vec<KeyValue>,
     /// Whether the limit cut off keys.
     pub more: bool,
-    /// The number of keys in the range, regardless of the limit.
+    /// The number of keys in the range, whatever the limit.
     pub count: u64,
 }
 
@@ -139,14 +138,14 @@ pub struct KeyValue {
     pub lease: u64,
 }
 
-/// The transactions that a store takes.
+/// The transactions that a store supports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transactions {
     /// All of etcd's: several comparisons, several keys.
     #[default]
     Full,
-    /// Only those of Kubernetes: one key is written if it has the expected revision. kine and some managed stores take
-    /// no others.
+    /// Only those of Kubernetes: one key is written if it has the expected revision. kine and some managed stores
+    /// support no others.
     Plain,
 }
 
@@ -247,10 +246,10 @@ pub enum Fault {
     /// The request was not carried out: it was not sent, or etcd has certainly not processed it.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
-    /// The request may have been carried out, may be later, or never.
+    /// The request may have been carried out, or may be carried out later, or never.
     #[error("etcd did not say what came of it: {0}")]
     Unknown(String),
-    /// etcd answers so when its quota is used up, sometimes even though it has written.
+    /// etcd's quota is used up. etcd sometimes reports this although it has written.
     #[error("etcd is full: {0}")]
     NoSpace(String),
     /// Older revisions are compacted; zero if etcd did not say up to which.

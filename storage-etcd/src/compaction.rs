@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// The key. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// One server's state, which is not kept over a restart.
+/// One server's state. It starts anew with each process.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The key's version when it was last read.
@@ -32,7 +32,7 @@ pub enum Round {
 }
 
 impl Compactor {
-    /// The revision up to which the store is known to be compacted, or is just being compacted.
+    /// The revision up to which the store is compacted, or is being compacted.
     pub fn compacted(&self) -> u64 {
         self.compacted
     }

@@ -35,7 +35,8 @@ impl<'e> Cluster<'e> {
     }
 }
 
-/// The value of a key. Writes `own` if the key does not exist; of servers that do so at the same time, one succeeds.
+/// The value of a key. Writes `own` if the key does not exist. Of several servers that write at once, one succeeds, and
+/// all read its value.
 pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
     for _ in 0..TRIES_MAX {
         if let Some(found) = read(etcd, key)? {

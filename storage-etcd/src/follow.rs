@@ -28,13 +28,13 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// After so many signs in a row it is certain that etcd was restored from a backup. Some releases give one stale answer
-/// after a pause of their process.
+/// After so many signs in a row it is certain that etcd was restored from a backup. A single sign proves nothing: some
+/// releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
-/// How long a watch may say nothing while etcd has something to say: then another one is opened, at the member that
-/// answers requests now. A connection that is cut without a word would be found out only after 40 seconds.
+/// How long a watch may deliver nothing while etcd has events. Then the watch is opened again, at the member that
+/// answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// After so many revisions without events the progress is saved, so that a restart does not ask for those revisions
+/// After so many revisions without events the progress is saved, so that a restart does not request those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
 
@@ -49,9 +49,9 @@ pub struct Follower {
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
-    /// While a restored etcd is taken over: the revisions of the writes by which that is done.
+    /// While a restored etcd is taken over: the revisions of the writes that do it.
     restored: Option<HashSet<u64>>,
-    /// How many times in a row this did not look like the etcd whose events the local log has.
+    /// How many checks in a row found a sign that this is not the etcd whose events the local log has.
     signs: AtomicU32,
     retry: Retry,
 }
@@ -91,7 +91,7 @@ impl Follower {
                     told = Some(why);
                     self.watch = None;
                     if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
-                        // The local disk failed. The events that it did not take are requested again.
+                        // The local disk failed. The events that it has not stored are requested again.
                         let _ = self.shared.local.recover();
                     }
                     std::thread::sleep(RETRY);
@@ -109,8 +109,8 @@ impl Follower {
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
-        // If `--etcd-servers-overrides` changed, the log lacks objects of kinds that came back, and has objects of kinds that
-        // moved to another etcd.
+        // If `--etcd-servers-overrides` changed, the log lacks objects of kinds that came back, and has objects of
+        // kinds that moved to another etcd.
         let kinds = shared.places.kinds.to_string();
         if through == 0 || self.source.kinds != kinds {
             self.have_kinds(kinds);
@@ -124,7 +124,7 @@ impl Follower {
         if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
-    /// Notes which kinds the log has from the next [`fill`](Self::fill) on.
+    /// Notes the kinds that the log has from the next [`fill`](Self::fill) on.
     fn have_kinds(&mut self, kinds: String) {
         if self.source.kinds != kinds {
             // A marker until the fill, when the revision is known.
@@ -151,7 +151,7 @@ impl Follower {
     fn newest(&self) -> Result<u64, Fault> {
         self.shared.check_epoch()?;
         let now = Standing::of(self.shared.etcd.as_ref(), &self.shared.places).map_err(fault)?;
-        // Such a store's answers may be of an earlier revision than what its watch has told.
+        // An answer of a store with plain transactions may be older than the events that its watch has delivered.
         if self.shared.transactions == Transactions::Plain {
             self.shared.check_cluster(now.cluster)?;
             return Ok(now.revision);
@@ -202,8 +202,8 @@ impl Follower {
                 Err(self.cut(client::Fault::Unreachable("the watch says nothing".into())))
             }
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
-            // etcd's progress cannot be trusted, so an event is written: when it arrives, all earlier events have
-            // arrived.
+            // etcd's progress notifications cannot be trusted, so an event is written: when it arrives, all earlier
+            // events have arrived.
             Ok(None) if is_wanted => {
                 self.ask_numbers(1);
                 Ok(())
@@ -258,7 +258,7 @@ impl Follower {
             self.keep_partial(true)?;
         }
         if !self.source.has_unread && !self.shared.unread.is_empty() {
-            // The log has no event of them, so that the next start looks for them.
+            // The log has no event of these values, so the next start must look for them.
             self.source.has_unread = true;
             self.shared.local.keep_source(&self.source)?;
         }
@@ -276,9 +276,9 @@ impl Follower {
         self.shared.local.keep_source(&self.source)
     }
 
-    /// Gives each event an offset of its own. Of several events with one revision, as when a lease expires, one gets
-    /// the revision as its offset. The others get the revisions of tick writes, which are made for that and have no
-    /// event in the log.
+    /// Gives each event an offset of its own. If several events have one revision, as when a lease expires, the first
+    /// gets the revision as its offset. The others wait for the revisions of tick writes, which exist for this purpose
+    /// and have no event in the log.
     fn number(&mut self, events: &[Event], records: &mut Vec<Record>) {
         let revision = events[0].now.mod_revision;
         let tick = self.shared.places.tick(&self.shared.server);
@@ -302,8 +302,8 @@ impl Follower {
         }
         let mut found = Vec::with_capacity(1);
         self.translate(events, &mut found);
-        // An existing object must have its revision in etcd as its version. The version of a deleted object is not
-        // asked for again, so deletions get the other offsets.
+        // An existing object must have its revision in etcd as its version. Nobody reads the version of a deleted
+        // object again, so deletions get the other offsets.
         found.sort_by_key(Record::is_delete);
         let mut found = found.into_iter();
         records.extend(found.next());
@@ -336,7 +336,7 @@ impl Follower {
         }
     }
 
-    /// A tick in a store that takes plain transactions only.
+    /// A tick write in a store with plain transactions.
     fn tick_plainly(&self) {
         let (etcd, key) = (&self.shared.etcd, self.shared.places.tick(&self.shared.server));
         let written = etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1)).and_then(|found| {
@@ -349,7 +349,7 @@ impl Follower {
         }
     }
 
-    /// There are no events up to this revision.
+    /// The watch reports that there are no events up to this revision.
     fn quiet(&mut self, revision: u64) -> Result<(), Fault> {
         if !self.shared.tells_progress {
             return Ok(());
@@ -399,6 +399,7 @@ impl Follower {
         if placed.is_stray {
             return None;
         }
+        // A deleted object is stored with the version of its deletion, as Kubernetes' watch events show it.
         let told = before.and_then(|before| {
             let last = client::KeyValue { mod_revision: now.mod_revision, ..before.clone() };
             Some((shared.read(&placed, &last).ok()?.0, before.mod_revision))
@@ -425,8 +426,8 @@ impl Follower {
         })
     }
 
-    /// Reads all objects at one revision, and copies those that the local log lacks: all of them at first; later those
-    /// that changed since etcd compacted the events between. The log then begins at this revision, because the events
+    /// Reads all objects at one revision, and copies those that the local log lacks: at first all objects; later those
+    /// that changed in the events that etcd has compacted. The log then begins at this revision, because the events
     /// between are unknown.
     fn fill(&mut self, is_unread: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
@@ -484,8 +485,8 @@ impl Follower {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
             let gone = |at| Record { actor: actor.clone(), ..gone(&shared, &last, at) };
-            // Some of these revisions were those of the deletions in etcd. A number that the local log has used is
-            // skipped.
+            // Some of these revisions were those of the deletions in etcd. A revision that the local log has used for
+            // another event is skipped.
             let at = free.find_map(|at| match local.read(Offset(at)) {
                 Ok(None) => Some(Ok(at)),
                 Ok(Some(_)) => None,
@@ -516,13 +517,13 @@ impl Follower {
     }
 }
 
-/// Revisions without a record, in descending order: some of them are the unknown deletions.
+/// The revisions between two without a record, in descending order. The unknown deletions happened at some of them.
 fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<Item = u64> + use<> {
     let taken: HashSet<u64> = records.iter().map(|record| record.offset).collect();
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
 }
 
-/// The deletion of an object, made from its last event, whose value is as it is on the disk.
+/// The deletion of an object, made from its last event. `last` holds the value as it is on disk, perhaps encrypted.
 fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
     let Record { resource, key, .. } = last;
     let object = shared.log.read(last.offset()).ok().flatten();

@@ -25,8 +25,8 @@ use tonic_prost::ProstCodec;
 
 /// etcd itself gives up after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// The same for small calls, after which another member may know more: the one that was asked may be cut off, or its
-/// write may have been lost with a leader. The state of a server stands still while its writes have no answer.
+/// The same for small calls. Then another member is tried: the first may be cut off, or its write may have been lost
+/// with a leader. The state of a server stands still while its writes have no answer.
 const SMALL_CALL_MAX: Duration = Duration::from_secs(2);
 /// The limit on an answer, as in kube-apiserver. An answer holds as many keys as were asked for, and their values may
 /// be large.
@@ -47,11 +47,11 @@ pub struct Cluster {
 
 struct Members {
     members: Vec<Member>,
-    /// The index of the member to ask first.
+    /// The index of the member to try first.
     asked: AtomicUsize,
 }
 
-/// How long each member may take to answer, and how long the last one that can be asked.
+/// The time limit of each member, and of the last one that can be tried.
 #[derive(Clone, Copy)]
 struct Patience {
     each: Duration,
@@ -86,7 +86,7 @@ impl Cluster {
         Ok(Cluster { runtime: Some(runtime), members: Arc::new(members) })
     }
 
-    /// Blocks the calling thread until the work is done, even if it belongs to another runtime.
+    /// Blocks the calling thread until the work is done. Works on a thread of another runtime as well.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
@@ -118,7 +118,7 @@ impl Drop for Cluster {
 }
 
 impl Members {
-    /// The members in the order in which to ask them.
+    /// The members in the order in which to try them.
     fn in_turn(&self) -> impl Iterator<Item = &Member> {
         let first = self.asked.load(Ordering::Relaxed);
         (0..self.members.len()).map(move |nth| &self.members[(first + nth) % self.members.len()])
@@ -144,7 +144,7 @@ impl Members {
         }
     }
 
-    /// Asks another member first from now on.
+    /// Tries another member first from now on.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
@@ -154,7 +154,7 @@ impl Members {
         }
     }
 
-    /// Asks members until one answers. If a member may have carried out the request, no other is asked.
+    /// Tries members until one answers. Once a member may have carried out the request, no other is tried.
     async fn call<Q, A>(
         &self,
         path: &'static str,

@@ -16,7 +16,7 @@ pub struct Probe {
 struct State {
     /// When etcd was last asked.
     asked: Option<Duration>,
-    /// The newest answer, and when it was asked for.
+    /// When the newest answer was requested.
     answered: Option<Duration>,
     last: Result<(), String>,
 }
@@ -52,7 +52,7 @@ impl Probe {
         Turn::Ask(now)
     }
 
-    /// Records the outcome of asking at the time `asked`, unless a newer one is known.
+    /// Records the outcome of a question sent at `asked`, unless the outcome of a later one is known.
     pub fn answer(&self, asked: Duration, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.answered.is_none_or(|answered| answered <= asked) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The most objects on one lease: they expire together, at one revision.
 pub const OBJECTS_MAX: u32 = 1000;
-/// A lease lasts longer than asked for by at most this fraction.
+/// A lease lasts longer than the requested time by at most this fraction.
 const REUSE_PART: u32 = 20;
 
 /// The lease to which new objects of one kind are attached.

@@ -1,10 +1,10 @@
 //! The log on etcd, which many servers share with each other and with kube-apiserver.
 //!
 //! Start at [`EtcdLog`]. [`client`] defines the requests to etcd, and [`grpc`] sends them; [`local`] is each server's
-//! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are done by all servers on one etcd; [`health`]
-//! asks whether etcd answers, and [`releases`] knows the bugs of its releases. [`migrate`] moves objects between data
-//! folders and etcd. This crate knows keys, records and bytes. A kind gives its place in storage as data, and
-//! `holdfast_core::etcd` converts the values.
+//! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are tasks that all servers on one etcd share;
+//! [`health`] checks whether etcd answers, and [`releases`] lists the bugs of its releases. [`migrate`] moves objects
+//! between data folders and etcd. This crate handles keys, records and bytes. A kind gives its place in storage as
+//! data, and `holdfast_core::etcd` converts the values.
 
 pub mod alike;
 mod claiming;

@@ -31,7 +31,7 @@ const EVENTS_MAX: Duration = Duration::from_secs(10);
 /// have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// The most reads of etcd's revision that are older than what its watch has told.
+/// The most reads of etcd's revision that may be older than the events of its watch.
 const TRIES_MAX: usize = 10;
 
 /// The parts of a log on etcd.
@@ -45,20 +45,20 @@ pub struct Parts {
     pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
-    /// How addresses and node ports are given out; `None`: by a key of Holdfast's servers alone.
+    /// How addresses and node ports are reserved; `None`: by a key that only Holdfast's servers use.
     pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
     /// Whether the progress notifications of all members can be trusted.
     pub tells_progress: bool,
-    /// `--etcd-accept-restored`: whether an etcd that was restored from a backup is taken over.
+    /// `--etcd-accept-restored`: whether an etcd that was restored from a backup is accepted.
     pub accepts_restored: bool,
 }
 
 pub struct EtcdLog {
     pub(crate) shared: Arc<Shared>,
     secret: [u8; 32],
-    /// `Some` until the log gets a reader of its tail.
+    /// `Some` until [`Log::wake_by`] starts the thread that runs it.
     follower: Mutex<Option<Follower>>,
     following: Mutex<Option<JoinHandle<()>>>,
 }
@@ -208,7 +208,7 @@ impl EtcdLog {
             if txns.is_empty() {
                 return through;
             }
-            // An answer of a store that is no etcd may be of an earlier revision than what its watch has told.
+            // An answer of a store that is no etcd may be older than the events that its watch has delivered.
             let is_etcd = self.shared.transactions == Transactions::Full;
             let known = if is_etcd { self.shared.through() } else { 0 };
             let answers = self.shared.etcd.transact(txns.clone());
@@ -252,15 +252,15 @@ impl EtcdLog {
             through = through.max(at);
             match &decision.receipt {
                 Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
-                // It was not written as expected: its outcome must be read first.
+                // The write had another outcome than expected, which must be read first.
                 _ => return through,
             }
         }
         through
     }
 
-    /// The result of a transaction when etcd is full: a deletion is retried without the puts beside it, which need
-    /// room.
+    /// The result of a transaction when etcd is full. A deletion is retried without the puts beside it, because only
+    /// puts need space.
     fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
@@ -272,9 +272,9 @@ impl EtcdLog {
         }
     }
 
-    /// Sends all transactions without an answer again, until there is one. The revision of an object is never the same
-    /// twice, so that none of them can succeed any more. Only a creation can: if it comes so late that the object has
-    /// been created and deleted meanwhile, there is an object that a client has asked for and was told of before.
+    /// Sends all transactions without an answer again, until each has one. An object never has the same revision twice,
+    /// so afterwards none of the first copies can succeed. A creation is the exception: if its first copy arrives after
+    /// the object was created and deleted again, the object exists once more.
     fn send_again(&self) -> Result<u64, Fault> {
         let (shared, unsure) = (&self.shared, self.shared.sent.all_unsure());
         for (txn, answer) in unsure.iter().zip(shared.etcd.transact(unsure.clone())) {
@@ -285,7 +285,7 @@ impl EtcdLog {
             match answer {
                 Ok(decided) => shared.check(&decided.header)?,
                 Err(why @ (client::Fault::Unknown(_) | client::Fault::Unreachable(_))) => return Err(fault(why)),
-                // It would be refused again.
+                // The next try would be refused as well.
                 Err(_) => {}
             }
         }
@@ -320,7 +320,7 @@ impl EtcdLog {
 /// A decision being written.
 pub(crate) struct Going {
     pub decision: Decision,
-    /// The positions of its records in the order of writing.
+    /// The positions of its records, in the order of writing.
     order: Vec<usize>,
     /// The revisions of the written records, by position.
     written: BTreeMap<usize, u64>,
@@ -338,13 +338,13 @@ impl Going {
         Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
-    /// Whether its next transaction may be sent: a decision with claims waits until the claims before it are known.
+    /// Whether its next transaction may be sent. A decision with claims waits until the claims before it are known.
     fn is_to_go_on(&self) -> bool {
         self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
     }
 
-    /// The revision that a record replaces. The record that it replaces may be one of the same decision, whose revision
-    /// is known only now.
+    /// The revision that a record replaces. The replaced record may belong to the same decision; then its revision is
+    /// known only after it was written.
     fn revision_of(&self, records: &[Record], replaces: u64) -> u64 {
         let own = self.written.iter().find(|(nth, _)| records[**nth].offset == replaces);
         own.map_or(replaces, |(_, revision)| *revision)
@@ -357,7 +357,7 @@ impl Going {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
-            // It is written in an etcd that was restored meanwhile, where the revision stands for another event.
+            // It was written in an etcd that was restored meanwhile, in which this revision is another event.
             Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
@@ -405,6 +405,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
+    // Every write raises etcd's revision. A lower one means that etcd was restored from an older copy.
     if header.revision <= known {
         shared.end_epoch(went_back(header.revision, known));
         shared.check_epoch()?;
@@ -422,7 +423,8 @@ fn find_last(shared: Arc<Shared>, tries: usize, done: Found) {
     let (nothing, etcd) = (Range::of(Keys::one(shared.places.secret())).limit(1), shared.etcd.clone());
     let known = shared.through();
     let answered = move |answer: Result<Ranged, client::Fault>| {
-        let header = match answer.map_err(fault).and_then(|answer| shared.check(&answer.header).map(|()| answer.header)) {
+        let header = match answer.map_err(fault).and_then(|answer| shared.check(&answer.header).map(|()| answer.header))
+        {
             Ok(header) => header,
             Err(fault) => return done(Err(fault)),
         };
@@ -434,12 +436,12 @@ fn find_last(shared: Arc<Shared>, tries: usize, done: Found) {
             };
         }
         let log = shared.clone();
-        shared.when_through(found, EVENTS_MAX, Box::new(move |reached| done(reached.and_then(|()| log.local.last()))));
+        shared.when_through(found, EVENTS_MAX, Box::new(move |reached| done(reached.and_then(|()| log.last()))));
     };
     etcd.range_later(&nothing, Box::new(answered));
 }
 
-/// etcd's revision, by a linearizable read, which sees every write that was answered before.
+/// etcd's revision, by a linearizable read, which reflects every write that was answered before.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
     let nothing = Range::of(Keys::one(shared.places.secret())).limit(1);
@@ -450,7 +452,7 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
         let header = shared.etcd.range(&nothing).map_err(fault)?.header;
         shared.check(&header)?;
         found = header.revision;
-        // An answer of a store that is no etcd may be of an earlier revision than what its watch has told.
+        // An answer of a store that is no etcd may be older than the events that its watch has delivered.
         if found >= known || shared.transactions == Transactions::Plain {
             return Ok(found);
         }
@@ -561,7 +563,7 @@ impl Log for EtcdLog {
         let through = through.max(self.settle_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
-            // The write is read back when the watch is up again.
+            // The write is read back when the watch delivers events again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
             // It was not sent, because a decision before it was overtaken.
@@ -658,7 +660,7 @@ impl Sealing for EtcdLog {
         self.shared.keys.keyring().prepare(resource)
     }
 
-    /// Asks etcd how it has the value: the copy on this server's disk may be encrypted with another key.
+    /// Reads the value in etcd: the copy on this server's disk may be encrypted with another key.
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
         let shared = &self.shared;
         let Some(record) = shared.local.read(offset)? else { return Ok(false) };

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The group and resource of the kind stored under a key. All other keys have one name, because their number is not
+/// The group and resource of the kind stored under a key. All other keys share one name, because their number is not
 /// bounded.
 pub type Named = Box<dyn Fn(&[u8]) -> (String, String) + Send + Sync>;
 
@@ -36,7 +36,7 @@ pub struct Measured {
     registry: Registry,
     calls: Calls,
     sizes: Family<Member, Gauge>,
-    /// How many members of other etcds are numbered before its own.
+    /// How many members of other etcds are numbered before this one's members.
     before: usize,
 }
 
@@ -145,7 +145,7 @@ impl Measured {
         outcome
     }
 
-    /// A transaction is labelled by its first object: the key beside it that says who wrote is not of a kind.
+    /// A transaction is labelled by its first object. The key beside it that says who wrote belongs to no kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
         let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());

@@ -1,4 +1,4 @@
-//! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own beside them.
+//! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own.
 
 use crate::client::{self, Transactions};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use std::fmt::{self, Display};
 pub enum Kinds {
     #[default]
     All,
-    /// The others are in an etcd of their own.
+    /// The other kinds are in another etcd.
     Except(Vec<String>),
     Only(Vec<String>),
 }
@@ -40,9 +40,9 @@ impl Display for Kinds {
 pub struct Places {
     pub keys: Keys,
     pub kinds: Kinds,
-    /// `/registry.holdfast/`: API servers do not list it, and it is next to `/registry/`, so that one watch covers
-    /// both. In a store for Kubernetes alone it is `/registry/holdfast/`: such a store may watch no range but a prefix.
-    /// No resource has such a key.
+    /// `/registry.holdfast/`: API servers do not list it, and in byte order it is next to `/registry/`, so that one
+    /// watch covers both. In a store with plain transactions it is `/registry/holdfast/`, because such a store may
+    /// watch only prefixes. No resource has such a key.
     own: String,
     is_within: bool,
 }
@@ -68,7 +68,7 @@ impl Places {
         Places { keys, kinds, own, is_within }
     }
 
-    /// All keys that are watched.
+    /// The range of all watched keys.
     pub fn watched(&self) -> client::Keys {
         if self.is_within {
             return self.objects();
@@ -86,7 +86,7 @@ impl Places {
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// Written with each object, to tell watches who wrote it. It holds only this server's last write.
+    /// Written with each object, so that watches know who wrote it. It holds only this server's last write.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
@@ -102,12 +102,12 @@ impl Places {
         format!("{}claims", self.own).into()
     }
 
-    /// Written only for the revision that the write gets.
+    /// Written only to get the revision of the write.
     pub fn tick(&self, server: &str) -> Bytes {
         format!("{}ticks/{server}", self.own).into()
     }
 
-    /// The options that a server tells the others.
+    /// The options that a server shows the others.
     pub fn options(&self, server: &str) -> Bytes {
         format!("{}options/{server}", self.own).into()
     }
@@ -123,7 +123,7 @@ impl Places {
         format!("{}secret", self.own).into()
     }
 
-    /// Which epoch this is: it changes when a store that was restored from a backup is accepted.
+    /// The current epoch. It changes when a store that was restored from a backup is accepted.
     pub fn epoch(&self) -> Bytes {
         format!("{}epoch", self.own).into()
     }

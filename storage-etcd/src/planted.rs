@@ -14,7 +14,7 @@ pub enum Bug {
     FenceNotCompared,
     /// The last of two concurrent updates wins.
     VersionNotCompared,
-    /// The other versions that a decision was judged on are not compared.
+    /// The other versions on which a decision depends are not compared.
     ExpectationsNotCompared,
     /// A watch that is opened again starts one revision too late.
     ResumeSkips,

@@ -1,11 +1,11 @@
-//! Finds out which transactions a store takes.
+//! Finds out which transactions a store supports.
 
 use crate::client::{Compare, Etcd, Expected, Fault, Operation, Transactions, Txn};
 use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
 impl Transactions {
-    /// Asks with a transaction of two keys whose comparisons cannot hold, so that nothing is written.
+    /// Sends a transaction of two keys whose comparisons cannot hold, so that nothing is written.
     pub fn of(etcd: &dyn Etcd, prefix: &str) -> Result<Transactions, Fault> {
         let places = Places::new(prefix, Kinds::All, Transactions::Full);
         let keys = [places.secret(), places.claims()];
@@ -19,7 +19,7 @@ impl Transactions {
         match etcd.transact(vec![asked]).pop() {
             Some(Ok(_)) => Ok(Transactions::Full),
             Some(Err(Fault::Refused(_))) => Ok(Transactions::Plain),
-            // Some stores refuse with an error of no kind.
+            // Some stores refuse with an unspecific error, which has only a text.
             Some(Err(Fault::Unknown(why))) if ["unsupported", "not supported"].iter().any(|no| why.contains(no)) => {
                 Ok(Transactions::Plain)
             }

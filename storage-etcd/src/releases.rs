@@ -62,7 +62,7 @@ pub enum Gravity {
     Refused,
     /// Errors may occur that the server cannot notice: it warns at start.
     Warned,
-    /// The server avoids it by not using, or not trusting, what is affected.
+    /// The server does not use, or does not trust, the affected part.
     Avoided,
 }
 

@@ -1,8 +1,9 @@
-//! An etcd that was restored from a backup, whose revisions or members are no longer those that the local log knows.
+//! Handles an etcd that was restored from a backup: its revisions or members no longer match the local log.
 //!
-//! It is refused, unless the operator accepts it. Then it is a new epoch: everything that differs from the local log is
-//! written again in etcd as it is there, at revisions above all that the log knows. So versions do not go back, two
-//! events never share one, and servers that follow see what came back as ordinary events.
+//! Such an etcd is refused, unless the operator accepts it. Then a new epoch begins: every object that differs from the
+//! local log is written again in etcd with the value that it has there, at revisions above all that the log has. So
+//! versions do not go back, no two events share a version, and other servers receive the restored objects as ordinary
+//! events.
 
 use crate::client::{self, Compare, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn};
 use crate::local::{Local, Source};
@@ -20,10 +21,10 @@ use std::collections::HashSet;
 const EVENTS_COMPARED: u64 = 16;
 /// How many objects are read, and written again, at a time.
 const PAGE: u64 = 500;
-/// The verb of the events by which a restored etcd is taken over.
+/// The verb of the events that take over a restored etcd.
 const VERB: &str = "restored";
 
-/// What etcd says of itself.
+/// etcd's identity and revision.
 pub struct Standing {
     pub cluster: u64,
     pub revision: u64,
@@ -46,7 +47,7 @@ impl Standing {
     }
 }
 
-/// Why this cannot be the etcd whose events the local log has, if anything says so.
+/// Why this cannot be the etcd whose events the local log has, if there is a sign of that.
 pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<String>, Fault> {
     let through = known_through(shared.local.as_ref(), source)?;
     if source.cluster == 0 || planted(Bug::RestoreIgnored) {
@@ -66,8 +67,8 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
             "etcd was restored from a backup since this server followed it, and another server has accepted it".into(),
         ));
     }
-    // An etcd that was restored and has grown since is found by what it has of the last events.
-    // The kinds changed with `--etcd-servers-overrides`: the log's events of kinds that moved differ from this etcd.
+    // An etcd may have been restored and have grown beyond the log's revision since. Then its copies of the last events
+    // differ from the log's. After a change of `--etcd-servers-overrides` they differ anyway, so nothing is compared.
     if source.kinds != shared.places.kinds.to_string() {
         return Ok(None);
     }
@@ -79,7 +80,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         let key = shared.places.keys.at(&record.resource, &record.key);
         let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
-        // An object that was written together with others has a version of its own here.
+        // An object of a transaction with several objects has a version of its own in the local log.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());
         let kept = shared.log.read(record.offset()).ok().flatten();
         let as_there = kept.and_then(|kept| renumbered(&kept.key, &kept.object, Offset(found.mod_revision)).ok());
@@ -90,15 +91,15 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
     Ok(None)
 }
 
-/// The last revision that the local log knows of.
+/// The last revision of which the local log has events.
 pub fn known_through(local: &dyn Local, source: &Source) -> Result<u64, Fault> {
     Ok(source.through.max(local.last()?.0))
 }
 
-/// Takes a restored etcd over. What it has otherwise than the local log, it has at revisions above the log's from then
-/// on; the caller then compares all objects. Returns the revisions of these writes.
+/// Takes over a restored etcd: objects that differ from the local log are written again, at revisions above the log's.
+/// The caller then compares all objects. Returns the revisions of these writes.
 ///
-/// It can be interrupted at any point, and is begun again by the next start.
+/// It can be interrupted at any point; the next start begins it again.
 pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<HashSet<u64>, Fault> {
     let (etcd, local) = (shared.etcd.as_ref(), &shared.local);
     let through = known_through(local.as_ref(), source)?;
@@ -125,7 +126,7 @@ pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<Ha
         known += 1;
         Ok(())
     })?;
-    // Each object that is gone needs a revision for its deletion, which no other event has.
+    // Each object that etcd no longer has needs a revision for its deletion, which no other event may have.
     let gone = known.saturating_sub(kept);
     let newest = Standing::of(etcd, &shared.places).map_err(fault)?.revision;
     raise(etcd, &tick, newest, newest + gone).map_err(fault)?;
@@ -133,12 +134,12 @@ pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<Ha
     Ok(written)
 }
 
-/// The actor of the events by which a restored etcd is taken over.
+/// The actor of the events that take over a restored etcd.
 pub fn actor() -> Actor {
     Actor { manager: "etcd".into(), verb: VERB.into(), ..Actor::default() }
 }
 
-/// An epoch that another server has begun, or a new one.
+/// The epoch that another server has begun, or a new one.
 fn new_epoch(shared: &Shared, source: &Source, now: &Standing) -> Result<String, Fault> {
     if now.epoch != source.epoch {
         return Ok(now.epoch.clone());
@@ -158,8 +159,8 @@ fn new_epoch(shared: &Shared, source: &Source, now: &Standing) -> Result<String,
     }
 }
 
-/// Writes again what etcd has otherwise than the local log at a version that the log knows. Returns the revisions of the
-/// writes, and how many of the log's objects etcd has.
+/// Writes objects again in etcd that differ from the local log and whose version is not above `through`. Returns the
+/// revisions of the writes, and how many of the log's objects etcd has.
 fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fault> {
     let (mut written, mut kept) = (HashSet::new(), 0);
     let (mut keys, mut revision) = (shared.places.objects(), 0);
@@ -178,9 +179,9 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
         }
         for answer in shared.etcd.transact(txns) {
             match answer {
-                // Whoever was faster has written above `through`, too.
+                // If another server was faster, its write is above `through`, too.
                 Ok(decided) if decided.held => drop(written.insert(decided.header.revision)),
-                // Its lease is over, and so it is gone.
+                // Another write was faster, or the object's lease has expired and the object is gone.
                 Ok(_) | Err(client::Fault::NoLease(_)) => {}
                 Err(why) => return Err(fault(why)),
             }
@@ -190,9 +191,10 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
     }
 }
 
-/// Whether the local log has this object as it is in etcd. Two events of two epochs may have one version.
+/// Whether the local log has this object as it is in etcd. Two events of two epochs may have one version, so the values
+/// are compared, too.
 fn is_same(shared: &Shared, placed: &Placed, found: &KeyValue, known: Option<Offset>) -> bool {
-    // A value that cannot be read stays as it is, unless the log has another one instead.
+    // A value that cannot be read stays as it is, unless the log has a readable one instead.
     let Ok((told, _)) = shared.read(placed, found) else { return known.is_none() };
     let Some(known) = known.filter(|known| known.0 == found.mod_revision) else { return false };
     let kept = shared.log.read(known).ok().flatten();

@@ -1,8 +1,8 @@
-//! The writes under way to a store that takes plain transactions only.
+//! The writes in progress to a store with plain transactions.
 //!
-//! Nothing beside an object says who wrote it, so a server recognizes its own events by what it has sent. No fence stops
-//! a late transaction, so a write without an answer is sent again until there is one: of the two, only one can find the
-//! expected revision.
+//! No key beside an object says who wrote it, so a server recognizes its own events by comparing them with the writes
+//! that it sent. No fence stops a late transaction, so a write without an answer is sent again until there is one: of
+//! the two copies, only one can find the expected revision.
 
 use crate::client::{Event, Operation, Txn};
 use bytes::Bytes;
@@ -15,9 +15,9 @@ pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By key and the revision that is replaced.
+    /// By key and the revision that the write replaces.
     writes: HashMap<(Bytes, u64), Write>,
-    /// Those without an answer.
+    /// The transactions without an answer.
     unsure: Vec<Txn>,
 }
 
@@ -47,21 +47,21 @@ impl PendingWrites {
         self.state().unsure.clone()
     }
 
-    /// Who wrote an event, if it is this server's. A deletion by another server of the version that this server has
-    /// deleted cannot be told from its own.
+    /// Who wrote an event, if this server did. If another server deletes the version that this server tried to delete,
+    /// the two deletions look the same.
     pub fn who(&self, event: &Event) -> Option<Record> {
         let before = event.before.as_ref().map_or(0, |before| before.mod_revision);
         self.who_wrote(&event.now.key, before, (!event.is_delete).then_some(&event.now.value))
     }
 
-    /// Who wrote a value in the place of a revision, if it was this server.
+    /// Who wrote a value over a revision, if this server did.
     pub fn who_wrote(&self, key: &Bytes, replaces: u64, value: Option<&Bytes>) -> Option<Record> {
         let state = self.state();
         let write = state.writes.get(&(key.clone(), replaces))?;
         (write.value.as_ref() == value).then(|| write.who.clone())
     }
 
-    /// The outcome of all writes is known, and their events are in the local log.
+    /// Called when the outcome of all writes is known and their events are in the local log.
     pub fn clear(&self) {
         *self.state() = State::default();
     }

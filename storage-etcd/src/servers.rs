@@ -74,7 +74,7 @@ impl Servers {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
         let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
         let Some(found) = found else { return Ok(()) };
-        // If it was renewed meanwhile, another server has this address.
+        // A renewal meanwhile means that another server has this address now; its announcement stays.
         self.write(found.mod_revision, Operation::Delete { key }).map(drop)
     }
 
@@ -92,8 +92,8 @@ fn nothing() -> Fault {
     Fault::Unknown("there is no answer".into())
 }
 
-/// The announcement. Its generation counts up, so that each renewal changes the value and other servers do not mistake
-/// it for no change.
+/// The announcement. Its generation counts up, so that each renewal changes the value. Other servers might otherwise
+/// ignore an event that changes nothing.
 fn document(address: &str, before: Option<&Value>) -> Value {
     let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or(0);
     json!({

@@ -1,4 +1,4 @@
-//! What the parts of a log on etcd share.
+//! State that the parts of a log on etcd share.
 
 use crate::claims::{Allocations, Share};
 use crate::client::{self, Etcd, Header, Transactions};
@@ -34,9 +34,9 @@ pub struct Storing {
 
 pub struct Shared {
     pub etcd: Arc<dyn Etcd>,
-    /// The log on the server's own disk. Its values are as they are on the disk.
+    /// The log on the server's own disk. Its values are as on disk, perhaps encrypted.
     pub local: Arc<dyn Local>,
-    /// The same with its values in plain.
+    /// The same log with decrypted values.
     pub log: SealedLog<dyn Local>,
     pub keys: Arc<Live>,
     pub unread: Unread,
@@ -44,7 +44,7 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
-    /// `None` in a store where no API server gives out addresses and ports.
+    /// `None` in a store where Holdfast's servers reserve addresses and ports by the claims key alone.
     pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
     /// The server's name among the servers.
@@ -60,8 +60,10 @@ pub struct Shared {
     leases: Mutex<Leases>,
     began: Instant,
     progress: Mutex<Progress>,
+    /// The last offset when the local log had all events up to a revision.
+    last: Mutex<(u64, Offset)>,
     wake: Mutex<Option<Wake>>,
-    /// Set for good once etcd was certainly restored from a backup under this server, and what says so.
+    /// Set once etcd was certainly restored from a backup under this server: the sign that proved it. Never reset.
     restored: OnceLock<String>,
     pub closing: AtomicBool,
 }
@@ -70,7 +72,7 @@ fn not_reached(trouble: Option<String>) -> Fault {
     Fault::Unreachable { why: trouble.unwrap_or_else(|| "its events do not come".into()) }
 }
 
-/// What was taken for a Service of which nobody said whether it was written.
+/// The addresses and ports reserved for a Service whose write has an unknown outcome.
 pub struct Unsure {
     pub key: Bytes,
     pub value: Bytes,
@@ -128,6 +130,7 @@ impl Shared {
             fence: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
             progress: Mutex::default(),
+            last: Mutex::new((u64::MAX, Offset::ZERO)),
             wake: Mutex::default(),
             restored: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -144,6 +147,16 @@ impl Shared {
 
     pub fn through(&self) -> u64 {
         self.progress().through
+    }
+
+    /// The last offset of the local log. It is read only if there may be events since the last call.
+    pub fn last(&self) -> Result<Offset, Fault> {
+        let through = self.through();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 != through {
+            *last = (through, self.local.last()?);
+        }
+        Ok(last.1)
     }
 
     /// Whether a caller waits for events beyond the last one.
@@ -166,8 +179,7 @@ impl Shared {
     pub fn end_waiting(&self) {
         let (now, is_closing) = (Instant::now(), self.closing.load(Ordering::Relaxed));
         let mut progress = self.progress();
-        let late: Vec<Wanted> =
-            progress.wanted.extract_if(.., |wanted| is_closing || wanted.deadline <= now).collect();
+        let late: Vec<Wanted> = progress.wanted.extract_if(.., |wanted| is_closing || wanted.deadline <= now).collect();
         let why = progress.trouble.clone();
         drop(progress);
         for wanted in late {
@@ -183,7 +195,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// Tells the reader of the tail that there are new events.
+    /// Wakes the reader of the tail: there are new events.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -227,8 +239,8 @@ impl Shared {
         Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
     }
 
-    /// From now on nothing is written, and no event is followed, until this server is started again: etcd is not the one
-    /// any more whose events the local log has, even when its revision has grown again.
+    /// From now on this server writes nothing and follows no events until it is restarted: etcd no longer is the one
+    /// whose events the local log has, even if its revision grows beyond the log's again.
     pub fn end_epoch(&self, why: String) {
         if self.restored.set(why.clone()).is_ok() {
             tracing::error!("{why}");
@@ -252,7 +264,7 @@ impl Shared {
         sealed.map(Bytes::from).map_err(|why| why.fault(record.offset(), key))
     }
 
-    /// Appends to the local log. If a plug-in keeps the key for the disk and has given none yet, it is waited for.
+    /// Appends to the local log. If a KMS plug-in has not given the encryption key yet, this waits for it.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let keyring = self.keys.keyring();
         for record in records {
@@ -331,7 +343,7 @@ impl Shared {
         }
     }
 
-    /// The object in a value, and its last author; or why there is none, and whether that may pass.
+    /// The object in a value, and its last author. On failure: the reason, and whether a retry may succeed.
     pub fn read(&self, placed: &Placed, now: &client::KeyValue) -> Result<(Bytes, Author), (Flaw, bool)> {
         let key = String::from_utf8_lossy(&now.key);
         let plain = self.keys.keyring().open_value(&placed.resource, &key, &now.value).map_err(|why| locked(&why))?;
@@ -339,7 +351,7 @@ impl Shared {
         read.map_err(|fault| (Flaw::Malformed(fault.problem), false))
     }
 
-    /// Where the key of an object is, or a key beside those of objects of a kind.
+    /// The object that a key belongs to, or a stray key below a kind's prefix.
     pub fn placed(&self, key: &[u8]) -> Option<Placed> {
         match self.places.find(registry(), key) {
             Ok(Found::Object { kind, resource, key }) => {
@@ -354,7 +366,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the newest value of an object cannot be read from the local log.
+    /// Notes that the newest value of an object in the local log cannot be decrypted.
     pub fn note_locked(&self, record: &Record, why: &Locked) {
         let (flaw, may_pass) = locked(why);
         let place = self.places.keys.at(&record.resource, &record.key);
@@ -369,22 +381,22 @@ pub struct Placed {
     pub kind: Option<&'static Kind>,
     pub resource: String,
     pub key: String,
-    /// It is too deep, or not deep enough, for an object of its kind.
+    /// The key has too many or too few parts for an object of its kind.
     pub is_stray: bool,
 }
 
-/// A value that cannot be decrypted, and whether that may pass: a plug-in that has the key may answer later.
+/// The reason why a value cannot be decrypted, and whether a retry may succeed: a KMS plug-in may answer later.
 fn locked(why: &Locked) -> (Flaw, bool) {
     (Flaw::Locked(why.to_string()), matches!(why, Locked::Unreachable(_)))
 }
 
-/// A key as text, not too long.
+/// A key as text, cut to [`KEY_SHOWN_MAX`] bytes.
 fn shown(found: &client::KeyValue) -> String {
     holdfast_core::visible::line(&String::from_utf8_lossy(&found.key[..found.key.len().min(KEY_SHOWN_MAX)]))
         .into_owned()
 }
 
-/// The log shows at most so much of a key.
+/// The most bytes of a key in a log line.
 const KEY_SHOWN_MAX: usize = 512;
 
 pub fn wrong_cluster(found: u64, known: u64) -> String {

@@ -2,8 +2,8 @@
 //! harm.
 //!
 //! etcd gives all keys of a transaction one revision, and clients of Kubernetes expect one event per version. So no
-//! transaction writes two objects, as in kube-apiserver. Each transaction compares everything that the decision was
-//! judged on.
+//! transaction writes two objects, as in kube-apiserver. Each transaction compares everything on which the decision
+//! depends.
 
 use crate::client::{Compare, Expected, Keys as Range, Operation, Txn};
 use crate::planted::{Bug, planted};
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 /// The most comparisons, and the most operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
-/// A write of one key that has this revision, or does not exist if it is zero: the form of Kubernetes' own
-/// transactions. Of a key with another revision they return what it holds, except where it should not exist.
+/// A write of one key if it has this revision, or if it does not exist for zero: the form of Kubernetes' own
+/// transactions. If the comparison fails, the transaction returns the key's value, except for a creation.
 pub fn plain(replaces: u64, write: Operation) -> Txn {
     let key = write.key().clone();
     let otherwise = (replaces > 0).then(|| Range::one(key.clone()));
@@ -35,8 +35,8 @@ pub enum Unplannable {
 
 /// The order in which the records of a decision are written, as their positions.
 ///
-/// The object that the decision is about comes last, its own records one after another. Resources that it was given,
-/// such as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
+/// The object that the decision is about comes last, its own records one after another. Resources reserved for it, such
+/// as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
 /// written, they are released later.
 pub fn order(records: &[Record]) -> Vec<usize> {
     let is_subject = |nth: &usize| {
@@ -64,8 +64,8 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` has the revisions of
-    /// the decision's records that were written before.
+    /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` says which records of
+    /// the decision were written before.
     pub fn transaction(
         self,
         decision: &Decision,
@@ -100,13 +100,13 @@ impl Step<'_> {
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
             compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
-            // The writer's name comes first, so that a watch knows it when the object arrives.
+            // The key that says who wrote comes first, so that a watch has it when the object arrives.
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })
     }
 
-    /// The same for a store that takes plain transactions only: the object alone, and nothing else is compared.
+    /// The same for a store with plain transactions: the object alone, compared only with itself.
     pub fn plain(&self, keys: &Keys) -> Txn {
         plain(self.replaces, self.write(keys.at(&self.record.resource, &self.record.key).into()))
     }

@@ -1,4 +1,4 @@
-//! The objects whose values in etcd cannot be read: encrypted with a key that is missing, damaged, or no objects.
+//! The objects whose values in etcd cannot be read: they are encrypted with a missing key, damaged, or no objects.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// With more of them the configuration is wrong rather than a value.
+/// So many unreadable values mean that the configuration is wrong, not the values.
 const MAX: usize = 100_000;
 
-/// Those that are known. Requests look here, so an empty list costs nothing.
+/// The known unreadable objects. Every request checks them, so an empty list costs only one atomic load.
 #[derive(Default)]
 pub struct Unread {
     all: RwLock<UnreadObjects>,
@@ -21,9 +21,9 @@ pub struct Unread {
 #[derive(Default)]
 struct UnreadObjects {
     objects: BTreeMap<(String, String), Noted>,
-    /// Counts the times that all objects were read.
+    /// Counts the readings of all objects.
     round: u64,
-    /// One for which there was no room.
+    /// An object for which there was no room.
     beyond: Option<Unreadable>,
     /// The resources of objects that were added since the writer last asked.
     news: BTreeSet<String>,
@@ -31,7 +31,7 @@ struct UnreadObjects {
 
 struct Noted {
     unreadable: Unreadable,
-    /// The reason may pass: a plug-in that has the key does not answer.
+    /// A retry may succeed: a KMS plug-in that has the key does not answer at present.
     may_pass: bool,
     round: u64,
 }
@@ -49,7 +49,7 @@ impl Unread {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds an object, and names it in the log.
+    /// Adds an object, and logs its name.
     pub fn note(&self, unreadable: Unreadable, may_pass: bool) {
         let mut known = self.write();
         let (round, is_full) = (known.round, known.objects.len() >= MAX);
@@ -91,7 +91,7 @@ impl Unread {
         !self.is_empty() && !self.read().news.is_empty()
     }
 
-    /// Removes an object, which was written again or deleted.
+    /// Removes an object that was written again or deleted.
     pub fn forget(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -101,14 +101,14 @@ impl Unread {
         self.count.store(known.objects.len(), Ordering::Release);
     }
 
-    /// All objects are read from here on.
+    /// Begins a reading of all objects.
     pub fn begin_round(&self) {
         let mut known = self.write();
         known.round += 1;
         known.beyond = None;
     }
 
-    /// An object is still there, unchanged.
+    /// Notes that an object is still there, unchanged.
     pub fn confirm(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -120,7 +120,7 @@ impl Unread {
         }
     }
 
-    /// All objects were read: those that were not noted or confirmed meanwhile are gone.
+    /// Ends a reading of all objects: objects that were not noted or confirmed meanwhile are gone.
     pub fn end_round(&self) {
         let mut known = self.write();
         let round = known.round;
@@ -128,7 +128,7 @@ impl Unread {
         self.count.store(known.objects.len(), Ordering::Release);
     }
 
-    /// Fails if there are too many.
+    /// Fails if there are too many unreadable objects.
     pub fn check(&self) -> Result<(), Fault> {
         if self.count.load(Ordering::Acquire) < MAX {
             return Ok(());
@@ -155,7 +155,7 @@ impl Unread {
         those.take(limit).map(|(_, noted)| noted.unreadable.clone()).collect()
     }
 
-    /// Those whose reason may pass, or all, after one of them, and up to `limit`.
+    /// The objects to retry: all, or those whose reason may pass; from `after` on, at most `limit`.
     pub fn to_retry(&self, all: bool, after: &(String, String), limit: usize) -> Vec<Again> {
         let known = self.read();
         let from = known.objects.range((std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded));
@@ -176,7 +176,7 @@ pub struct Again {
     pub object: (String, String),
     pub place: String,
     pub version: Offset,
-    /// Its key may be told later by a plug-in.
+    /// A retry may succeed without a change of the keys: a KMS plug-in may answer.
     pub may_pass: bool,
 }
 
@@ -208,7 +208,7 @@ mod tests {
         assert!(keys(&unread, "secret", "").is_empty() && keys(&unread, "secretsx", "").is_empty());
         unread.forget("secrets", "a/x");
         assert_eq!(keys(&unread, "secrets", "a/"), ["a/y"]);
-        // Reading all objects shows what has gone.
+        // A full reading removes the objects that are gone.
         unread.begin_round();
         unread.confirm("secrets", "a/y");
         unread.note(unreadable("pods", "a/x", 9), false);

@@ -5,7 +5,7 @@ mod world;
 use holdfast_storage_etcd::Transactions;
 use holdfast_storage_etcd::planted::{Bug, plant};
 
-/// The most seeds that finding a bug may take.
+/// The most seeds after which a bug must have been found.
 const SEEDS: u64 = 100;
 
 #[test]

@@ -1,8 +1,8 @@
-//! Lets go of old events: those that a later event up to a version has replaced.
+//! Forgets old events: those that a later event up to a version has replaced.
 //!
-//! It looks at the events between the last such version and the new one, in order and in pieces. So the cost depends on
-//! these events and not on all of history, and writers are not held up. A replaced event is removed. So is the event of
-//! a deletion, since nothing refers to it: an object that is made again has no link to it. Up to the version there
+//! It reads the events between the last such version and the new one, in order and in pieces. So the cost depends on
+//! these events and not on all of history, and writers do not wait. A replaced event is removed. So is the event of a
+//! deletion, since nothing refers to it: an object that is created again has no link to it. Up to the version there
 //! remains one event for each object that existed at it, and the version's own event, which has the version's time.
 
 use crate::fault::{damage, fault};
@@ -15,12 +15,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How many events are looked at under one lock.
+/// How many events are read under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted once one in so many of their bytes was let go: then each byte is rewritten a few times at most.
+/// Tables are compacted once one in so many of their bytes was forgotten: then each byte is rewritten a few times at
+/// most.
 const GARBAGE_PART: u64 = 4;
 
-/// What was let go since the log was opened.
+/// The events and bytes forgotten since the log was opened.
 #[derive(Default)]
 pub struct LetGo {
     events: AtomicU64,
@@ -35,7 +36,7 @@ pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
     let through = log.with(|db, folder| {
         let through = through.min(last(db, folder)?);
         if through > oldest(db)? {
-            // Set first, so that no reader starts on versions that are about to go.
+            // Set first, so that no reader starts on versions that are about to be removed.
             db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
                 .map_err(|error| fault("note its beginning", error))?;
         }
@@ -46,7 +47,7 @@ pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How far letting go has come, and how many bytes wait for compaction.
+/// How far forgetting has come, and how many bytes wait for compaction.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
     at: Offset,
@@ -73,7 +74,7 @@ impl Progress {
     }
 }
 
-/// Looks at the next events up to `through`. Returns whether there may be more.
+/// Reads and forgets the next events up to `through`. Returns whether there may be more.
 fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
     let mut progress = Progress::read(db)?;
     if progress.at >= through {
@@ -91,7 +92,7 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
         bytes += (size + 2 * object.len()) as u64;
         Ok(())
     };
-    // The event reached last time is looked at again: a deletion that was kept then goes now.
+    // The event that the last pass ended with is read again: a deletion that was kept then is removed now.
     let start = key::offset(progress.at);
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(through.next()));
@@ -122,14 +123,14 @@ fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool
     }
     progress.garbage += bytes;
     progress.stage(db, &mut batch)?;
-    // Not synced: events that a crash brings back are let go again.
+    // Not synced: events that a crash brings back are forgotten again.
     db.write(batch).map_err(|error| fault("let go of old events", error))?;
     let_go.events.fetch_add(gone, Ordering::Relaxed);
     let_go.bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(more)
 }
 
-/// The size of the log on the disk without what waits for compaction, and what was let go.
+/// The size of the log on the disk without the bytes that wait for compaction, and the forgotten events and bytes.
 pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
     let garbage = Progress::read(db)?.garbage;
     let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
@@ -163,11 +164,11 @@ fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]
     let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
     let before = failures();
     db.compact_range_cf_opt(family(db, name)?, from, through, &options);
-    // It says nothing of a failure itself, and only where there is no room for it does it fail before reads do.
+    // RocksDB does not return a failure, so the counter of background errors shows it. The usual cause is a full disk.
     if failures() > before { Err(Fault::Full { operation: "compact" }) } else { Ok(()) }
 }
 
-/// Gives the disk room back, if that is worth the work, or `always`.
+/// Frees the disk space, if that is worth the work, or `always`.
 pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     let progress = Progress::read(db)?;
     let worth_it = progress.garbage > tables(db)? / GARBAGE_PART;

@@ -1,7 +1,7 @@
 //! Forks of a log: a new log that begins with another log's events up to a version, made in time that does not grow
 //! with the log.
 //!
-//! Tables never change, so they are shared with the other log as hard links. What is younger than the tables is copied.
+//! Tables never change, so they are shared with the other log as hard links. Data younger than the tables is copied.
 //! Then the events after the version are removed, which costs only as much as these. The folder is marked until all of
 //! it is durable.
 
@@ -41,7 +41,7 @@ pub struct Fork {
 pub struct Forked {
     /// The name of the new log.
     pub id: String,
-    /// The last event that both logs have.
+    /// The last event that is in both logs.
     pub version: Offset,
 }
 
@@ -87,7 +87,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // Of two forks that begin at the same time one is refused here, before it touches the other's files.
+        // Of two forks that begin at the same time, the lock refuses one before it touches the other's files.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -153,9 +153,9 @@ fn empty(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Copies the files of a store between two of its changes. RocksDB deletes or replaces no file without a note in the
-/// manifest or another name in the folder: where both are the same before and after, the copy equals what a crash at
-/// that moment would have left. False if no try was between changes.
+/// Copies the files of a store between two of its changes. RocksDB never deletes or replaces a file without changing
+/// the manifest or the names in the folder. If both are the same before and after, the copy equals what a crash at that
+/// moment would have left. False if no try fell between two changes.
 fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;
@@ -236,7 +236,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
             batch.put_cf(meta, name, key::offset(version));
         }
     }
-    // An interrupted pass of letting go starts anew in the fork, which may have less to do.
+    // An interrupted pass of forgetting starts anew in the fork, which may have less to do.
     batch.delete_cf(meta, META_FORGOTTEN);
     let id = new_id()?;
     let origin = Origin { id: identity::read(db)?.id, version };
@@ -246,7 +246,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
     Ok(Forked { id, version })
 }
 
-/// The newest existing version up to `at`, which itself may be lost or let go.
+/// The newest version with an event up to `at`. The event at `at` itself may be lost or forgotten.
 fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(at.next()));

@@ -1,4 +1,4 @@
-//! A log that is being written from an export: marked until it is whole, and resumable.
+//! A log that is being written from an export: marked until it is complete, and resumable.
 
 use crate::fault::FolderFault;
 use crate::folder::make_private;
@@ -29,7 +29,7 @@ impl Import {
             check_new(folder)?;
         }
         make_private(folder)?;
-        // Of two imports that begin at the same time one is refused by the lock.
+        // Of two imports that begin at the same time, the lock refuses one.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         let begun = log.identity()?;

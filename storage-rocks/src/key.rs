@@ -23,26 +23,26 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 pub const META_FORMAT: &[u8] = b"format";
 /// In `meta`: random bytes, made with the log, from which keys of this cluster are derived.
 pub const META_SECRET: &[u8] = b"secret";
-/// In `meta`: from this offset on all events are there, as a key of `events`.
+/// In `meta`: from this offset on the log has all events, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
-/// In `meta`: the offset up to which old events were let go, and the bytes that wait for compaction, both as eight
+/// In `meta`: the offset up to which old events were forgotten, and the bytes that wait for compaction, both as eight
 /// bytes.
 pub const META_FORGOTTEN: &[u8] = b"forgotten";
-/// In `meta`: the log's name among all logs, a random UUID in its usual form.
+/// In `meta`: the log's unique name, a random UUID in its usual form.
 pub const META_ID: &[u8] = b"id";
 /// In `meta`: the log that this one is a fork of: the version as a key of `events`, followed by the other log's name.
 pub const META_ORIGIN: &[u8] = b"origin";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it were reported.
 pub const META_REPAIRED: &[u8] = b"repaired";
-/// In `meta`: where its events come from, as the log on etcd writes it whose local part this is.
+/// In `meta`: the source of its events, written by the log on etcd that uses this one as its local copy.
 pub const META_SOURCE: &[u8] = b"source";
-/// In `meta`: how far a migration into this log has come, as the migration writes it; until it is finished.
+/// In `meta`: the progress of a migration into this log, written by the migration; removed at its end.
 pub const META_MIGRATION: &[u8] = b"migration";
 
-/// What a row of `history` says about its event.
+/// The mark of an event in a row of `history`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing, in rows of early releases: the event has to be read.
+    /// No mark, in rows of early releases: the event has to be read.
     Untold,
     Put,
     Delete,

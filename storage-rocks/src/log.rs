@@ -26,7 +26,7 @@ use std::sync::{RwLock, RwLockReadGuard};
 
 /// The folder format that this release writes.
 const FORMAT: u8 = 1;
-/// How much must fit on the disk before writes are accepted again after it was full.
+/// The bytes that must fit on the disk before writes are accepted again after it was full.
 const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 /// A scan of at least this many events reads ahead.
@@ -44,7 +44,7 @@ pub struct RocksLog {
     durability: Durability,
     let_go: LetGo,
     room: Room,
-    /// Whether RocksDB compacts tables of events by itself.
+    /// Whether RocksDB compacts tables of events automatically.
     compacts: AtomicBool,
     _lock: FolderLock,
 }
@@ -75,7 +75,7 @@ impl RocksLog {
         Ok(log)
     }
 
-    /// Makes the name and the secret of a log that has none: a new one, or one of an older release or an import.
+    /// Creates the name and the secret of a log without them: a new log, or one of an older release or an import.
     fn complete(&self) -> Result<(), Fault> {
         if self.identity()?.id.is_none() {
             self.name(&Identity { id: Some(new_id()?), origin: None })?;
@@ -169,8 +169,8 @@ impl RocksLog {
         pending.is_ok_and(|pending| self.room.is_there(pending.unwrap_or(0)))
     }
 
-    /// Whether a flush or a compaction failed since the store was opened. RocksDB may then begin no other one, and tries
-    /// the failed one again and again, until the store is opened anew.
+    /// Whether a flush or a compaction failed since the store was opened. RocksDB may then start no other one, and
+    /// retries the failed one, until the store is opened again.
     pub(crate) fn failed_in_background(&self) -> bool {
         let failures = self.with(|db, _| {
             db.property_int_value("rocksdb.background-errors").map_err(|error| fault("tell its failures", error))
@@ -182,8 +182,8 @@ impl RocksLog {
         write_ahead_bytes(&self.folder.join("log"))
     }
 
-    /// Does what makes room. Where that finds the disk full, the store takes nothing more until it is opened again: the
-    /// writer would not find out, since it writes only where there is room.
+    /// Runs work that makes room. If it finds the disk full, the store refuses writes until it is opened again. The
+    /// writer would not notice this, because it writes only when there is room.
     fn recovering(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         let done = work();
         if done.as_ref().is_err_and(Fault::is_full) {
@@ -192,7 +192,7 @@ impl RocksLog {
         done
     }
 
-    /// What has yet to be written to tables.
+    /// The bytes in memory that have yet to be written to tables.
     pub(crate) fn in_memory_bytes(&self) -> u64 {
         let of = |db: &DB, name| {
             let found = db.property_int_value_cf(family(db, name)?, "rocksdb.cur-size-all-mem-tables");
@@ -213,7 +213,7 @@ impl RocksLog {
         options
     }
 
-    /// Notes from where on everything is there, and up to where gaps have been told of.
+    /// Notes from which offset on the log has all events, and up to which offset gaps were reported.
     pub fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         let db = self.db()?;
         let meta = family(&db, META)?;
@@ -226,7 +226,7 @@ impl RocksLog {
         db.write_opt(batch, &synced()).map_err(|error| fault("note its beginning", error))
     }
 
-    /// What was kept last of where its events come from, where they are another log's.
+    /// The last value of [`keep_source_as`](Self::keep_source_as): the source of events that come from another log.
     pub fn source_kept(&self) -> Result<Option<Vec<u8>>, Fault> {
         let db = self.db()?;
         db.get_cf(family(&db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))
@@ -306,7 +306,7 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool)
     }
 }
 
-/// `compacts` tells whether RocksDB compacts tables of events by itself, beginning while it is opened.
+/// `compacts`: whether RocksDB compacts tables of events automatically, which begins while it is opened.
 fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     let families = FAMILIES.iter().map(|name| {
         let mut options = family_options();
@@ -341,7 +341,7 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Up to which offset gaps are accounted for: by `holdfast log repair`, or by who numbered the events.
+/// Up to which offset gaps are explained: by `holdfast log repair`, or because another store numbers the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     let source =
         db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
@@ -352,7 +352,7 @@ pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }
 
-/// The offset from which on all events are there.
+/// The offset from which on the log has all events.
 pub(crate) fn oldest(db: &DB) -> Result<Offset, Fault> {
     let found = db.get_cf(family(db, META)?, META_OLDEST).map_err(|error| fault("read its beginning", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
@@ -409,7 +409,7 @@ pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<
     Ok(())
 }
 
-/// The last offset in the log, even if its event was let go: no offset is given out twice.
+/// The last offset in the log, even if its event was forgotten: no offset is used twice.
 pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
     let last = match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
         None => Offset::ZERO,
@@ -483,6 +483,7 @@ pub(crate) fn scan(
     let start = key::versioned(resource.as_bytes(), from);
     let mut bounds = ReadOptions::default();
     let mut end = resource.as_bytes().to_vec();
+    // In keys a zero byte follows the resource's name, so this bound is behind all of its keys.
     end.push(1);
     bounds.set_iterate_upper_bound(end);
     let mode = IteratorMode::From(&start, Direction::Forward);
@@ -502,7 +503,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
         let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
         offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
     }
-    // In the log's order, so that neighbours are read together.
+    // Sorted by offset, so that neighbours are read together.
     offsets.sort_unstable();
     let mut reading = ReadOptions::default();
     reading.fill_cache(false);
@@ -644,7 +645,7 @@ impl Log for RocksLog {
     fn is_short_of_room(&self) -> bool {
         let is_short = self.room.is_short();
         if !is_short && !self.compacts() && self.has_room_to_compact() {
-            // It is tried again with the next look, and reads are somewhat slower until then.
+            // If this fails, the next check tries it again; until then reads are somewhat slower.
             let _ = self.let_compact(true);
         }
         is_short
@@ -656,7 +657,7 @@ impl Log for RocksLog {
 
     fn recover(&self) -> Result<(), Fault> {
         let needed = self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64;
-        // It is a start like any other, for which the last of what is kept aside is there.
+        // Reopening is a start, so it may use the last part of the reserve.
         if !self.room.take_now(needed) {
             self.room.take_to_open(needed);
         }

@@ -1,4 +1,4 @@
-//! A log that a migration fills with the objects of another store: marked until it is whole, and resumable.
+//! A log that a migration fills with the objects of another store: marked until it is complete, and resumable.
 
 use crate::fault::{FolderFault, fault};
 use crate::folder::make_private;
@@ -28,24 +28,24 @@ impl Migration {
         Ok(false)
     }
 
-    /// Begins in a folder that is new or empty, or goes on with a migration.
+    /// Begins in a folder that is new or empty, or continues a migration.
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;
-        // Of two migrations that begin at the same time one is refused by the lock.
+        // Of two migrations that begin at the same time, the lock refuses one.
         Making::Migration.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         Ok(Migration { folder: folder.to_owned(), log })
     }
 
-    /// How far the migration has come, as its caller noted last.
+    /// The last note of [`append`](Self::append) about the progress of the migration.
     pub fn note(&self) -> Result<Option<Vec<u8>>, Fault> {
         self.log.with(|db, _| {
             db.get_cf(family(db, META)?, META_MIGRATION).map_err(|error| fault("read the migration's note", error))
         })
     }
 
-    /// Makes the objects durable, together with a note of how far the migration has come.
+    /// Makes the objects durable, together with a note of the progress.
     pub fn append(&self, records: &[Record], note: &[u8]) -> Result<(), Fault> {
         self.log.with(|db, _| {
             let mut batch = WriteBatch::default();
@@ -65,7 +65,7 @@ impl Migration {
         self.log.last()
     }
 
-    /// Completes the migration: the log begins at a version, with the objects as they were then.
+    /// Completes the migration: the log begins at a version, with the objects as of that version.
     pub fn finish(self, version: Offset) -> Result<(), Fault> {
         self.log.note(version, version)?;
         self.log.with(|db, _| {

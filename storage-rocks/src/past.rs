@@ -11,8 +11,8 @@ use rocksdb::{DB, DBRawIterator, ReadOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How many versions of one object are stepped over before seeking the next object or the right version. A step is far
-/// cheaper than a seek, and most objects have few versions.
+/// How many versions of one object are stepped over before seeking to the next object or version. A step is far cheaper
+/// than a seek, and most objects have few versions.
 const STEPS_MAX: usize = 8;
 /// How many events of a resource are stepped over before the wanted objects' own events are looked up instead. A
 /// watcher that was disconnected briefly has few to step over.
@@ -61,7 +61,7 @@ pub fn as_of(
 }
 
 /// See [`LogRead::changes`](holdfast_engine::LogRead::changes). Uses the index of the resource's events if there are
-/// few since, else the versions of each object.
+/// few since `after`, otherwise the versions of each object.
 pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     if asked.after >= asked.until {
         return Ok(Changed { offsets: Vec::new(), through: asked.until });
@@ -71,7 +71,7 @@ pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<
     if is_enough { Ok(near) } else { of_objects(db, folder, asked, limit) }
 }
 
-/// The first wanted ones of the resource's events, after stepping over a bounded number of others.
+/// The first matching events of the resource, after stepping over a bounded number of others.
 fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     let name = asked.resource.as_bytes();
     let mut bounds = ReadOptions::default();
@@ -98,7 +98,7 @@ fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<
     Ok(found)
 }
 
-/// The first events on the wanted objects, found in their versions.
+/// The first events on the matching objects, found in their versions.
 fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     let start = key::object(asked.resource, asked.prefix);
     let mut bounds = ReadOptions::default();
@@ -127,8 +127,8 @@ fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<C
     Ok(first.changed(asked.until))
 }
 
-/// The newest row of an object up to a version. The iterator is at the object's first row before, and after its last
-/// row afterwards.
+/// The newest row of an object up to a version. Before the call the iterator is at the object's first row, and
+/// afterwards behind its last row.
 fn newest_of(
     rows: &mut DBRawIterator,
     folder: &Path,

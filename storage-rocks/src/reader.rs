@@ -1,4 +1,4 @@
-//! Reading a log while its server writes it: for commands that look at a data folder.
+//! Reads a log while its server writes it: for commands that read a data folder.
 
 use crate::fault::{FolderFault, fault};
 use crate::log::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
@@ -46,7 +46,7 @@ impl LogReader {
     }
 }
 
-/// The log as of opening it, or of the last catching up.
+/// The log as of opening it, or of the last [`catch_up`](LogReader::catch_up).
 impl LogRead for LogReader {
     fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)

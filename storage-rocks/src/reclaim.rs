@@ -1,9 +1,9 @@
-//! Gives back the disk room of events that were let go, on a disk with little room to work in.
+//! Frees the disk space of forgotten events, on a disk with little free space.
 //!
-//! A compaction writes what is left of tables before it removes them, and may need as much room as all of them. So the
-//! steps that need no room come first: memory is flushed to tables, which removes write-ahead logs, and tables with no
-//! events left are dropped whole. Then tables with few events left are rewritten, a few at a time. At
-//! last all tables are compacted, range by range, as far as there is room for what is left of a range.
+//! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all of
+//! them. So the steps that need no room come first: memory is flushed to tables, which removes write-ahead logs, and
+//! tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at a time.
+//! Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
 
 use crate::fault::fault;
 use crate::forget::Progress;
@@ -15,20 +15,20 @@ use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The bytes let go from which on tables are compacted; fewer are not worth the work.
+/// The forgotten bytes from which on tables are compacted; fewer are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// The tables to rewrite are those of which at most so many eighths are left; the first pass takes those that give back
-/// most for the work.
+/// Tables are rewritten if at most so many eighths of them remain. The first pass takes those that free most space for
+/// the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
 /// How many bytes are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
-/// How long a running compaction is waited for.
+/// How long one wait for running compactions lasts.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if log.write_ahead_bytes() >= WORTH_BYTES {
-        // Others' files may have taken the room for it.
+        // Other programs' files may have taken the room for it.
         log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
         log.room().tell();
@@ -42,7 +42,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
         return Ok(());
     }
-    // The writes that let an event go are made durable before the event's table is dropped.
+    // The writes that forget an event are made durable before the event's table is dropped.
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
     log.room().tell();
@@ -55,8 +55,9 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     compact_piecewise(log)
 }
 
-/// Compacts all old events, one range of them after the other, until the disk is no longer short of room. As much as is left of a
-/// range is written before its old tables go. The reserve may help with that: its room comes back with the tables.
+/// Compacts all old events, one range of them after the other, until the disk is no longer short of room. The remaining
+/// events of a range are written before its old tables are removed. The reserve may provide room for that, and gets it
+/// back when the tables are gone.
 fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
@@ -81,7 +82,7 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The end of the longest range of events from `from` on of which at most so many bytes are left, and how many these are.
+/// The end of the longest range of events from `from` on with at most `most` remaining bytes, and their number.
 fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u64), Fault> {
     let range = Table { start: from.to_vec(), end: end.to_vec(), bytes: 0 };
     let (mut last, mut bytes) = (Vec::new(), 0);
@@ -166,7 +167,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     Ok(tables)
 }
 
-/// How many bytes of the table's events are left; `None` if they exceed `most`.
+/// The remaining bytes of the table's events; `None` if they exceed `most`.
 fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
     let mut reading = ReadOptions::default();
     let mut end = table.end.clone();
@@ -188,7 +189,7 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.
+/// Drops the tables without remaining events. Returns whether it dropped any, because then further tables may qualify.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {
@@ -203,10 +204,10 @@ fn drop_empty(db: &DB) -> Result<bool, Fault> {
     Ok(dropped > 0)
 }
 
-/// Rewrites the events left in the next tables, and drops these tables. Returns whether there may be more. `looked_at`
-/// is the end of the last table looked at.
+/// Rewrites the remaining events of the next tables, and drops these tables. Returns whether there may be more.
+/// `looked_at` is the end of the last table that was checked.
 fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -> Result<bool, Fault> {
-    // The store was opened anew meanwhile, with compactions allowed.
+    // The store was opened again meanwhile, with compactions allowed.
     if log.compacts() {
         return Ok(false);
     }
@@ -235,8 +236,8 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
     if dropped.is_empty() || !log.room().is_there(copied) {
         return Ok(more);
     }
-    // The events are flushed to a table of the newest level, which is never dropped here, before the old tables go.
-    // Until then the old tables have them, so they need no write-ahead log.
+    // The events are flushed to a table of the newest level, which is never dropped here, before the old tables are
+    // dropped. Until then the old tables have them, so they need no write-ahead log.
     let mut writing = WriteOptions::default();
     writing.disable_wal(true);
     db.write_opt(batch, &writing).map_err(|error| fault("write old events again", error))?;
@@ -248,7 +249,7 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
     Ok(more)
 }
 
-/// Whether all events of a table are old enough to be let go.
+/// Whether all events of a table are old enough to be forgotten.
 fn is_old(db: &DB, table: &Table) -> Result<bool, Fault> {
     Ok(key::parse_offset(&table.end).unwrap_or(Offset(u64::MAX)) <= oldest(db)?)
 }
@@ -258,7 +259,7 @@ fn drop_table(db: &DB, table: &Table) -> Result<(), Fault> {
     dropped.map_err(|error| fault("drop a table", error))
 }
 
-/// Subtracts bytes that no longer wait for a compaction.
+/// Subtracts bytes that no longer wait for compaction.
 fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
     let mut progress = Progress::read(db)?;
     progress.garbage = progress.garbage.saturating_sub(bytes);
@@ -330,7 +331,7 @@ mod tests {
         let before = log.with(|db, _| taken(db)).expect("its size");
         let is_there = |log: &RocksLog| assert!(found(log) == expected, "what is current is there, and as it was");
 
-        // Without room for a compaction: only dropping and rewriting tables.
+        // Without room for a compaction, tables are only dropped and rewritten.
         log.let_compact(false).expect("stopped");
         assert!(becomes_still(&log));
         while log.with(|db, _| drop_empty(db)).expect("dropped") {}
@@ -343,7 +344,7 @@ mod tests {
         assert!(written < dropped, "{written} of {dropped}");
         is_there(&log);
 
-        // A range of which more is left than there is room for is compacted in pieces.
+        // A range with more remaining events than there is room for is compacted in pieces.
         let end = key::offset(log.oldest().expect("the oldest").next());
         let (mut from, mut pieces) = (Vec::new(), 0);
         loop {
@@ -369,7 +370,8 @@ mod tests {
         is_there(&RocksLog::open(folder.path()).expect("the same"));
     }
 
-    /// Who waits for room asks the store what is in memory; who opens the store again looks at the room.
+    /// A thread that waits for room asks the store for its bytes in memory, while a thread that reopens the store
+    /// checks the room: they must not wait for each other.
     #[test]
     fn waiting_for_room_and_opening_anew_go_on_beside_each_other() {
         let folder = tempfile::tempdir().expect("a folder");

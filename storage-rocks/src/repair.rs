@@ -1,8 +1,8 @@
-//! Repairing a damaged log: a new store is made from all that can still be read of the old one.
+//! Repairs a damaged log: a new store is made from everything that can still be read of the old one.
 //!
-//! Every record has a checksum, so nothing else of the old store needs to be trusted: records that do not match theirs
-//! are left behind. If the newest event of an object is among these, the object's last intact version is written again
-//! as a new event at the log's end, so that caches notice. The old store is kept beside the new one.
+//! Every record has a checksum, so nothing else of the old store needs to be trusted: damaged records are left out. If
+//! the newest event of an object is damaged, the object's last intact version is written again as a new event at the
+//! log's end, so that caches notice. The old store is kept beside the new one.
 
 use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
@@ -57,8 +57,7 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The log continues this far after the last readable version, so that versions which were given out and lost are not
-/// given out again.
+/// The log continues this far after the last readable version, so that versions which were lost are not used again.
 const GAP: u64 = 1000;
 /// How many records are written at a time.
 const PIECE: usize = 1000;
@@ -115,7 +114,7 @@ impl Found {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
         let repaired = crate::log::repaired(db).unwrap_or(Offset::ZERO);
-        // Events that were let go are not missing.
+        // Forgotten events are not missing.
         let repaired = repaired.max(crate::log::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
@@ -202,7 +201,7 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        // It is the same log: it keeps its name, its secret, and the record of what was let go.
+        // It stays the same log: it keeps its name, its secret, and the record of what was forgotten.
         let mut batch = WriteBatch::default();
         let meta = family(&new, META)?;
         for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {

@@ -1,8 +1,9 @@
-//! Room on the disk under the log: how much there is, and how much is kept in reserve.
+//! Room on the disk under the log: the free room, and a reserve.
 //!
-//! A file holds room that nobody else gets, and is made when the log is opened. When the disk is about to have little room
-//! left, whoever fills it is refused; while it has, most writes are, and the file is made smaller, step by step, for what goes through all the same: deletes, the
-//! letting go of history, and the opening of the log after a crash. It becomes larger again with the room that there is.
+//! A file holds room that no other program gets. It is made when the log is opened. When the disk is nearly full,
+//! namespaces that fill it are refused first; when it is full, most writes are. Then the file shrinks step by step for
+//! the writes that are still allowed: deletes, forgetting history, and opening the log after a crash. It grows again
+//! when there is room.
 
 use holdfast_engine::log::Lack;
 use holdfast_files::check;
@@ -16,27 +17,27 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const NAME: &str = "reserve";
-/// Below this much free room most writes are refused: data in memory has yet to be written to tables.
+/// Below this much free room most writes are refused, because data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// With such a part of the mark above it, those are refused who fill the disk.
+/// Within this part of the mark above it, namespaces that fill the disk are refused.
 const SOON_PART: u64 = 2;
 /// On a small disk the mark is this part of it.
 const MARK_PART: u64 = 8;
 /// The reserve takes at most the free room divided by this when it is made.
 const RESERVE_PART: u64 = 4;
-/// But at least this much, where a start finds less free room: room may become free later.
+/// But at least this much, even if a start finds less free room: room may become free later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
 /// The reserve shrinks by a multiple of this.
 const STEP_BYTES: u64 = 1 << 20;
 /// The reserve divided by this is only for opening the log after a crash, without which the server cannot start.
 const LAST_PART: u64 = 4;
-/// What each write takes beside its bytes, for the file system's own data.
+/// The room of each write beside its bytes, for the file system's own data.
 const WRITE_BYTES: u64 = 4096;
 /// A write goes to the write-ahead log, and later to a table.
 const COPIES: u64 = 2;
-/// The disk is looked at again after at most this many bytes.
+/// The disk is checked again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// How long, and how often, a write that makes room waits for room that is being made.
+/// How long, and how often, a write that makes room waits until other work frees room.
 const WAIT: Duration = Duration::from_millis(100);
 const WAITS: usize = 30;
 
@@ -51,16 +52,16 @@ pub enum Reserve {
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,
-    /// Zero if writes are accepted until no room is left.
+    /// The size of the reserve that was asked for. Zero: writes are accepted until no room is left.
     wanted: u64,
     mark: u64,
-    /// Locked after the store, where both are.
+    /// Lock order: the store before the reserve.
     reserve: Mutex<u64>,
     is_little: AtomicBool,
     free: AtomicU64,
-    /// Bytes that may still be written before the disk is looked at again.
+    /// Bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
-    /// Notified when room was made.
+    /// Notified when room was freed.
     made: Condvar,
 }
 
@@ -72,7 +73,7 @@ pub struct Standing {
     /// Below this much free room most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
-    /// There is little room, or so near to it that those are refused who fill the disk.
+    /// There is little room, or so nearly little that namespaces that fill the disk are refused.
     pub is_short: bool,
 }
 
@@ -112,7 +113,7 @@ impl Room {
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
     }
 
-    /// Why there is too little room for a write of so many bytes that does not make room; nothing if there is enough.
+    /// Why there is too little room for a write of so many bytes that does not make room; `None` if there is enough.
     pub fn lacks(&self, bytes: u64) -> Option<Lack> {
         if self.wanted == 0 {
             return None;
@@ -140,22 +141,22 @@ impl Room {
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })
     }
 
-    /// Whether there is little room now, or soon.
+    /// Whether there is little room, or nearly.
     pub fn is_short(&self) -> bool {
         self.settle(0);
         let free = self.free.load(Ordering::Relaxed);
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// How many thousandths are left of the room in which those alone are refused who fill the disk; nothing where there is
-    /// more room than that.
+    /// How many thousandths are left of the room in which only namespaces that fill the disk are refused; `None` if
+    /// there is more room than that.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);
         (left < part).then(|| left * 1000 / part)
     }
 
-    /// Looks at the disk: does a write that costs this much leave enough? If there is more room than that, the reserve
+    /// Checks whether a write of this cost leaves enough room on the disk. If there is more room than that, the reserve
     /// grows first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
@@ -164,9 +165,9 @@ impl Room {
         let mut reserve = self.reserve();
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
-        // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
+        // This state ends only with somewhat more room than it began with, so that it does not change with each write.
         let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
-        // What there is beyond that is kept aside first, and what the next start needs before writes go on.
+        // Room beyond that goes to the reserve first: the next start needs it before writes may go on.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
         let mut is_little = match was_little {
@@ -183,12 +184,13 @@ impl Room {
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Sees to it that so many bytes can be written, with room of the file where that is needed, and that what is in memory
-    /// still finds room in tables. Waits a little for room that somebody makes; false where there is none.
+    /// Makes room for so many bytes, from the reserve if necessary, and for the data in memory. Waits a little until
+    /// other work frees room; false if there is none.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {
-            // Asked before the reserve is locked: who opens the store again keeps others from it, and locks the reserve.
+            // Computed before the reserve is locked: a thread that reopens the store holds the store's lock and then
+            // locks the reserve.
             let needed = cost.saturating_add(in_memory());
             let mut reserve = self.reserve();
             if self.give(&mut reserve, needed, self.wanted / LAST_PART) {
@@ -204,18 +206,18 @@ impl Room {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// How much a compaction may write, with room of the file.
+    /// The most bytes that a compaction may write, including spare room of the reserve.
     pub fn most_to_compact(&self) -> u64 {
         let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
         self.look().saturating_add(spare).saturating_sub(self.mark / 4)
     }
 
-    /// Sees to it that a compaction may write so much.
+    /// Makes room for a compaction that writes so much.
     pub fn take_to_compact(&self, bytes: u64) -> bool {
         self.take_now(bytes.saturating_add(self.mark / 4))
     }
 
-    /// Sees to it at once that there is so much room, with that of the file where that is needed.
+    /// Makes so much room at once, from the reserve if necessary.
     pub fn take_now(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }
@@ -226,7 +228,7 @@ impl Room {
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // With room for data in memory, too, if there is any.
+        // Includes room for the data in memory.
         let wanted = cost.saturating_add(self.mark);
         let free = self.look();
         if free < wanted && *reserve > last {
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
         assert_eq!(room.lacks(1000), None);
 
-        // A write larger than the free room looks at the disk first, and finds too little.
+        // A write larger than the known free room checks the disk first, and finds too little.
         let huge = standing.free_bytes;
         let Some(Lack::Now { why }) = room.lacks(huge) else { panic!("too little") };
         assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");
@@ -328,7 +330,7 @@ mod tests {
         room.settle(0);
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
-        // Another server keeps the reserve that is there, and one without a reserve removes it.
+        // A server with `AsItIs` keeps the existing reserve, and one without a reserve removes it.
         let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
         let none = Room::open(folder.path(), Reserve::Bytes(0)).expect("room");

@@ -1,4 +1,4 @@
-//! The mark on a data folder whose log is being made, so that no process takes an incomplete log for a whole one.
+//! The mark on a data folder whose log is being made, so that no process uses an incomplete log.
 
 use crate::fault::FolderFault;
 use holdfast_engine::Fault;

@@ -175,6 +175,7 @@ impl Forwards {
                 let asked = tokio::select! {
                     asked = incoming.next() => asked?,
                     () = sleep_until(first.unwrap_or_else(Instant::now)), if first.is_some() => {
+                        // A stream whose partner did not come in time is dropped, which resets it.
                         pairs.retain(|_, half| half.until > Instant::now());
                         continue;
                     }

@@ -13,7 +13,7 @@ use tokio_util::sync::PollSemaphore;
 
 /// The most that is written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
-/// What a piece counts for besides its bytes.
+/// The cost of a piece in a [`Room`] on top of its bytes: pieces of one byte need memory as well.
 const PIECE_COST: usize = 64;
 
 /// A byte limit shared by all pieces of one connection.
@@ -72,6 +72,7 @@ impl Feeder {
             return;
         }
         tokio::select! {
+            // First, because the data of a reader that has gone must not take room.
             biased;
             () = self.queue.closed() => {}
             room = self.room.take(bytes.len()) => {

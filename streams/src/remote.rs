@@ -141,6 +141,7 @@ impl Session {
                 let stderr = wanted.stderr.then(|| channels.write(STDERR));
                 let error = channels.write(ERROR);
                 let resize = wanted.tty.then(|| channels.read(RESIZE));
+                // As in Kubernetes, the lowest channel that the server writes to gets the greeting.
                 let lowest = if wanted.stdout {
                     STDOUT
                 } else if wanted.stderr {

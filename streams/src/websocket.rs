@@ -179,6 +179,8 @@ impl<S: Socket> Started<S> {
                 match end {
                     End::Ours => {
                         writing.sink.send(normal_end()).await?;
+                        // Reads until the other side's close message, so that it has received everything before the
+                        // socket closes.
                         while let Some(Ok(_)) = stream.next().await {}
                     }
                     // Sends the queued answer to the close message.
@@ -260,6 +262,8 @@ impl<S: Socket> Reading<S> {
                 continue;
             }
             let Some(feeder) = self.feeders.get(&channel) else { continue };
+            // While the reader has no room, no pings are read. So the last one is answered again and again: clients end
+            // a connection whose pings get no answer.
             let mut feeding = std::pin::pin!(feeder.feed(bytes));
             loop {
                 tokio::select! {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Lets the process of a command believe that it is so many seconds later. Its monotonic clock is left alone.
+/// Shifts the wall clock of a command's process by so many seconds. Its monotonic clock stays right.
 pub fn shift(command: &mut Command, seconds: i64) {
     command.env("LD_PRELOAD", library()).env("CLOCK_SHIFT_SECONDS", seconds.to_string());
 }
@@ -20,7 +20,7 @@ fn library() -> &'static PathBuf {
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&new).arg(crate::folder().join("clock/clock.c"));
         let status = compiler.status().unwrap_or_else(|error| panic!("cannot run {compiler:?}: {error}"));
         assert!(status.success(), "{compiler:?} failed");
-        // Other tests may be doing the same.
+        // Other tests may do the same at this time, so the file is replaced atomically.
         std::fs::rename(&new, &library).expect("the library is put in place");
         library
     })

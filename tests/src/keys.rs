@@ -5,10 +5,10 @@ use rcgen::KeyPair;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The files in `pki/` that a person copies from one machine to the others.
+/// The files in `pki/` that an operator copies from one machine to the others.
 pub const SHARED: [&str; 5] = ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
 
-/// Puts the same keys into each data folder that has none yet.
+/// Puts the same keys into each data folder without keys.
 pub fn share(data: &Path) {
     static KEYS: OnceLock<[String; 5]> = OnceLock::new();
     let folder = data.join("pki");

@@ -21,7 +21,7 @@ const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const PATIENCE: Duration = Duration::from_secs(20);
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// The user as whom the server authenticates a token.
+/// The user that the server authenticates by a token.
 async fn who(wire: &Wire, token: &str) -> Result<Value, u16> {
     let answer = wire.clone().with_token(token).post(WHO, &json!({})).await;
     match answer.code {

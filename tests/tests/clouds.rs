@@ -183,7 +183,7 @@ async fn a_manager_beside_an_api_server_does_what_its_options_say() {
         metrics.contains("cloudprovider_api_request_duration_seconds_count{request=\"EnsureBalancer\"} 1"),
         "{metrics}"
     );
-    // The balancer looks at its backend, and finds that it is shut down.
+    // The balancer checks its backend, and finds it shut down.
     let backends = async |health: &str| {
         let line = format!("simulated_cloud_backends{{service=\"default/web\",health=\"{health}\"}} 1");
         eventually(PATIENCE, || async {
@@ -210,7 +210,7 @@ async fn a_description_in_a_config_map_is_followed() {
     let server = Server::start(&folder.join("data"), &[]);
     let wire = Wire::admin(&server);
     let options = ["--cloud-provider=simulated", "--cloud-config=configmap:kube-system/cloud", "--leader-elect=false"];
-    // Without it, the manager says which one is missing.
+    // Without this option the manager ends, and names the missing option.
     let (mut running, _) = manager(&server, &folder, &options);
     let status = running.child.wait().expect("it ends");
     let said = running.log();
@@ -228,14 +228,14 @@ async fn a_description_in_a_config_map_is_followed() {
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     let before = address(&wire, "web").await;
     assert!(before.starts_with("192.0.2."), "{before}: {}", running.log());
-    // Others are given from now on, and what was made stays.
+    // New balancers get the new addresses; existing ones keep theirs.
     describe("addresses: [198.51.100.0/24]").await;
     let mut asked = service("late");
     asked["spec"]["loadBalancerIP"] = "198.51.100.7".into();
     wire.send(Method::POST, SERVICES, &[], asked.to_string()).await.expect(201);
     assert_eq!(address(&wire, "late").await, "198.51.100.7", "{}", running.log());
     assert_eq!(address(&wire, "web").await, before);
-    // One that is faulty is told, and changes nothing.
+    // A faulty description is reported, and changes nothing.
     describe("colour: red").await;
     let mut number = 0;
     let said = eventually(PATIENCE, || {
@@ -253,8 +253,8 @@ async fn a_description_in_a_config_map_is_followed() {
     assert!(said.contains("unknown field") && said.contains("colour"), "{said}");
 }
 
-/// Two managers with a lease each and a second one that both take. What moves is run by one of them, and by the other
-/// when that has ended.
+/// Two managers, each with a lease of its own, and a second lease for which both compete. Only its holder runs the
+/// moving controllers; the other manager takes them over when the holder has ended.
 #[tokio::test]
 async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     let folder = Folder::new();
@@ -286,7 +286,7 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
         let (running, port) = manager(&server, &folder, &options);
         (folder, running, port)
     };
-    // How many balancers a manager has had made.
+    // How many balancers a manager has created.
     let made = async |folder: &Folder, port: u16| {
         let own = Wire {
             address: format!("127.0.0.1:{port}"),
@@ -305,7 +305,7 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     wire.send(Method::POST, SERVICES, &[], service("web").to_string()).await.expect(201);
     address(&wire, "web").await;
     let held_by = holder().await;
-    // The other one leads what is its own, and leaves alone what moves.
+    // The second manager leads its own lease, and does not run the moving controllers.
     let (second_folder, second, second_port) = start("cloud-controller-manager");
     let leads_its_own = async || match wire.get(&format!("{leases}/cloud-controller-manager")).await.code {
         200 if second.log().contains("cloud-node-lifecycle-controller") => Ok(()),
@@ -317,7 +317,7 @@ async fn a_controller_that_moves_is_run_by_one_of_two_managers() {
     assert_eq!(holder().await, held_by);
     assert_eq!((made(&first_folder, first_port).await, made(&second_folder, second_port).await), (2, 0));
     assert!(!second.log().contains("service-lb-controller"), "{}", second.log());
-    // It takes over with all that there is when the first one has ended.
+    // When the first manager has ended, the second takes over the existing objects.
     first.kill();
     wire.send(Method::POST, SERVICES, &[], service("late").to_string()).await.expect(201);
     address(&wire, "late").await;

@@ -401,7 +401,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
 
     let delete = async |admin: &Wire, name: &str| {
         admin.send(Method::DELETE, &format!("{MAPS}/{name}"), &[], "").await.expect(200);
-        // A user who types, or a loop over a command; meanwhile room is made.
+        // An interactive user, or a loop over a command; meanwhile the server frees room.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let (gone, left) = maps.split_at(maps.len() / 2);
@@ -574,7 +574,7 @@ async fn log_tail_follows_a_running_server() {
     tail.wait().unwrap();
     server.stop();
 
-    // Of a server that is not running: everything.
+    // Without a running server the file may be read completely.
     let all = holdfast(["log".as_ref(), "tail".as_ref(), "--data-dir".as_ref(), folder.path().as_os_str()]);
     assert!(all.status.success(), "{all:?}");
     let text = String::from_utf8(all.stdout).unwrap();

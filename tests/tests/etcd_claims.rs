@@ -1,5 +1,5 @@
-//! Addresses and node ports of Services on an etcd that a kube-apiserver shares. The neighbour here makes
-//! kube-apiserver's transactions by a client of etcd.
+//! Addresses and node ports of Services on an etcd that a kube-apiserver shares. A client of etcd plays the
+//! kube-apiserver: it makes the same transactions.
 
 use holdfast_core::etcd::{Keys, Media, Ports, address_key, read_holder, write_address};
 use holdfast_core::kinds::networking::AddressOwner;
@@ -21,7 +21,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const PORTS: (u16, u16) = (30000, 30099);
 const OPTIONS: [&str; 2] = ["--service-cluster-ip-range=10.96.0.0/25", "--service-node-port-range=30000-30099"];
 
-/// A neighbour on the same store.
+/// The other API server on the same store.
 struct Neighbour {
     etcd: Client,
     keys: Keys,
@@ -33,7 +33,7 @@ impl Neighbour {
         Neighbour { etcd: Client::new(vec![address], None).expect("a client"), keys: Keys::new("/registry") }
     }
 
-    /// One of kube-apiserver's transactions.
+    /// Sends a transaction in kube-apiserver's form. Returns whether it was carried out.
     fn write(&self, replaces: u64, operation: Operation) -> bool {
         let key = operation.key().clone();
         let otherwise = (replaces > 0).then(|| client::Keys::one(key.clone()));
@@ -54,7 +54,7 @@ impl Neighbour {
         self.create(&key, value)
     }
 
-    /// Sets or clears a port by the compare of the bitmap's revision; whether it was a change.
+    /// Sets or clears a port, comparing the bitmap's revision. Returns whether that changed the bitmap.
     fn set_port(&self, port: u16, is_taken: bool) -> bool {
         loop {
             let (revision, mut ports) = self.ports();
@@ -78,7 +78,7 @@ impl Neighbour {
         }
     }
 
-    /// The addresses that are given out, each with the name of its Service and its revision.
+    /// The reserved addresses, each with the name of its Service and its revision.
     fn addresses(&self) -> BTreeMap<String, (String, u64)> {
         let from = address_key(&self.keys, "");
         let range = client::Keys::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
@@ -135,22 +135,22 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
     assert!(revision < own, "the address was taken before");
     let shown = wire.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.expect(200).json();
     assert_eq!(shown["spec"]["parentRef"], json!({"resource": "services", "namespace": "default", "name": "own"}));
-    // A Service that becomes another type gives back what it has no more.
+    // A Service that changes its type releases the ports that it no longer has.
     let patch = json!({"spec": {"type": "ClusterIP", "externalTrafficPolicy": null}});
     let merge = [("content-type", "application/merge-patch+json")];
     wire.send(Method::PATCH, &format!("{SERVICES}/own"), &merge, patch.to_string()).await.expect(200);
     assert_eq!((neighbour.taken_ports(), neighbour.addresses().contains_key(&address)), (vec![], true));
     wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
     assert!(!neighbour.addresses().contains_key(&address));
-    // It can be had again at once, by another one.
+    // Another Service can have them at once.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": ports[0]}]});
     make(&wire, "other", &again).await.expect("created");
-    // What is not made leaves nothing behind.
+    // A Service that is not created leaves no reservation.
     let (before, taken) = (neighbour.addresses(), neighbour.taken_ports());
     make(&wire, "other", &json!({})).await.expect_err("there is one");
     wire.post(&format!("{SERVICES}?dryRun=All"), &service("dry", &json!({}))).await.expect(201);
     assert_eq!((neighbour.addresses(), neighbour.taken_ports()), (before, taken));
-    // One Service may use a number for two protocols.
+    // One Service may use one port number for two protocols.
     let both = json!([
         {"name": "t", "port": 53, "nodePort": 30077, "protocol": "TCP"},
         {"name": "u", "port": 53, "nodePort": 30077, "protocol": "UDP"},
@@ -170,10 +170,10 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     let why = make(&wire, "a", &theirs).await.expect_err("it is theirs");
     assert!(why.contains("provided port is already allocated"), "{why}");
     assert_eq!(neighbour.taken_ports(), [30050], "nothing else was taken");
-    // Once the neighbour has given it back it can be had.
+    // Once the neighbour has released the port, it can be reserved.
     neighbour.set_port(30050, false);
     eventually(PATIENCE, async || make(&wire, "a", &theirs).await).await;
-    // All ports but one are theirs: that one is found, and then there is none.
+    // The neighbour reserves all ports but one: that one is found, and then no port is left.
     (PORTS.0..=PORTS.1)
         .filter(|port| *port != 30050 && *port != 30099)
         .for_each(|port| _ = neighbour.set_port(port, true));
@@ -223,7 +223,7 @@ async fn race(url: &str) {
         neighbour.addresses().into_iter().map(|(address, (name, _))| (address, name)).collect();
     assert_eq!(recorded.remove("10.96.0.1").as_deref(), Some("kubernetes"));
     assert_eq!(recorded, given);
-    // All go at once, and only the neighbour's is left.
+    // All Services are deleted at once; only the neighbour's reservations are left.
     let going = (0..40).map(|nth| {
         let wire = &wires[(nth + 1) % 2];
         async move { wire.send(Method::DELETE, &format!("{SERVICES}/s{nth}"), &[], "").await.expect(200) }

@@ -1,4 +1,4 @@
-//! What a server stores in etcd, read by another decoder: Kubernetes' own library.
+//! The objects that a server stores in etcd, decoded by Kubernetes' own library.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_tests::clients::go;
@@ -13,12 +13,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const NAMESPACE: &str = "written";
-/// How many recorded creates of one kind are repeated.
+/// The most recorded creates of one kind that are repeated.
 const OF_EACH: usize = 12;
-/// How many kinds are stored.
+/// The number of stored kinds.
 const KINDS: usize = 68;
 
-/// Plug-ins by which some of the objects would act on others.
+/// Admission plug-ins through which some of the objects would affect others.
 const WITHOUT: &str = "--disable-admission-plugins=ServiceAccount,LimitRanger,ResourceQuota,Priority,PodSecurity,\
      MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook";
 
@@ -46,7 +46,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
             wrong.push(format!("{key}: {}", decoded["failure"]));
             continue;
         };
-        // What is stored has no version: it is the revision of the key.
+        // The stored object has no version: its version is the key's revision.
         metadata.insert("resourceVersion".into(), stored["mod_revision"].to_string().into());
         if decoded["form"] == "protobuf" && decoded["same"] != true {
             wrong.push(format!("{key}: Kubernetes would store other bytes: {object}"));
@@ -54,7 +54,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has written it since.
+            // The server itself has written the object since.
             continue;
         };
         compared += 1;
@@ -72,7 +72,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
     assert!(compared > 600 && kinds.len() >= KINDS, "{compared} of {}, {kinds:?}", stored.len());
 }
 
-/// A server that knows nothing yet but what is stored serves the same.
+/// A new server with only the stored data serves the same objects.
 async fn read_back(servers: &str, served: &BTreeMap<[String; 4], Value>) {
     let folder = Folder::new();
     let server = Server::start(folder.path(), &[servers, "--runtime-config=api/all=true", WITHOUT]);
@@ -81,7 +81,7 @@ async fn read_back(servers: &str, served: &BTreeMap<[String; 4], Value>) {
     let mut same = 0;
     for (place, object) in served {
         let read = again.get(place).unwrap_or_else(|| panic!("{place:?} is gone"));
-        // A start writes some objects of the server's own.
+        // At its start a server writes some objects of its own.
         if version(read) == version(object) {
             assert_eq!(read, object);
             same += 1;
@@ -94,7 +94,7 @@ fn version(object: &Value) -> &Value {
     &object["metadata"]["resourceVersion"]
 }
 
-/// In Protobuf an object within another does not say what it is. The API says it of templates of claims.
+/// In Protobuf, embedded objects have no `apiVersion` and `kind`. The API shows them for templates of claims.
 fn without_types(object: &Value) -> Value {
     let mut object = object.clone();
     if object["kind"] == "StatefulSet" {
@@ -106,7 +106,7 @@ fn without_types(object: &Value) -> Value {
     object
 }
 
-/// Creates objects of every kind, as clients did whose requests are recorded.
+/// Creates objects of every kind, by the requests of recorded clients.
 async fn create_objects(client: &kube::Client) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     post(client, "/api/v1/namespaces", &namespace).await.expect("a namespace");
@@ -126,7 +126,7 @@ async fn create_objects(client: &kube::Client) {
         "spec": {"podGroups": [group]}});
     post(client, &path, &workload).await.expect("a workload");
     for (path, object) in of_store() {
-        // What every server makes is there.
+        // Objects that every server creates exist already.
         let _ = post(client, &path, &object).await;
     }
     let asked = of_clients();
@@ -199,7 +199,7 @@ async fn served(client: &kube::Client) -> BTreeMap<[String; 4], Value> {
             let of_resource = format!("{path}/{}", resource["name"].as_str().expect("a name"));
             let list = client.request::<Value>(get(&of_resource)).await.expect("a list");
             let items = list["items"].as_array().expect("items");
-            // Some of the recorded requests define kinds and create nothing of them.
+            // Some recorded requests define a kind and create no object of it.
             if items.is_empty() && !path.contains(".example.com/") {
                 without.push(of_resource);
             }
@@ -220,7 +220,7 @@ fn place(object: &Value) -> [String; 4] {
     [version, kind, &metadata["namespace"], &metadata["name"]].map(|part| part.as_str().unwrap_or("").to_owned())
 }
 
-/// What Kubernetes' library says of values in base64.
+/// What Kubernetes' library decodes from values in base64.
 fn decode(values: &[&str]) -> Vec<Value> {
     let mut command = go(&holdfast_tests::folder().join("clients/decoded"));
     command.args(["run", "."]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -20,8 +20,8 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// Secrets that Kubernetes' own code has encrypted, each by another provider: the keys of `provider`, and a plug-in that
-/// wraps keys as [`Plugin`] does.
+/// Secrets that Kubernetes' own code has encrypted, one for each provider: with the keys of `provider`, and with a KMS
+/// plug-in that wraps keys like [`Plugin`].
 const OF_KUBERNETES: &str = include_str!("../data/kube-encrypted.jsonl");
 
 /// A provider with keys by number.
@@ -108,7 +108,7 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
 }
 
-/// Writes an object as it is; returns its version.
+/// Writes an object again unchanged. Returns its version.
 async fn touch(admin: &Wire, path: &str) -> u64 {
     let now = admin.get(path).await.expect(200).json();
     version(&admin.send(Method::PUT, path, &JSON, now.to_string()).await.expect(200).json())
@@ -149,7 +149,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
         let found = admin.get(&own(name)).await.expect(200).json();
         assert_eq!(found["data"]["text"], base64(format!("told by {name}").as_bytes()), "{name}");
     }
-    // A value that was put under another key is another object's: AES-GCM says so.
+    // A value that is moved to another key cannot be decrypted: AES-GCM authenticates the key's name.
     place.put("/registry/secrets/default/moved", &place.raw("/registry/secrets/default/own-aesgcm"));
     eventually(PATIENCE, async || match admin.get(&format!("{SECRETS}/moved")).await.code {
         500 => Ok(()),
@@ -166,7 +166,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:key2:"), "{name}");
     }
     server.stop();
-    // With that key alone, on a folder that has read the old ones, and on an empty one.
+    // With only that key: on a folder that has read the old values, and on an empty folder.
     let option = place.configured(&[("secrets", provider("aesgcm", &[2]))]);
     for data in ["one", "two"] {
         let server = place.start(data, &[&option]);
@@ -214,7 +214,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
         answer => Err(answer.text()),
     })
     .await;
-    // Each is stored under the prefix of its provider, and opens as what kube-apiserver writes does.
+    // Each value is stored under the prefix of its provider, and is decrypted like one that kube-apiserver wrote.
     let live = Live::of_text(&configuration(&entries), true, false).expect("a configuration");
     for (resource, key, prefix) in [
         ("secrets", "secrets/default/own", "kms:v2:plug-v2:"),
@@ -246,7 +246,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     for text in [&text, &base64(text.as_bytes())] {
         assert_eq!(files_with(place.folder.path(), text), Vec::<PathBuf>::new());
     }
-    // The plug-in is back: a restart reads the own disk, and a new server all of etcd.
+    // The plug-in is back: a restart reads the own disk, and a new server reads everything from etcd.
     let _plugin = Plugin::start(&socket);
     for data in ["one", "two"] {
         let server = place.start(data, &options);
@@ -257,14 +257,14 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
         }
         server.stop();
     }
-    // The search finds what is there.
+    // A check of the search itself: it finds a plain value.
     let plain = place.start("plain", &["--etcd-prefix=/plain"]);
     Wire::admin(&plain).post(MAPS, &map("own", &text)).await.expect(201);
     plain.stop();
     assert_ne!(files_with(&place.data("plain"), &text), Vec::<PathBuf>::new());
 }
 
-/// A server that lacks a key serves all but what is encrypted with it, and gets that with the key.
+/// A server without one key serves everything but the values encrypted with it, and serves these once it has the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let place = Place::new();
@@ -282,7 +282,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     assert_eq!(answer.code, 500);
     let told = answer.json()["message"].as_str().expect("a message").to_owned();
     assert!(told.starts_with("Internal error occurred: ") && told.contains("k8s:enc:aesgcm:v1:key1:"), "{told}");
-    // What it writes itself the other reads.
+    // The other server reads what this one writes.
     Wire::admin(&second).post(SECRETS, &secret("other")).await.expect(201);
     Wire::admin(&first).get(&format!("{SECRETS}/other")).await.expect(200);
     let before = place.raw("/registry/secrets/default/own");
@@ -297,7 +297,7 @@ async fn a_key_that_comes_later_opens_what_was_not_readable() {
     })
     .await;
     assert_eq!(place.raw("/registry/secrets/default/own"), before, "nobody has changed it");
-    // Both have it under one version, and it can be written.
+    // Both servers have the object with one version, and it can be written.
     let version_of = async |server: &Server| {
         let found = Wire::admin(server).get(&format!("{SECRETS}/own")).await.expect(200).json();
         version(&found)
@@ -330,7 +330,8 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     };
     let check = async |admin: &Wire| {
-        // Of a value that is no object Kubernetes tells without a reason, and of one without a key as an internal error.
+        // As in Kubernetes, a value that is no object gives an error without a reason, and one without a key an
+        // internal error.
         let (broken, lost) = (at("configmaps/a/broken"), at("configmaps/b/sealed"));
         failed(admin.get(&format!("{}/broken", maps("a"))).await, "", &[&broken, "unexpected end of JSON input"]);
         let words = ["Internal error occurred: unable to transform key", &lost, "no configuration says how to"];
@@ -341,7 +342,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         failed(admin.get(&format!("{}?watch=true", maps("b"))).await, "InternalError", &[&lost]);
         failed(admin.get("/api/v1/secrets").await, "", &[&at("secrets/stray")]);
         failed(admin.get("/api/v1/nodes").await, "", &[&at("minions/a/b"), "it is empty"]);
-        // Of one object that is named, and of others, nothing is wrong.
+        // Reads of another object by name, and of other namespaces and kinds, succeed.
         admin.get(&maps("c")).await.expect(200);
         admin.get(&format!("{}?fieldSelector=metadata.name%3Dfine", maps("a"))).await.expect(200);
         admin.get("/api/v1/namespaces/a/secrets").await.expect(200);
@@ -352,7 +353,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     for key in ["configmaps/a/broken", "configmaps/b/sealed", "secrets/stray", "minions/a/b"] {
         assert!(log.contains(&format!("what is stored under {} cannot be read: ", at(key))), "{key}: {log}");
     }
-    // Nothing writes over it.
+    // The broken object is not overwritten.
     let broken = format!("{}/broken", maps("a"));
     let exists = admin.post(&maps("a"), &map("broken", "x")).await.refused(409, "AlreadyExists");
     assert!(exists["message"].as_str().expect("a message").contains("configmaps \"broken\" already exists"));
@@ -366,7 +367,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     failed(admin.send(Method::DELETE, &maps("a"), &[], "").await, "", &["broken"]);
     assert_eq!(place.raw(&at("configmaps/a/broken")), b"{");
     admin.post(&maps("a"), &map("fine", "x")).await.expect(201);
-    // A namespace does not go while it has what nobody can delete.
+    // A namespace is not removed while it contains an object that cannot be deleted.
     let gone = async || admin.get("/api/v1/namespaces/b").await.code == 404;
     admin.send(Method::DELETE, "/api/v1/namespaces/b", &[], "").await.expect(200);
     admin.post("/api/v1/namespaces", &namespace("d")).await.expect(201);
@@ -378,7 +379,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     .await;
     assert!(!gone().await);
 
-    // An object that can be read no more ends the watches that include it, and no others.
+    // An object that becomes unreadable ends the watches that include it, and no others.
     admin.post(&maps("c"), &map("changing", "x")).await.expect(201);
     let watch = async |path: &str| {
         let path = format!("{path}?watch=true");
@@ -394,7 +395,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     failed(admin.get(&format!("{}/changing", maps("c"))).await, "", &["changing"]);
     server.stop();
 
-    // A restart, which asks etcd only for what came since, and a server with an empty folder know it all.
+    // After a restart, which reads only new events from etcd, and on an empty folder, all unreadable objects are known.
     for data in ["one", "two"] {
         let server = place.start(data, &[]);
         let admin = Wire::admin(&server);
@@ -410,7 +411,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         server.stop();
         place.put(&at("configmaps/c/changing"), b"garbage");
     }
-    // Repaired in etcd, it is an object like any other.
+    // Once its value in etcd is repaired, the object can be used again.
     let server = place.start("two", &[]);
     let admin = Wire::admin(&server);
     let mut repaired = map("broken", "x");

@@ -1,4 +1,4 @@
-//! A full etcd: an answer that there is no room says nothing of the write, which is read back.
+//! A full etcd: its answer that there is no space does not tell whether the write happened, so the key is read back.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -28,23 +28,23 @@ fn client(etcd: &Cluster) -> Client {
     Client::new(vec![Address::parse(&etcd.urls()).expect("an address")], None).expect("a client")
 }
 
-/// A real etcd, which gives some answers as a full one does.
+/// A real etcd that gives some answers like a full one.
 struct Full {
     etcd: Client,
-    /// For the next write of an object whose key ends with this.
+    /// The fate of the next write of an object whose key ends with this text.
     next: Mutex<Option<(&'static str, Fate)>>,
-    /// How many writes of objects were answered with that there is no room.
+    /// How many writes of objects got the answer that there is no space.
     answered: AtomicUsize,
     cannot_be_read: Mutex<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is written.
+    /// The write happens.
     Written,
-    /// It is written, and somebody writes over it before it is read back.
+    /// The write happens, and another write replaces it before it is read back.
     WrittenOver,
-    /// It is written, and cannot be read back.
+    /// The write happens, and cannot be read back.
     WrittenUnseen,
     NotWritten,
 }
@@ -172,7 +172,7 @@ fn what_came_of_a_write_without_room_is_read_back() {
     }
     let refused = answer("refused", Fate::NotWritten);
     assert!(is_full(&refused) && !has("refused"), "{refused:?}");
-    // Nobody knows whether it was written before what is there now; the log's tail does.
+    // The present value does not tell whether this write happened before it; only the log's tail does.
     for (name, fate) in [("over", Fate::WrittenOver), ("unseen", Fate::WrittenUnseen)] {
         let unknown = answer(name, fate);
         assert!(matches!(unknown, Receipt::Unknown), "{name}: {unknown:?}");
@@ -182,8 +182,8 @@ fn what_came_of_a_write_without_room_is_read_back() {
     }
 }
 
-/// Real answers: of many large writes at once some are refused before they are written, and some are written and answered
-/// as if they were not.
+/// Real answers: of many large writes at once, some are refused before they are written, and some are written although
+/// the answer says that there is no space.
 #[test]
 fn a_real_full_etcd_has_what_was_acknowledged_and_nothing_that_was_refused() {
     const CLUSTERS: usize = 4;
@@ -220,7 +220,7 @@ fn a_real_full_etcd_has_what_was_acknowledged_and_nothing_that_was_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_a_full_etcd_are_told_what_is_so() {
     const WRITERS: usize = 24;
-    // etcd looks at its size before a write, so that all writes of one round may have room.
+    // etcd checks its size before each write, so all writes of one round may fit.
     const ROUNDS_MAX: usize = 10;
     let (etcd, folder) = (Cluster::start("3.6", 1, &[QUOTA]), Folder::new());
     let server = Server::start(folder.path(), &["--etcd-servers", &etcd.urls()]);

@@ -24,7 +24,7 @@ const CLIENTS: usize = 6;
 const KEYS: usize = 3;
 /// How long clients work in one round.
 const ROUND: Duration = Duration::from_secs(3);
-/// How many seconds the clock of a server is wrong at most.
+/// The most seconds by which the clock of a server is wrong.
 const CLOCK_ERROR: i64 = 300;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,9 +47,9 @@ async fn what_clients_are_told_is_what_one_store_could_have_told() {
 /// All running programs.
 struct World {
     etcd: Cluster,
-    /// By server and member: the server's way to it.
+    /// The proxies from each server to each member, by server and member.
     ways: Vec<Vec<Proxy>>,
-    /// One per place, unless it was killed.
+    /// One per position; `None` while it is killed.
     servers: Vec<Option<Server>>,
     folders: Vec<Folder>,
     values: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ struct World {
 /// The history of one round.
 #[derive(Default)]
 struct History {
-    /// By the name of the object.
+    /// By object name.
     operations: Mutex<BTreeMap<String, Vec<Operation>>>,
     watches: Mutex<Vec<Watch>>,
 }
@@ -119,8 +119,8 @@ impl World {
         self.judge(round, start, &prefix, &history);
     }
 
-    /// Kills, pauses and cuts off programs until then; at the end all run, except killed servers, and reach each other.
-    /// A cut may last while other programs are killed and paused.
+    /// Kills, pauses and cuts off programs until `until`. At the end all programs but killed servers run, and reach
+    /// each other. A cut may last while other programs are killed and paused.
     async fn disturb(&mut self, random: &mut StdRng, until: Instant) {
         while Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(random.random_range(100..500))).await;
@@ -181,7 +181,7 @@ impl World {
         self.ways.iter().flatten().for_each(Proxy::heal);
     }
 
-    /// Starts the servers that were killed, with other clocks than before, and waits until all answer.
+    /// Starts the killed servers, with other clocks than before, and waits until all answer.
     async fn recover(&mut self, random: &mut StdRng) {
         for at in 0..MEMBERS {
             self.etcd.await_ready(at);
@@ -243,7 +243,7 @@ impl World {
         list.metadata.resource_version.and_then(|version| version.parse().ok()).expect("a version")
     }
 
-    /// The events in etcd itself.
+    /// All events in etcd.
     fn truth(&self, start: u64, prefix: &str) -> Vec<Event> {
         let below = format!("/registry/configmaps/default/{prefix}");
         let mut truth = Vec::new();

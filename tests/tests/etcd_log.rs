@@ -120,7 +120,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     for (nth, record) in many.iter().enumerate() {
         let offset = at(&receipts, nth);
         for log in &logs {
-            // A caller who asks for the log's end gets everything that was answered before.
+            // A caller that reads the log's end gets everything that was answered before.
             assert!(log.last().unwrap() >= Offset(offset));
             let found = log.read(Offset(offset)).unwrap().expect("the event");
             assert_eq!(bare(&found), bare(record));
@@ -132,7 +132,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     let updates = logs.each_ref().map(|log| commit(log, &[config_map(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::Overtaken)).count(), 1, "{updates:?}");
-    // The namespace on which the decision was judged has another version.
+    // The namespace on which the decision depends has another version.
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0..1) }];
     let refused = logs[0].commit(&Proposal::new(&[config_map(901, "new", "1", 0)], &counts)).unwrap();
@@ -143,7 +143,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     assert!(value.starts_with(b"k8s\0") && text.contains("ConfigMap") && !text.contains("kubectl"), "{text}");
 }
 
-/// An etcd whose first watch says nothing, as over a connection that was cut without a word.
+/// An etcd whose first watch delivers nothing, as over a connection that was cut silently.
 struct Silent {
     etcd: Client,
     watches: AtomicUsize,
@@ -226,12 +226,12 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, own.path());
     let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
     drop(log);
-    // Others write meanwhile.
+    // Another server writes meanwhile.
     etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
     etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
     etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
     let log = open(&etcd, own.path());
-    // The two were under way together, so that either may be the first.
+    // The two writes were concurrent, so either may be the first.
     let last = at(&receipts, 0).max(at(&receipts, 1));
     let found = log.tail(Offset(last)).unwrap();
     assert_eq!(found.iter().map(|record| record.key.as_str()).collect::<Vec<_>>(), ["a/theirs", "a/gone"]);
@@ -250,7 +250,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, other.path());
     assert_eq!(fresh(&log).iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["a/kept", "a/theirs"]);
     assert!(log.oldest().unwrap() > Offset(fresh(&log)[1].1), "what was before is not there, and it says so");
-    // After a compaction all objects are read at one revision: deleted ones are deleted here, too.
+    // After a compaction all objects are read at one revision: objects deleted in etcd are deleted here, too.
     drop(log);
     etcd.ctl(&["del", "/registry/configmaps/a/kept"]);
     etcd.ctl(&[

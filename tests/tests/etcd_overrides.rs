@@ -1,4 +1,4 @@
-//! `--etcd-servers-overrides`: resources in an etcd of their own, beside the one of all others.
+//! `--etcd-servers-overrides`: resources in an etcd of their own.
 
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::server::{fails, holdfast, succeeds};
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// An etcd for Events and one for all others.
+/// An etcd for Events, and one for all other resources.
 struct Etcds {
     main: Cluster,
     events: Cluster,
@@ -71,7 +71,7 @@ fn names(list: &Answer) -> Vec<String> {
     names.filter(|name| name.starts_with("own-")).map(str::to_owned).collect()
 }
 
-/// What a watch from a version shows at once, as `TYPE name`.
+/// The events of a watch from a version that come at once, as `TYPE name`.
 async fn seen(wire: &Wire, path: &str, from: &str) -> Vec<String> {
     let path = format!("{path}?watch=true&timeoutSeconds=1&resourceVersion={from}");
     let answer = wire.get(&path).await.expect(200);
@@ -90,7 +90,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let servers = folders.each_ref().map(|folder| etcds.server(folder.path(), &[]));
     let [one, other] = servers.each_ref().map(Wire::admin);
 
-    // Where they are, under which keys and versions.
+    // Which etcd has the objects, under which keys and versions.
     let made = one.post(EVENTS, &event("default", "own-a")).await.expect(201);
     one.post(MAPS, &map("own-map")).await.expect(201);
     let first = version(&made);
@@ -104,7 +104,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
         keys(&etcds.main, "/registry/configmaps/default/").contains(&"/registry/configmaps/default/own-map".into())
     );
 
-    // What another server writes there is read, and written over by its version.
+    // An Event that another server writes to that etcd is read here, and replaced by its version.
     let stored = etcds.events.ctl(&["get", "/registry/events/default/own-a", "-w", "json"]);
     assert!(stored.contains("\"lease\":"), "{stored}");
     let foreign = json!({
@@ -123,7 +123,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let read = one.get("/apis/events.k8s.io/v1/namespaces/default/events/own-foreign").await.expect(200);
     assert_eq!(read.json()["reason"], "Patched");
 
-    // What cannot be read fails by name, and only requests of its kind.
+    // An unreadable value makes requests for it fail, and no requests for other kinds.
     etcds.events.ctl(&["put", "/registry/events/default/own-broken", "garbage"]);
     for path in [format!("{EVENTS}/own-broken"), EVENTS.to_owned()] {
         let told = one.get(&path).await.expect(500).text();
@@ -133,7 +133,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     etcds.events.ctl(&["del", "/registry/events/default/own-broken"]);
     one.get(&format!("{EVENTS}/own-broken")).await.refused(404, "NotFound");
 
-    // Lists, their pages, and watches go on at the other server.
+    // Lists, their pages, and watches continue at the other server.
     for name in ["own-b", "own-c"] {
         one.post(EVENTS, &event("default", name)).await.expect(201);
     }
@@ -153,18 +153,18 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let expected =
         ["ADDED own-foreign", "MODIFIED own-foreign", "ADDED own-b", "ADDED own-c", "ADDED own-d", "DELETED own-b"];
     for wire in [&one, &other] {
-        // A read of the newest state first: a watch shows what this server has.
+        // A watch shows only what this server has, so the newest state is read first.
         wire.get(EVENTS).await.expect(200);
         assert_eq!(seen(wire, EVENTS, &first).await, expected);
     }
-    // The past: exactly then, and by a version that `at` names.
+    // Reads of the past: at an exact version, and by the parameter `at`.
     for asked in ["resourceVersionMatch=Exact&resourceVersion", "at"] {
         let then = one.get(&format!("{EVENTS}?{asked}={first}")).await.expect(200);
         assert_eq!(names(&then), ["own-a"], "{asked}");
     }
     one.get(&format!("{EVENTS}?resourceVersion={}", newest + 1_000_000)).await.refused(504, "Timeout");
 
-    // History is in the log of its kind, whoever asks.
+    // The history of an object is in the log of its kind.
     let kubeconfig = servers[0].kubeconfig().display().to_string();
     for (command, part) in [("history", "changed   patch   kubernetes-admin"), ("blame", "Patched")] {
         let told = succeeds(holdfast([command, "events/own-foreign", "--kubeconfig", &kubeconfig]));
@@ -173,7 +173,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let told = succeeds(holdfast(["history", "configmap/own-map", "--kubeconfig", &kubeconfig]));
     assert!(told.contains("created"), "{told}");
 
-    // A restart goes on, with and without its folder.
+    // After a restart everything works on, with the folder and without it.
     let before = names(&one.get(EVENTS).await.expect(200));
     let [server, other_server] = servers;
     server.stop();
@@ -207,7 +207,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     one.post(events, &event("own", "own-a")).await.refused(404, "NotFound");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     one.post("/api/v1/namespaces", &namespace).await.expect(201);
-    // The other server has not been asked for anything of this namespace before.
+    // The other server has not read anything of this namespace before.
     other.post(events, &event("own", "own-a")).await.expect(201);
     let maps = "/api/v1/namespaces/own/configmaps";
     other.post(maps, &map("own-a")).await.expect(201);
@@ -218,7 +218,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     });
     let quotas = "/api/v1/namespaces/own/resourcequotas";
     one.post(quotas, &quota).await.expect(201);
-    // No controller runs here that would count what was there before.
+    // No controller runs here that would count the existing objects.
     let status = json!({"status": {"hard": {"count/configmaps": "3"}, "used": {"count/configmaps": "1"}}}).to_string();
     let patch = [("content-type", "application/merge-patch+json")];
     one.send(Method::PATCH, &format!("{quotas}/few/status"), &patch, status).await.expect(200);
@@ -230,7 +230,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     assert!(refused["message"].as_str().is_some_and(|why| why.contains("exceeded quota: few")), "{refused}");
     assert_eq!(one.get(&format!("{quotas}/few")).await.json()["status"]["used"]["count/configmaps"], "3");
 
-    // A collection, a namespace, and a namespace of that name again.
+    // Deletes a collection and a namespace, and creates a namespace with the same name.
     let old = version(&one.get(events).await.expect(200));
     delete(&one, &format!("{events}?fieldSelector=metadata.name=own-c")).await.expect(200);
     assert_eq!(names(&other.get(events).await), ["own-a", "own-b"]);
@@ -247,7 +247,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     assert_eq!(keys(&etcds.main, "/registry/secrets/own/"), Vec::<String>::new());
     one.post("/api/v1/namespaces", &namespace).await.expect(201);
     one.post(events, &event("own", "own-new")).await.expect(201);
-    // Who may read this namespace alone does not see the events of the one before.
+    // A user who may read only this namespace does not see events of its predecessor.
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
     one.post("/api/v1/namespaces/own/serviceaccounts", &account).await.expect(201);
     let binding = json!({
@@ -300,7 +300,7 @@ async fn each_etcd_is_looked_after_by_itself() {
         })
         .await;
     }
-    // Without the etcd of Events all others go on.
+    // Without the etcd of Events all other kinds can be used.
     wire.post(EVENTS, &event("default", "own-a")).await.expect(201);
     etcds.events.member(0).pause();
     eventually(PATIENCE, async || match wire.get("/readyz/etcd-override-0").await {
@@ -323,7 +323,7 @@ async fn each_etcd_is_looked_after_by_itself() {
     wire.post(EVENTS, &event("default", "own-b")).await.expect(201);
 }
 
-/// Events move when an override comes, and are where they were when it goes.
+/// Events are read from another etcd when an override is added, and from the former one when it is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_goes_on_with_other_overrides() {
     let (etcds, folder) = (Etcds::start(), Folder::new());
@@ -344,7 +344,7 @@ async fn a_folder_goes_on_with_other_overrides() {
     }
 }
 
-/// Controllers in the server's process see their own writes, whichever log has them.
+/// Controllers in the server's process see their own writes, whichever log contains them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controllers_work_across_etcds() {
     let (etcds, folder) = (Etcds::start(), Folder::new());

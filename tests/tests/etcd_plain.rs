@@ -104,7 +104,7 @@ fn nothing_is_migrated_into_a_store_that_takes_plain_transactions() {
     let (from, to) = (data.path().to_str().expect("text"), kine.url());
     let migrated = holdfast(["migrate", "--from", from, "--to", &to]);
     fails(migrated, &["--to=", "takes only Kubernetes' own transactions"]);
-    // `/registry/health` is kine's own.
+    // `/registry/health` is a key of kine.
     let note = Keys::between("/registry.", "/registry/");
     assert!(client(&kine.url()).range(&Range::of(note)).expect("keys").found.is_empty(), "no note is left");
 }
@@ -127,7 +127,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
         assert_eq!((own, others), (("jane", "kubectl"), ("", "helm")), "others know what managed fields say");
         assert_eq!(shown[0].object, shown[1].object);
     }
-    // The store decides who was first, and compares the object alone.
+    // The store decides which write is first; it compares only the object itself.
     let first = at(&receipts, 0);
     let updates = logs.each_ref().map(|log| commit(log, &[record(900, "c1", "2", first)]));
     assert_eq!(updates.iter().filter(|receipts| matches!(receipts[0], Receipt::At(_))).count(), 1, "{updates:?}");
@@ -135,7 +135,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0) }];
     at(&commit_all(&logs[1], &[record(901, "new", "1", 0)], &counts), 0);
-    // Deleting is known to both, too.
+    // Both servers know of a deletion.
     let second = at(&receipts, 1);
     let gone = Record { operation: Operation::Delete as i32, ..record(902, "c2", "1", second) };
     let offset = at(&commit(&logs[1], &[gone]), 0);
@@ -144,7 +144,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
         let event = log.read(Offset(offset)).unwrap().expect("the event");
         assert_eq!((event.is_delete(), event.actor.user.as_str()), (true, user));
     }
-    // Nothing but objects and the cluster's secret is written.
+    // Only objects and the cluster's secret are written.
     let keys = kine.ctl(&["get", "/registry", "--prefix", "--keys-only"]);
     let besides: Vec<&str> =
         keys.lines().filter(|key| !key.is_empty() && !key.starts_with("/registry/configmaps/a/")).collect();
@@ -205,7 +205,7 @@ fn what_came_of_writes_without_an_answer_is_known_after_recovery() {
             match receipt {
                 Receipt::At(_) => assert!(is_there, "{} was acknowledged", record.key),
                 Receipt::Refused(fault) => assert!(!is_there, "{} was refused: {fault}", record.key),
-                // It was sent again, so that it is certainly there; and who wrote it is known.
+                // The write was sent again, so its outcome is known; so is its user.
                 Receipt::Unknown => assert!(is_there, "{} was read back", record.key),
                 Receipt::Overtaken | Receipt::Taken(_) => panic!("nobody else writes {}", record.key),
             }
@@ -236,7 +236,7 @@ async fn servers_share_a_kine() {
         .await
         .expect("created");
     assert!(apis[1].get_opt("own").await.expect("an answer").is_some(), "the other server has it at once");
-    // Both change it at the same time, again and again, and no change is lost.
+    // Both servers change the object concurrently, many times, and no change is lost.
     let change = async |nth: usize| {
         for count in 0..10 {
             let patch = json!({"data": {format!("k{nth}-{count}"): "v"}});
@@ -248,7 +248,7 @@ async fn servers_share_a_kine() {
         let data = api.get("own").await.expect("the map").data.expect("data");
         assert_eq!(data.len(), 20, "{data:?}");
     }
-    // What expires goes.
+    // Objects with a lease expire.
     let news = json!({"metadata": {"name": "news"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
     let events: Api<Event> = Api::default_namespaced(servers[0].client().await);
     events.create(&PostParams::default(), &serde_json::from_value(news).expect("news")).await.expect("created");
@@ -270,7 +270,7 @@ async fn servers_share_a_kine() {
     for server in servers {
         server.stop();
     }
-    // The server that wrote it knows the user; the other one says what it does not know.
+    // The server that wrote the object knows the user; the other one says that it does not.
     let blamed = folders.each_ref().map(|folder| {
         let path = folder.path().display().to_string();
         succeeds(holdfast(["blame", "--data-dir", &path, "configmap", "second", "-n", "default"]))

@@ -1,4 +1,4 @@
-//! A real etcd that is restored from a snapshot under servers of Holdfast: refused, and accepted as a new epoch.
+//! A real etcd that is restored from a snapshot while servers use it: it is refused, or accepted as a new epoch.
 
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::server::{holdfast, succeeds};
@@ -36,7 +36,7 @@ fn change(server: &Server, name: &str, value: &str) {
     does(server, &["patch", "configmap", name, "-p", &json!({"data": {"x": value}}).to_string()]);
 }
 
-/// The names and values of the config maps that the test made, and the list's version.
+/// The names and values of the test's ConfigMaps, and the version of the list.
 fn maps(server: &Server) -> (Vec<(String, String)>, u64) {
     let list: Value = serde_json::from_str(&does(server, &["get", "--raw", MAPS])).expect("JSON");
     let items = list["items"].as_array().expect("items").iter().map(|item| {
@@ -51,14 +51,14 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// What a watch from a version says within a second.
+/// The output of a watch from a version within a second.
 fn watched(server: &Server, version: u64) -> String {
     let path = format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={version}");
     let Output { stdout, stderr, .. } = kubectl(server, &["get", "--raw", &path]);
     format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
 }
 
-/// With these options of `etcdutl snapshot restore`.
+/// Restores with these options of `etcdutl snapshot restore`.
 fn check(options: &[&str], refusal: &str) {
     let (mut etcd, folder) = (Cluster::single(), Folder::new());
     let (first, second, snapshot) = (folder.join("first"), folder.join("second"), folder.join("snapshot.db"));
@@ -87,12 +87,12 @@ fn check(options: &[&str], refusal: &str) {
     let (all, now) = maps(&server);
     assert_eq!(all, restored);
     assert!(now > before, "the version went back from {before} to {now}");
-    // Nobody goes on from a version of the epoch before.
+    // No watch resumes at a version of the former epoch.
     for version in [before - 20, before] {
         assert!(watched(&server, version).contains("too old resource version"), "{version}");
     }
     assert!(!watched(&server, now).contains("too old"), "the newest version can be watched from");
-    // The versions of objects are those of etcd: updates go through.
+    // Objects have etcd's versions, so updates succeed.
     change(&server, "c-both", "later");
     change(&server, "c-same", "2");
     does(&server, &["delete", "configmap", "c-changed"]);
@@ -100,11 +100,11 @@ fn check(options: &[&str], refusal: &str) {
     let newest = pairs(&[("c-both", "later"), ("c-gone", "1"), ("c-new", "1"), ("c-same", "2")]);
     assert_eq!(maps(&server).0, newest);
     server.stop();
-    // The option is for one start.
+    // The next start needs no option.
     let server = start(&etcd, &first, &[]);
     assert_eq!(maps(&server).0, newest);
 
-    // The other server has the epoch before in its folder, and joins the new one.
+    // The other server's folder has the former epoch; the server joins the new one.
     let refused = try_start(&etcd, &second, &[]).err().expect("it is in another epoch");
     assert!(refused.contains(ACCEPT), "{refused}");
     let other = start(&etcd, &second, &[ACCEPT]);
@@ -116,7 +116,7 @@ fn check(options: &[&str], refusal: &str) {
     assert!(all.iter().all(|(maps, _)| maps.contains(&("c-gone".into(), "3".into()))), "{all:?}");
     assert!(all[0] == all[1] && all[1] == all[2], "{all:?}");
     drop((server, other, third));
-    // History says what was put back and by what.
+    // History shows the objects that were put back, and the reason.
     for (folder, name) in [(&first, "c-changed"), (&first, "c-both"), (&first, "c-new"), (&second, "c-changed")] {
         let data = folder.to_str().expect("a path");
         let history = succeeds(holdfast(["history", "configmaps", name, "-n", "default", "--data-dir", data]));

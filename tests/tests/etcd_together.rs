@@ -16,7 +16,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const LEASES: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "holdfast-nodes"];
 
-/// `holdfast up` with nothing prepared in its folder.
+/// `holdfast up` with an empty folder.
 fn up(etcd: &str, folder: &Path) -> Command {
     let mut command = Command::new(binary());
     command.args(["up", "--port=0", "--controllers=-*", "--etcd-servers", etcd, "--data-dir"]).arg(folder);
@@ -48,7 +48,7 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!second.join("pki").exists(), "no keys are made that would have to be replaced");
-    // Another key that is whole in itself.
+    // Another valid key.
     copy_keys(&first, &second);
     let own = Folder::new();
     Server::start(own.path(), &[]).stop();
@@ -59,7 +59,7 @@ async fn a_server_joins_with_the_keys_of_the_first_one_and_not_without() {
     std::fs::copy(first.join("pki/sa.key"), second.join("pki/sa.key")).expect("copied");
     let told = refused(Server::spawn(up(&etcd.urls(), &second)));
     assert!(told.contains("ca.key is not the private key of"), "{told}");
-    // The certificates of an earlier cluster in the folder are made anew.
+    // Certificates of an earlier cluster in the folder are replaced.
     std::fs::remove_dir_all(second.join("pki")).expect("removed");
     std::fs::rename(own.join("pki"), second.join("pki")).expect("moved");
     copy_keys(&first, &second);
@@ -168,7 +168,7 @@ async fn rolled_out(place: &Place) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     let mut etcd = Cluster::single();
-    // No two clocks are the same, and tokens of one server are good at once at the others.
+    // All clocks differ, and tokens of one server are valid at once at the others.
     let [one, two, three] = [("192.0.2.1", -25), ("192.0.2.2", 0), ("192.0.2.3", 25)];
     let mut places: Vec<Place> =
         [one, two, three].map(|(address, ahead)| Place::start(&mut etcd, address, ahead)).into();
@@ -194,13 +194,13 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     endpoints(&places[1], &["192.0.2.1", "192.0.2.2", "192.0.2.3"]).await;
     places[0].admin.post(DEPLOYMENTS, &deployment("one")).await.expect(201);
     rolled_out(&places[2]).await;
-    // Each server reaches the simulated nodes, whichever of them runs them.
+    // Each server reaches the simulated nodes, whichever server runs them.
     let pods = places[0].admin.get("/api/v1/namespaces/default/pods").await.expect(200).json();
     let pod = pods["items"][0]["metadata"]["name"].as_str().expect("a name").to_owned();
     for place in &places {
         place.admin.get(&format!("/api/v1/namespaces/default/pods/{pod}/log")).await.expect(200);
     }
-    // The leader is killed while a Deployment rolls out.
+    // The leader is killed during the rollout of a Deployment.
     let killed = places.remove(leader(&places, LEASES[0]).await);
     let path = format!("{DEPLOYMENTS}/web");
     let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "two"}]}}}}).to_string();
@@ -217,7 +217,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     assert_eq!(nodes["items"].as_array().map(Vec::len), Some(2), "{nodes}");
     let left = places.iter().map(|place| place.address).collect::<Vec<_>>();
     endpoints(&places[0], &left).await;
-    // A leader that is cut off stops, and another one leads.
+    // A leader that is cut off stops its work, and another server leads.
     let cut_off = leader(&places, LEASES[0]).await;
     places[cut_off].proxy.silence();
     eventually(PATIENCE, || async {
@@ -238,7 +238,7 @@ async fn three_servers_are_one_cluster_while_leaders_die_and_are_cut_off() {
     for lease in LEASES {
         leader(&places, lease).await;
     }
-    // A server that is stopped gives its leases back.
+    // A stopping server releases its leases.
     let stopped = places.remove(leader(&places, LEASES[0]).await);
     let Place { server, folder: _folder, proxy: _proxy, .. } = stopped;
     server.stop();
@@ -281,7 +281,7 @@ async fn a_server_without_etcd_answers_from_what_it_has_and_says_what_it_cannot_
         let write = tokio::spawn(async move { writing.post(MAPS, &late).await });
         tokio::time::sleep(Duration::from_millis(500)).await;
         proxy.heal();
-        // Whatever it was told, a client finds its write or not.
+        // Whatever the answer was, a read shows whether the write happened.
         let told = write.await.expect("an answer");
         eventually(PATIENCE, || async {
             let found = admin.get(&format!("{MAPS}/{name}")).await;

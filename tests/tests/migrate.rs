@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is compared before and after a move.
+/// The paths that are compared before and after a migration.
 const PATHS: [&str; 7] = [
     "/api/v1/namespaces/moved",
     "/api/v1/namespaces/moved/configmaps",
@@ -119,12 +119,12 @@ fn fill(server: &Server) {
         }
         assert!(Instant::now() < deadline, "{output:?}");
     }
-    // A later version than its namespace's, with managed fields of another manager.
+    // Written later than the namespace, with managed fields of another manager.
     let scaled = ["patch", "-n", "moved", "deployment", "web", "-p", "{\"spec\":{\"replicas\":3}}"];
     succeeds(kubectl(server, &scaled, ""));
 }
 
-/// Addresses and ports of moved services are taken, and free ones are given out.
+/// Checks that addresses and ports of migrated Services are reserved, and that free ones are allocated.
 fn check_allocations(server: &Server) {
     let create = ["create", "-f", "-"];
     fails(kubectl(server, &create, &service("other", "10.0.0.77", 30078)), &["already allocated"]);
@@ -141,7 +141,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     fill(&server);
     let (before, _) = objects(&server);
     let last = newest(&server);
-    // A server holds the folder's lock.
+    // A running server holds the folder's lock.
     fails(migrate(text(&data), &urls, &[]), &["--from=", "is in use by process ", "only one server may write to it"]);
     server.stop();
 
@@ -166,7 +166,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     succeeds(kubectl(&server, &["patch", "-n", "moved", "cm", "c7", "-p", "{\"data\":{\"x\":\"2\"}}"], ""));
     let (before, versions) = objects(&server);
     let last = newest(&server);
-    // The server has announced itself in etcd.
+    // A running server has announced itself in etcd.
     let back = folder.join("back");
     fails(migrate(&urls, text(&back), &[]), &["a server is running on the source", "/registry/masterleases/"]);
     server.stop();
@@ -188,7 +188,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     succeeds(kubectl(&server, &["get", "--raw", &watch], ""));
     server.stop();
     succeeds(holdfast(["log", "verify", "--data-dir", text(&back)]));
-    // The etcd is lost: a server's copy of it has everything.
+    // The etcd is lost: a server's local copy has all objects.
     drop(etcd);
     let rescued = folder.join("rescued");
     succeeds(migrate(text(&folder.join("copy")), text(&rescued), &[]));
@@ -222,7 +222,7 @@ fn folder_of(folder: &Path, count: u64) {
     }
 }
 
-/// How many bytes a log has taken.
+/// The number of bytes in a log's files.
 fn written(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder.join("log")).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
@@ -343,7 +343,7 @@ fn etcd_to_etcd_keeps_every_byte_and_another_prefix_is_another_place() {
         &["/registry/secrets/a/locked is encrypted and bound"],
     );
     to.ctl(&["del", "", "--prefix"]);
-    // What was begun under another prefix was not finished, and is gone.
+    // The unfinished migration under another prefix was removed.
     succeeds(migrate(&from.urls(), &to.urls(), &[]));
     let all = |etcd: &Cluster, prefix: &str| {
         let told = etcd.ctl(&["get", prefix, "--prefix", "-w", "json"]);
@@ -381,7 +381,7 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     server.stop();
     fails(migrate(text(&data), &urls, &["--dry-run"]), &["secrets/moved/s", "encrypted"]);
     fails(migrate(text(&data), &urls, &[]), &["secrets/moved/s", "--encryption-provider-config FILE"]);
-    // It goes on with the keys.
+    // With the keys the migration continues.
     succeeds(migrate(text(&data), &urls, &[&keys]));
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
     assert_eq!(objects(&server).0, before);

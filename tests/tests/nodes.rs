@@ -466,7 +466,8 @@ async fn gates_change_what_nodes_are_asked() {
     const FORWARD: &str = "PortForwardWebsockets";
     let exec = ("web/exec?command=ls&stdout=true", "v5.channel.k8s.io");
     let forward = ("web/portforward", "SPDY/3.1+portforward.k8s.io");
-    // What the kubelet is asked to switch to, for a node that declares nothing and for one that takes WebSockets.
+    // The protocol that the kubelet is asked to upgrade to, for a node that declares nothing and for one with
+    // WebSockets.
     for (gates, part, expected) in [
         ("", exec, ["spdy/3.1", "websocket"]),
         ("", forward, ["spdy/3.1", "websocket"]),
@@ -504,7 +505,7 @@ async fn gates_change_what_nodes_are_asked() {
     let path = "/api/v1/nodes/n/proxy/exec/default/web/c?command=ls&output=1";
     let answer = cluster.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
     assert_eq!(answer.status(), 403, "the gate is about pods");
-    // A certificate of another authority is refused, although a client asks that it be not looked at.
+    // A certificate of another authority is refused with the gate off, although the client asks not to verify it.
     let address = cluster.kubelet.address.ip();
     let other = Kubelet::start(address, &Authority::new("others"), &address.to_string()).await;
     cluster.node("other", &address.to_string(), other.address.port()).await;
@@ -560,8 +561,8 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
-/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server at a socket and over
-/// TLS.
+/// Egress proxies lead to nodes: CONNECT over TCP and over a Unix socket, and a konnectivity server at a socket and
+/// over TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn proxies_lead_to_nodes() {
     let ways = [("tcp", "HTTPConnect"), ("uds", "HTTPConnect"), ("uds", "GRPC"), ("tcp", "GRPC"), ("", "Direct")];
@@ -656,7 +657,7 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         }
         for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(commands_count) {
             let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
-            // By somebody else: one user may have half of all connections to nodes.
+            // From another user: one user may have only half of all connections to nodes.
             let other = [("impersonate-user", "other"), ("impersonate-group", "system:masters")];
             let mut command = cluster.websocket_with(&path, protocol, &other).await;
             command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");

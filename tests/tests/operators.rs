@@ -1,6 +1,6 @@
 //! Test suites of Go operators: those in `tests/clients/operators`, which follow kubebuilder's and Operator SDK's
-//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client for
-//! Java; and simulated nodes behind Kubernetes' own API server.
+//! guides, and controller-runtime's own; programs that use containers, through client-go and through fabric8's client
+//! for Java; and simulated nodes behind Kubernetes' own API server.
 //!
 //! `make test-long` runs them: Go downloads about a hundred modules, and compiles them for minutes.
 
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// These tests download Kubernetes 1.28 and turn off a feature gate that later releases no longer have; with the gate
+/// These tests download Kubernetes 1.28, and turn off a feature gate that later releases no longer have. With the gate
 /// on, the same tests run.
 const SKIPPED: &str = "^(TestLazyRestMapperProvider|TestApiMachinery)$/^aggregatedDiscovery=false$";
 
@@ -72,8 +72,8 @@ fn looking_into_containers_with_go() {
     server.stop();
 }
 
-/// Simulated nodes behind Kubernetes' own API server, which is built from its modules and keeps its objects on etcd; the
-/// controllers and the scheduler are Holdfast's.
+/// Simulated nodes behind Kubernetes' own API server, which is built from its modules and stores its objects in etcd.
+/// The controllers and the scheduler are Holdfast's.
 #[test]
 #[ignore = "takes minutes, and needs Go"]
 fn nodes_of_kube_apiserver() {

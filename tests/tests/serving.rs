@@ -183,7 +183,7 @@ async fn anonymous_requests() {
 async fn always_deny() {
     let (_folder, server) = start(&["--authorization-mode", "AlwaysDeny"]);
     Wire::anonymous(&server).get(MAPS).await.refused(403, "Forbidden");
-    // As in Kubernetes, this group is allowed before any mode is asked.
+    // As in Kubernetes, this group is allowed before any authorizer is asked.
     Wire::admin(&server).get(MAPS).await.expect(200);
     server.stop();
 }
@@ -270,7 +270,7 @@ async fn requests_over_the_limit_are_put_off() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}]});
     admin.post(root, &binding).await.expect(201);
-    // Concurrent writes wait for the disk together, and there is one place.
+    // Concurrent writes share one write to the disk, and there is only one place for requests.
     let refused = holdfast_tests::eventually(Duration::from_secs(20), || async {
         let together = (0..16).map(|_| {
             let map = json!({"metadata": {"generateName": "map-"}});

@@ -85,6 +85,7 @@ impl Authenticator {
             if let Some(user) = self.request_headers.load().user(headers) {
                 return Ok(Some(Arc::new(user)));
             }
+            // A proxy that names no user makes the request as itself.
             peer = proxy;
         }
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {

@@ -150,6 +150,7 @@ where
             }
             counted += BODY_BYTES_MIN;
         }
+        // Most bodies arrive in one piece, which is kept without a copy.
         match &first {
             None => first = Some(piece),
             Some(begin) => {

@@ -179,6 +179,7 @@ where
                 }
                 Event::Data { stream, data, is_end } => match entry_of(entries, stream).and_then(Entry::upload) {
                     Some(upload) => upload.push(data, is_end),
+                    // The data of a stream that has ended counts as read, so that the connection's window opens again.
                     None => uploads.read(data.len()),
                 },
                 Event::Reset { stream, reason } => {
@@ -272,6 +273,7 @@ where
                 Deadline::Farewell if self.http.streams() == 0 => {
                     return late("the client did not end the connection");
                 }
+                // Requests are still being answered, and the client can end the connection only after them.
                 Deadline::Farewell => self.deadlines.set(Deadline::Farewell, now + self.bounds.unread),
                 Deadline::Taken => return late("the client did not read what it was sent"),
                 Deadline::Read => self.let_unread_go(now),

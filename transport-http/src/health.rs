@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects; where it
-/// is really there, a check of that name says how it is, and else it is the log that is asked for.
+/// The checks of every server. Scripts for other API servers query `etcd`: it fails if the log or the writer does, and
+/// on etcd also if etcd does.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
@@ -54,7 +54,7 @@ const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-filter",
 ];
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
-/// How the names of the checks of an etcd of some resources begin, and of those of them that are of readiness alone.
+/// The prefixes of the checks of an override's etcd: of all of them, and of those for readiness alone.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
@@ -147,7 +147,7 @@ impl Transport {
     }
 }
 
-/// Whether a name excludes a check. The checks of one etcd exclude the same ones of others.
+/// Whether a name excludes a check. Excluding a check of the main etcd excludes those of the other etcds, too.
 fn excludes(excluded: &str, name: &str) -> bool {
     let is_ready = name.starts_with(READY_BEGIN);
     match excluded {

@@ -191,6 +191,7 @@ async fn records(
 async fn passed(transport: &Transport, engine: &Engine, after: Offset) {
     let mut stopping = transport.stopping.subscribe();
     loop {
+        // Made before the state is read, so that a commit between the two is noticed.
         let committed = engine.hub().committed().notified();
         if engine.own_snapshot().offset > after || *stopping.borrow_and_update() {
             return;

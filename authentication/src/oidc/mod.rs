@@ -154,6 +154,8 @@ impl Issuer {
         if !self.is_known() {
             return Err(format!("oidc: authenticator for issuer {:?} is not initialized", self.settings.url));
         }
+        // The signature is checked last: an unknown key makes this server fetch keys, and a token that is invalid
+        // anyway must not cause that.
         let meant = token.audiences();
         if !meant.iter().any(|one| audiences.iter().any(|audience| audience == one)) {
             return Err(format!("oidc: verify token: oidc: expected audience in {audiences:?} got {meant:?}"));

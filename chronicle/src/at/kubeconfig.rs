@@ -1,4 +1,4 @@
-//! Kubeconfigs as documents: contexts are added, and everything else stays as it stands in the file.
+//! Kubeconfigs as documents: contexts are added, and everything else in the file stays as it is.
 
 use crate::files::{Readers, Writing, check};
 use crate::remote::Server;
@@ -9,25 +9,25 @@ use std::path::{Path, PathBuf};
 /// A context with its cluster and its user.
 pub struct Context {
     pub name: String,
-    /// Where it stands.
+    /// The file that defines it.
     pub file: PathBuf,
-    /// The address of its server, without a slash at the end.
+    /// The address of its server, without a trailing slash.
     pub server: String,
     cluster: Value,
     user: Value,
     context: Value,
 }
 
-/// The fields that name files, which stand beside the kubeconfig where they are relative.
+/// The fields that name files. Relative paths start at the kubeconfig's folder.
 const CLUSTER_FILES: [&str; 1] = ["certificate-authority"];
 const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
-    /// The context that the options name, or the current one.
+    /// The context that the options name, or the current one. It is made from several files, as kubectl does.
     pub fn find(server: &Server) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {
-            // As kubectl has it: a file of several may be missing.
+            // As in kubectl, one of several files may be missing.
             match std::fs::read_to_string(&file) {
                 Ok(text) => files.push((parse(&text, &file)?, file)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && server.kubeconfig.is_none() => {}
@@ -57,7 +57,7 @@ impl Context {
         Ok(Context { name, file: file.to_owned(), server, cluster, user, context })
     }
 
-    /// The same context on another address, in a document of its own.
+    /// A new kubeconfig with the same context at another address.
     pub fn alone(&self, name: &str, server: &str) -> Result<String> {
         let mut document = parse("apiVersion: v1\nkind: Config\n", Path::new(""))?;
         self.put(&mut document, name, server, true)?;
@@ -65,8 +65,8 @@ impl Context {
         Ok(serde_yaml_ng::to_string(&document)?)
     }
 
-    /// Adds the same context on another address to a file, or puts it in the place of the one of that name. Where the
-    /// file is not the context's own, its user comes along.
+    /// Adds the same context with another address to a file, or replaces the context with this name. The user is added
+    /// as well if the file is not the context's own.
     pub fn add(&self, file: &Path, name: &str, server: &str) -> Result<()> {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,
@@ -94,7 +94,7 @@ impl Context {
     }
 }
 
-/// Makes a context the current one, in the file that says which one is.
+/// Makes a context the current one, in the file that sets the current context.
 pub fn set_current(server: &Server, added_to: &Path, name: &str) -> Result<()> {
     for file in server.files()? {
         if let Ok(text) = std::fs::read_to_string(&file) {
@@ -151,7 +151,7 @@ fn insert(document: &mut Value, list: &str, name: &str, field: &str, value: Valu
     Ok(())
 }
 
-/// Makes the path in a field good from anywhere.
+/// Makes the path in a field absolute, so that it is valid in any file.
 fn anchor(value: &mut Value, field: &str, kubeconfig: &Path) {
     if let Some(path) = value.get(field).and_then(Value::as_str).filter(|path| !path.is_empty()) {
         let folder = std::path::absolute(kubeconfig).unwrap_or_else(|_| kubeconfig.to_owned());
@@ -160,7 +160,7 @@ fn anchor(value: &mut Value, field: &str, kubeconfig: &Path) {
     }
 }
 
-/// A command with a slash stands beside the kubeconfig, one without is looked for in the path.
+/// A command with a slash is a path from the kubeconfig's folder; a command without one is searched in PATH.
 fn anchor_command(exec: &mut Value, kubeconfig: &Path) {
     if exec["command"].as_str().is_some_and(|command| command.contains('/')) {
         anchor(exec, "command", kubeconfig);
@@ -168,8 +168,7 @@ fn anchor_command(exec: &mut Value, kubeconfig: &Path) {
 }
 
 fn write(file: &Path, document: &Value) -> Result<()> {
-    // A link stays one.
-    // An own link is followed, and nobody else's.
+    // A symbolic link stays a link: the file that it leads to is written. `check` has refused links of other users.
     check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     Ok(Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
@@ -206,7 +205,7 @@ users:
         (folder, Server { kubeconfig, context: None })
     }
 
-    /// Both files as `KUBECONFIG` would name them.
+    /// Both files, as if `KUBECONFIG` named them.
     fn joined(folder: &Path) -> Vec<(Value, PathBuf)> {
         let read = |name: &str| {
             let file = folder.join(name);
@@ -237,7 +236,7 @@ users:
         std::fs::write(&first, format!("{FIRST}{users}")).expect("written");
         let context = Context::find(&server).expect("a context");
         assert_eq!((context.name.as_str(), context.server.as_str()), ("here", "https://host:1"));
-        // Twice is once.
+        // Adding it twice gives one entry.
         for version in [7, 7] {
             let name = format!("here@{version}");
             context.add(&first, &name, "https://host:1/at/7").expect("added");
@@ -257,7 +256,7 @@ users:
         set_current(&server, &first, "here@7").expect("set");
         assert_eq!(Context::find(&server).expect("a context").server, "https://host:1/at/7");
 
-        // Elsewhere the user comes along, and files are found from there, too.
+        // In another file the user is added too, and relative paths become absolute.
         let other = folder.path().join("other");
         context.add(&other, "here@7", "https://host:1/at/7").expect("added");
         let document = parse(&std::fs::read_to_string(&other).expect("text"), &other).expect("YAML");

@@ -1,4 +1,4 @@
-//! `holdfast at`: a kubeconfig context on the whole cluster as it was, for any client.
+//! `holdfast at`: a kubeconfig context on the whole cluster as of a past version, for any client.
 
 pub mod kubeconfig;
 
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let status = command(&args.command, file.path(), version)
             .status()
             .with_context(|| format!("run {}", args.command[0].display()))?;
-        // As a shell tells of a command that a signal ended.
+        // As in a shell, for a command that a signal ended.
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
     }
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The context whose past is looked at.
+/// The context whose cluster is shown as of the past.
 pub struct Base {
     context: Context,
 }
@@ -97,7 +97,7 @@ impl Base {
         Ok(Base { context })
     }
 
-    /// Makes sure that the server shows its past.
+    /// Checks that the server shows its past.
     pub fn check(&self, client: &Client, version: Offset) -> Result<()> {
         match client.get(&format!("/at/{version}/api")) {
             Ok(_) => Ok(()),
@@ -116,7 +116,7 @@ impl Base {
         format!("{}/at/{version}", self.context.server)
     }
 
-    /// A kubeconfig on a version that goes away when this is dropped.
+    /// A temporary kubeconfig on a version, deleted when it is dropped.
     pub fn file(&self, version: Offset) -> Result<tempfile::NamedTempFile> {
         let mut file = tempfile::Builder::new().prefix("holdfast-").suffix(".kubeconfig").tempfile()?;
         file.write_all(self.context.alone(&self.name(version), &self.url(version))?.as_bytes())?;
@@ -124,7 +124,7 @@ impl Base {
     }
 }
 
-/// A command that sees a kubeconfig and the version that it shows.
+/// A command with the environment for a kubeconfig and the version that it shows.
 pub fn command(words: &[OsString], kubeconfig: &std::path::Path, version: Offset) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("KUBECONFIG", kubeconfig).env("HOLDFAST_VERSION", version.to_string());

@@ -18,10 +18,10 @@ pub struct Args {
     common: Common,
 }
 
-/// How much of a value a line shows.
+/// The most characters of a value in a line.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
-/// Under the table where a user is missing.
+/// The note under a table in which a user is missing.
 const OF_OTHERS: &str = "no USER: another server wrote it, and no more is known than managed fields say";
 
 pub fn run(args: &Args) -> Result<()> {
@@ -31,14 +31,14 @@ pub fn run(args: &Args) -> Result<()> {
 struct Blamed {
     title: String,
     key: String,
-    /// The events that set something, by their place among the object's versions; without their objects.
+    /// The events that set fields, by their index among the object's versions; without their objects.
     records: BTreeMap<usize, Record>,
     fields: Vec<Set>,
-    /// Who beside the user had a say, by the place of the field among the others.
+    /// The webhooks and policies that changed a field, by the field's index.
     admitted: BTreeMap<usize, String>,
 }
 
-/// What webhooks and policies have changed in one version, with the object that came of it.
+/// The changes of webhooks and policies in one version, with the resulting object.
 struct Changed {
     changes: Vec<ChangedBy>,
     document: Value,
@@ -57,7 +57,7 @@ fn look(view: &LogView, named: &Named) -> Result<Blamed> {
             by(&newest)
         );
     }
-    // The form of the newest version holds for all, so that one field has one path.
+    // The shape of the newest version is used for all versions, so that a field always has the same path.
     let newest = view.document(&newest)?;
     let shape = view.shape(&place.storage, &newest);
     let mut records = BTreeMap::new();
@@ -136,7 +136,7 @@ impl Report for Blamed {
     }
 }
 
-/// A value on one line, cut where it is long.
+/// A value on one line, cut if it is long.
 fn short(value: &Value) -> String {
     let text = value.to_string();
     let text = visible::line(&text);

@@ -44,7 +44,7 @@ impl Filters {
         self.kind.is_empty() && self.namespace.is_none() && self.name.is_none() && self.user.is_none()
     }
 
-    /// Visits the events after one version up to another that are on such objects, whoever wrote them.
+    /// Visits the events after one version up to another on objects that match the filters, by any user.
     fn events(&self, view: &LogView, from: Offset, to: Offset, visit: &mut dyn FnMut(Record)) -> Result<()> {
         let kinds = self.kind.iter().map(|kind| Ok(view.kind(kind)?.storage.clone())).collect::<Result<Vec<_>>>()?;
         let only = if let [kind] = kinds.as_slice() { Some(kind.as_str()) } else { None };
@@ -72,7 +72,7 @@ impl Filters {
     }
 }
 
-/// The versions after one up to another that are events on such objects by such users.
+/// The versions after one up to another that are events on matching objects by matching users.
 pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {
@@ -98,12 +98,12 @@ struct Diff {
     summary: Summary,
 }
 
-/// An object that is not at the second moment what it was at the first.
+/// An object that differs between the two moments.
 struct Object {
     title: String,
     key: String,
     event: &'static str,
-    /// The event that left it as it was at the first moment.
+    /// The event that wrote its state at the first moment.
     before: u64,
     /// Its newest event up to the second moment, without the object.
     newest: Record,
@@ -117,16 +117,16 @@ struct Summary {
     changed: usize,
     recreated: usize,
     deleted: usize,
-    /// Objects that were created and deleted in between.
+    /// Objects that were created and deleted between the two moments.
     passed: usize,
-    /// Objects that were written and are what they were.
+    /// Objects that were written, and are the same at both moments.
     same: usize,
     events: usize,
 }
 
-/// What happened to one object in between.
+/// The events on one object between the two moments.
 struct Touched {
-    /// Of the event before the first one; zero when there was none.
+    /// The event that the first of them replaced; zero if there was none.
     replaces: Offset,
     newest: Record,
     users: BTreeSet<String>,
@@ -155,7 +155,7 @@ fn look(view: &LogView, from: &str, to: Option<&str>, filters: &Filters) -> Resu
     Ok(diff)
 }
 
-/// The objects that have events in between, by resource and key.
+/// The objects with events between the two moments, by resource and key.
 fn touched(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<BTreeMap<(String, String), Touched>> {
     let mut found: BTreeMap<(String, String), Touched> = BTreeMap::new();
     filters.events(view, from, to, &mut |record| {
@@ -243,7 +243,7 @@ impl Report for Diff {
             );
             out.push_str(&paint.paint(colour, &line));
             out.push('\n');
-            // What came or went as a whole is told by its name.
+            // For created and deleted objects the name is enough.
             if matches!(*event, "changed" | "recreated") {
                 let titles = (format!("{title} @ {}", object.before), format!("{title} @ {}", newest.offset));
                 out.push_str(&unified((&titles.0, &titles.1), &object.changes, paint));

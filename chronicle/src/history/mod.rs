@@ -1,8 +1,8 @@
-//! `holdfast history`, `blame` and `diff`: what the log of a server or of a data folder tells about objects; and
-//! `restore` and `undo`, which put back what it tells.
+//! `holdfast history`, `blame` and `diff` report on objects from the log of a server or a data folder; `restore` and
+//! `undo` write earlier states back.
 //!
-//! One file a subcommand. Each reads through [`LogRead`](holdfast_engine::LogRead), makes a report, and writes it as
-//! text, JSON or YAML. What they have in common is here: the options, the [`LogView`] of a log, and how kinds, objects and
+//! One file per subcommand. Each reads through [`LogRead`](holdfast_engine::LogRead), makes a report, and writes it as
+//! text, JSON or YAML. Here are the common parts: the options, the [`LogView`] of a log, and how kinds, objects and
 //! moments are found.
 
 pub mod blame;
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-/// What all that look take.
+/// The options of all commands that report.
 #[derive(clap::Args)]
 pub struct Common {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub struct Common {
     show_managed_fields: bool,
 }
 
-/// How a report is written.
+/// The format of a report.
 #[derive(clap::Args, Clone)]
 pub struct Shown {
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
@@ -79,7 +79,7 @@ enum When {
     Never,
 }
 
-/// What a subcommand found out.
+/// The result of a subcommand.
 pub trait Report {
     fn text(&self, paint: Paint) -> String;
     fn value(&self) -> Value;
@@ -94,7 +94,7 @@ impl Named {
 }
 
 impl Common {
-    /// Has a subcommand look at the log of some kinds, and writes what it found.
+    /// Runs a subcommand on the log of some kinds, and writes its report.
     fn run<R: Report>(&self, kinds: &[&str], look: impl FnOnce(&LogView) -> Result<R>) -> Result<()> {
         let log = self.source.open_of(kinds)?;
         let report = look(&LogView::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
@@ -123,10 +123,10 @@ impl Shown {
     }
 }
 
-/// A log as it is now.
+/// A log as of now.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
-    /// The kinds, with those that definitions make.
+    /// The built-in kinds and those of CustomResourceDefinitions.
     registry: Arc<Registry>,
     last: Offset,
     oldest: Offset,
@@ -134,7 +134,7 @@ pub struct LogView<'l> {
     bookkeeping: bool,
 }
 
-/// Where an object's events stand in the log.
+/// The resource and key of an object in the log.
 #[derive(Debug)]
 struct Place {
     storage: String,
@@ -151,7 +151,7 @@ impl<'l> LogView<'l> {
         Ok(self.registry.get(find::find(&self.registry, asked)?))
     }
 
-    /// The kind whose objects stand at a place, if anything still defines it.
+    /// The kind with this place in storage, if it is still defined.
     fn kind_at(&self, storage: &str) -> Option<&Kind> {
         self.registry.by_storage(storage).map(|id| self.registry.get(id))
     }
@@ -173,7 +173,7 @@ impl<'l> LogView<'l> {
         Ok(Place { storage: kind.storage.clone(), key: key(namespace, name) })
     }
 
-    /// What an object is called in a report: `deployments.apps/default/web`.
+    /// An object's name in a report: `deployments.apps/default/web`.
     pub fn title(&self, storage: &str, key: &str) -> String {
         match self.kind_at(storage) {
             Some(kind) => match kind.versions[0].group.as_str() {
@@ -184,7 +184,7 @@ impl<'l> LogView<'l> {
         }
     }
 
-    /// The offsets of an object's events that are left; at least one.
+    /// The offsets of an object's events that the log still has; at least one.
     fn versions(&self, place: &Place) -> Result<Vec<Offset>> {
         let versions = self.log.versions(&place.storage, &place.key)?;
         if !versions.is_empty() {
@@ -202,12 +202,12 @@ impl<'l> LogView<'l> {
         bail!(text)
     }
 
-    /// Objects of the kind that have the name in other namespaces, or much the same name.
+    /// Suggestions: objects of the kind with this name in other namespaces, or with a similar name in this one.
     fn elsewhere(&self, place: &Place, name: &str) -> Vec<String> {
         const SHOWN_MAX: usize = 3;
         let far = name.chars().count().div_ceil(4).min(3);
         let mut found: Vec<(usize, String)> = Vec::new();
-        // A hint is not worth a fault.
+        // A fault only loses the hint.
         for (key, _) in present(self.log, &place.storage).unwrap_or_default() {
             let (namespace, other) = split_key(&key);
             let is_here = namespace == split_key(&place.key).0;
@@ -226,7 +226,7 @@ impl<'l> LogView<'l> {
         Ok(self.log.read(offset)?)
     }
 
-    /// The object as it was before an event; `None` when it was not there.
+    /// The object before an event; `None` if it did not exist.
     pub fn before(&self, record: &Record) -> Result<Option<Value>> {
         match record.replaces {
             0 => Ok(None),
@@ -239,14 +239,14 @@ impl<'l> LogView<'l> {
         found.ok_or_else(|| anyhow!("event {offset} was let go while it was looked for: try again"))
     }
 
-    /// The object as an event left it, or as it was when the event deleted it.
+    /// The object after an event; for a deletion its last state.
     pub fn document(&self, record: &Record) -> Result<Value> {
         let document = serde_json::from_slice(&record.object)
             .map_err(|error| anyhow!("event {} holds an object that is no JSON: {error}", record.offset))?;
         Ok(if self.bookkeeping { document } else { without_bookkeeping(document) })
     }
 
-    /// How documents of a kind look, in the version that this one has.
+    /// The schema shape of a kind's documents, in the version of this document.
     pub fn shape<'s>(&'s self, storage: &str, document: &Value) -> Shape<'s> {
         let layout = self.kind_at(storage).and_then(|kind| {
             let named = document["apiVersion"].as_str().and_then(|version| kind.version_named(version));
@@ -255,7 +255,7 @@ impl<'l> LogView<'l> {
         Shape::new(layout)
     }
 
-    /// The version that somebody names, if the state at it can still be told.
+    /// The version for a text, if its state can still be read.
     pub fn version(&self, text: &str) -> Result<Offset> {
         let version = self.log.named(text, self.now)?;
         if version > self.last {
@@ -273,14 +273,14 @@ impl<'l> LogView<'l> {
         Ok(version)
     }
 
-    /// When a version came to be, for people.
+    /// The time of a version, for people.
     pub fn time_of(&self, version: Offset) -> Result<String> {
         let at = self.log.scan(None, Offset(version.0.saturating_sub(1)), 1)?;
         Ok(at.first().map_or_else(|| "which is empty".into(), |record| format!("of {}", shown_time(record.time_ms))))
     }
 }
 
-/// The built-in kinds, and those that the log's definitions make.
+/// The built-in kinds and those that the log's CustomResourceDefinitions define.
 fn kinds(log: &dyn Readable) -> Result<Arc<Registry>> {
     let mut state = State::new(Arc::new(registry().clone()));
     let definitions = state.registry.definitions().map(|id| state.kind(id).storage.clone());
@@ -321,7 +321,7 @@ pub fn shown_time(time_ms: i64) -> String {
         .unwrap_or_else(|_| time_ms.to_string())
 }
 
-/// A change as it stands in JSON and YAML.
+/// A change in JSON and YAML.
 pub fn change_value(change: &FieldChange) -> Value {
     let path = change.path.to_string();
     match &change.what {
@@ -339,12 +339,12 @@ pub fn by(record: &Record) -> String {
     if actor.manager.is_empty() { user } else { format!("{user} ({})", visible::line(&actor.manager)) }
 }
 
-/// What a cell shows: nothing is a dash.
+/// The text of a cell; a dash for an empty one.
 fn dash(text: &str) -> String {
     if text.is_empty() { "-".into() } else { visible::cell(text).into_owned() }
 }
 
-/// Columns as wide as their widest cell; the last one ends where it ends.
+/// Columns as wide as their widest cell; the last one is not padded.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| visible::cell(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);

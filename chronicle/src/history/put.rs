@@ -1,8 +1,8 @@
-//! Writes an object as it is to be, through the API: what `restore` and `undo` have in common.
+//! Writes an object in a wanted state, through the API: the common part of `restore` and `undo`.
 //!
-//! Nothing is written behind the API's back: a PUT with the present version, a POST where the object is gone, its status
-//! through the subresource where the kind has one. What only the server sets is left to it, and owners that are gone
-//! are left out.
+//! Every write goes through the API: a PUT with the present version, a POST if the object is gone, and the status
+//! through the subresource if the kind has one. Fields that only the server sets are left out, and so are references to
+//! owners that no longer exist.
 
 use super::{LogView, Place, Report, change_value};
 use crate::remote::client::{Client, Failure, escaped};
@@ -15,7 +15,7 @@ use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use http::Method;
 
-/// How both of them write.
+/// The options for writing.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Writing {
     /// Show what would change, as the server judges it, and write nothing.
@@ -32,7 +32,7 @@ pub struct Put<'a> {
     client: &'a Client,
     view: &'a LogView<'a>,
     kind: &'a Kind,
-    /// Of the kind's versions, the one that the documents are in.
+    /// The index of the kind's version in which the documents are.
     version: usize,
     place: &'a Place,
     writing: Writing,
@@ -40,13 +40,13 @@ pub struct Put<'a> {
     pub title: String,
 }
 
-/// What came of it.
+/// The outcome of a write.
 pub struct Outcome {
     pub title: String,
     pub key: String,
     /// `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
     pub event: &'static str,
-    /// What the object was put back to, in words.
+    /// The state that the object was put back to, in words.
     pub goal: String,
     pub dry_run: bool,
     /// The versions before and after.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub conflicts: Vec<Told>,
 }
 
-/// A conflict with the event that made it.
+/// A conflict, and the event that caused it.
 pub struct Told {
     pub conflict: Conflict,
     /// `version 42, 2026-11-21T10:00:00.000Z, by jane (kubectl)`
@@ -66,7 +66,7 @@ pub struct Told {
 }
 
 impl<'a> Put<'a> {
-    /// `api_version` is the one that the documents are in.
+    /// `api_version` is the version of the documents.
     pub fn new(
         client: &'a Client,
         view: &'a LogView<'a>,
@@ -94,7 +94,7 @@ impl<'a> Put<'a> {
         self.kind.subresource(self.version, "status").is_some()
     }
 
-    /// The object as the server has it; one that is going away cannot be put back to anything.
+    /// The object on the server. Fails if it is being deleted, because then it cannot be put back.
     pub fn now(&self) -> Result<Option<Value>> {
         let now = match self.get() {
             Ok(now) => now,
@@ -118,7 +118,7 @@ impl<'a> Put<'a> {
         Ok(Some(now))
     }
 
-    /// Makes the object what `wanted` says; nothing deletes it.
+    /// Writes the object as `wanted`; `None` deletes it.
     pub fn write(&self, now: Option<&Value>, wanted: Option<Value>, goal: String) -> Result<Outcome> {
         let mut notes = Vec::new();
         let wanted = wanted.map(|wanted| self.without_lost_owners(settable(wanted), now, &mut notes)).transpose()?;
@@ -167,7 +167,7 @@ impl<'a> Put<'a> {
         })
     }
 
-    /// A report that says why nothing is written.
+    /// A report of the conflicts because of which nothing is written.
     pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<Told>) -> Outcome {
         let before = now.and_then(|now| now["metadata"]["resourceVersion"].as_str()?.parse().ok());
         Outcome {
@@ -205,6 +205,7 @@ impl<'a> Put<'a> {
                 Err(failure) => return Err(self.explained(failure)),
             }
         }
+        // Where the status is a subresource, the server ignores the status in writes of the object.
         if self.has_status() && old["status"] != wanted["status"] {
             let status = self.put("/status", &answer, wanted).map_err(|failure| self.explained(failure))?;
             answer["status"] = status["status"].clone();
@@ -213,7 +214,7 @@ impl<'a> Put<'a> {
         Ok(("changed", Some(answer)))
     }
 
-    /// What must not change changes only in another object of the same name.
+    /// Deletes the object and creates it again, because the server refuses to change an immutable field.
     fn replace(&self, now: &Value, wanted: &Value) -> Result<Value> {
         if now["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
             bail!("{} has finalizers, so that it cannot be deleted and created anew at once", self.title);
@@ -233,7 +234,7 @@ impl<'a> Put<'a> {
         let has_status = self.has_status() && wanted.get("status").is_some_and(|status| status != &json!({}));
         if has_status && answer["status"] != wanted["status"] {
             if self.writing.dry_run {
-                // There is nothing yet whose status could be written.
+                // In a dry run the object does not exist, so its status cannot be written.
                 answer["status"] = wanted["status"].clone();
             } else {
                 let written = self.put("/status", &answer, wanted).map_err(|failure| self.explained(failure))?;
@@ -244,7 +245,7 @@ impl<'a> Put<'a> {
         Ok(answer)
     }
 
-    /// What is left of it: something that waits for finalizers.
+    /// Deletes the object. Returns it if it still waits for finalizers.
     fn delete(&self, now: &Value, propagation: Option<&str>) -> Result<Option<Value>> {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions":
             {"uid": now["metadata"]["uid"], "resourceVersion": now["metadata"]["resourceVersion"]}});
@@ -264,7 +265,7 @@ impl<'a> Put<'a> {
         }
     }
 
-    /// Writes over what `now` is, if it is still that.
+    /// Writes the object, if its version is still that of `now`.
     fn put(&self, subresource: &str, now: &Value, wanted: &Value) -> Result<Value, Failure> {
         let mut document = wanted.clone();
         for field in ["uid", "resourceVersion"] {
@@ -280,7 +281,8 @@ impl<'a> Put<'a> {
         }
     }
 
-    /// Owners that are not there any more would have the object collected; those that it has now stay.
+    /// Removes references to owners that no longer exist, or the garbage collector would delete the object. Owners of
+    /// the present object stay.
     fn without_lost_owners(&self, mut wanted: Value, now: Option<&Value>, notes: &mut Vec<String>) -> Result<Value> {
         let Some(owners) = wanted["metadata"]["ownerReferences"].as_array().cloned() else { return Ok(wanted) };
         let is_owner_now = |owner: &Value| {
@@ -340,7 +342,7 @@ fn path(kind: &Kind, version: usize, namespace: Option<&str>, name: Option<&str>
 }
 
 impl Outcome {
-    /// Ends a command whose report tells of conflicts.
+    /// Fails if the report has conflicts.
     pub fn check(&self) -> Result<()> {
         match self.conflicts.len() {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! `holdfast restore`: an object is put back to what it was, as a new event.
+//! `holdfast restore`: puts an object back to an earlier state, by a new event.
 
 use super::put::{Outcome, Put, Writing};
 use super::{LogView, Named, Place, Shown, by, shown_time};
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.shown.write(&restore(&view, api.client(), &goal, args.writing)?)
 }
 
-/// What an object was.
+/// The earlier state of an object.
 struct Goal {
     place: Place,
     record: Record,

@@ -1,4 +1,4 @@
-//! `holdfast explain-scheduling`: why a pod lies where it lies, or lies nowhere, node by node.
+//! `holdfast explain-scheduling`: why a pod is on its node, or on none, node by node.
 
 use super::{Common, LogView, Named, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
@@ -51,9 +51,9 @@ pub fn run(args: &Args) -> Result<()> {
 
 struct Told {
     pod: String,
-    /// The state that the decision rests on.
+    /// The version on whose state the decision was made.
     at: Offset,
-    /// Where the pod was bound to, by which event and when.
+    /// The node that the pod was bound to, with the event and its time.
     bound: Option<(String, Offset, i64)>,
     explained: Explained,
 }
@@ -79,11 +79,11 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
     Ok(Told { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
 }
 
-/// The node that a pod was bound to, in which version and when.
+/// The node that a pod was bound to, with the version and its time.
 type Bound = (String, Offset, i64);
 
-/// The version whose state decides about the pod: the newest where it is not bound yet; the one before it was bound; or,
-/// where volumes or devices were written down for it first, the one before its status told where it goes.
+/// The version whose state decided about the pod. An unbound pod: the newest one. A bound pod: the version before the
+/// binding; or, if volumes or devices were reserved for it first, the version before its status nominated the node.
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before: Option<Status> = None;
     let mut decision = None;
@@ -107,7 +107,8 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
                 decision = Some((Offset(at.0 - 1), (node, *offset, record.time_ms)));
             }
             Some(before) if before.nominated != told.nominated => {
-                // Who is nominated because others must go for it is told so, and is decided about once more.
+                // A pod that preempts others is nominated together with a new condition, and is decided about again
+                // later. A nomination without a new condition begins the binding.
                 let sets_out = before.scheduled == told.scheduled;
                 let node = told.nominated.clone().filter(|_| sets_out);
                 way = node.map(|node| Way { node, by: record.actor.user.clone(), began: *offset });
@@ -123,14 +124,14 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
     }
 }
 
-/// Where a pod goes once others have done something for it: to which node, by whose word, and since when.
+/// A binding cycle that has reservations to write first: the node, the user that nominated it, and since when.
 struct Way {
     node: String,
     by: String,
     began: Offset,
 }
 
-/// What a pod's status tells of where it goes.
+/// The scheduler's part of a pod's status.
 struct Status {
     nominated: Option<String>,
     scheduled: Value,
@@ -147,7 +148,7 @@ impl Status {
     }
 }
 
-/// What the scheduler would have seen at a version.
+/// The scheduler's view of the cluster at a version.
 fn state(view: &LogView, at: Offset, configuration: &Configuration) -> Result<Snapshot> {
     let mut snapshot = Snapshot::with(configuration);
     for wanted in KINDS {
@@ -318,7 +319,7 @@ mod tests {
             node(2, "b", 0, "1"),
             pod(3, 0, None),
             pod(4, 3, Some("a")),
-            // What came later has no say in it.
+            // Later events have no influence.
             node(5, "b", 2, "64"),
         ];
         let text = told(&records, None).unwrap().text(Paint(false));
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!((before.bound.is_some(), before.at), (false, Offset(3)));
     }
 
-    /// A pod whose status tells where it is nominated to, and why it waits.
+    /// A pod with a nominated node in its status, and a reason why it is pending.
     fn nominated(offset: u64, node: Option<&str>, why: &str) -> Record {
         let mut record = pod(offset, offset - 1, None);
         let mut object: Value = serde_json::from_slice(&record.object).unwrap();

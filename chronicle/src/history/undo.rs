@@ -1,4 +1,4 @@
-//! `holdfast undo`: what one event changed is taken back, as a new event.
+//! `holdfast undo`: reverts the changes of one event, by a new event.
 
 use super::put::{Outcome, Put, Told, Writing};
 use super::{LogView, Place, Shown, by, shown_time};
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     outcome.check()
 }
 
-/// An event and what it did.
+/// An event and its change.
 struct Event {
     record: Record,
     place: Place,
@@ -95,11 +95,11 @@ fn undo(view: &LogView, client: &Client, event: &Event, writing: Writing) -> Res
     Ok(put.refusal(now.as_ref(), goal, conflicts))
 }
 
-/// What the object is to be, and which later changes speak against it.
+/// The object after the undo, and the later changes that conflict with it.
 fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
     let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();
-    // What the kind's controller reports is nobody's intention.
+    // The status comes from controllers, so a change of it is no conflict.
     let intended = |document: &Value| {
         let mut document = settable(document.clone());
         if let Some(document) = document.as_object_mut().filter(|_| put.has_status()) {
@@ -155,7 +155,7 @@ fn whole(before: Option<&Value>, after: Option<&Value>, now: Option<&Value>) -> 
     Conflict { path: Path::default(), before: before.cloned(), after: after.cloned(), now: now.cloned() }
 }
 
-/// Finds who set each field last, after the event.
+/// Finds the event that last set each conflicting field.
 fn told(view: &LogView, place: &Place, event: Offset, put: &Put, conflicts: Vec<Conflict>) -> Result<Vec<Told>> {
     let mut told: Vec<Told> =
         conflicts.into_iter().map(|conflict| Told { conflict, since: None, version: None }).collect();

@@ -31,9 +31,9 @@ struct History {
     title: String,
     key: String,
     versions: Vec<Version>,
-    /// How many older ones `--limit` left out.
+    /// How many older versions `--limit` left out.
     left_out: usize,
-    /// From which version on the log holds everything, if it does not hold all.
+    /// The version from which on the log has all events, if it does not have all.
     oldest: Offset,
     diff: bool,
 }
@@ -41,7 +41,7 @@ struct History {
 struct Version {
     record: Record,
     event: &'static str,
-    /// `None` where the version before was let go.
+    /// `None` if the log has forgotten the version before.
     changes: Option<Vec<FieldChange>>,
     before: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `holdfast log compact`: lets history of a closed data folder go, as a server does with the same options.
+//! `holdfast log compact`: forgets history of a closed data folder, as a server does with the same options.
 
 use super::Folder;
 use crate::out;
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
         retention != Retention::default(),
         "say how much history is to be kept: --history-retention 168h, --history-max-bytes 10Gi, or both"
     );
-    // A reader makes no log where there is none.
+    // Opening it as a reader first fails for a folder without a log; `RocksLog::open` would create one.
     drop(LogReader::open(folder)?);
     let log = RocksLog::open(folder)?;
     let before = log.size()?.bytes;

@@ -1,8 +1,8 @@
 //! `holdfast log export`: the log as lines of JSON, between a header and a footer.
 //!
-//! A file is written beside its name, and gets it once it is whole. What an interruption left of it is gone on with by
-//! `--resume`. While history is let go beside an export, events before the new beginning are missing that were there
-//! when it began: an export that meets this fails, for what it holds is the state of no moment.
+//! A file is written under another name, and renamed once it is complete. `--resume` continues a file that an
+//! interrupted export left. If the server forgets history during an export, events are missing that existed when it
+//! began. Such an export fails, because it would have the state of no moment.
 
 use super::format::{self, FOOTER, FooterLine, Header};
 use super::progress::Progress;
@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<()> {
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);
     match output {
         None => match Writing::begin(header, std::io::stdout().lock()).and_then(|writing| writing.write(reader)) {
-            // The reader of a pipe has seen enough.
+            // The reader of the pipe has closed it.
             Err(error) if io_kind(&error) == Some(ErrorKind::BrokenPipe) => Ok(()),
             outcome => outcome,
         },
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The log with values as they are to be written.
+/// The log with values in the form in which they are written.
 fn open(args: &Args) -> Result<Box<dyn Followed>> {
     let source = &args.source;
     if args.plain || source.data_dir.is_none() {
@@ -90,7 +90,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     source.open_kept()
 }
 
-/// A file that is made under another name.
+/// A file that is written under a temporary name.
 struct Output<'a> {
     file: &'a Path,
     part: PathBuf,
@@ -98,7 +98,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Looks whether it can be made; nothing is touched.
+    /// Checks whether it can be made; changes nothing.
     fn new(file: &Path, resume: bool) -> Result<Output<'_>> {
         let mut part = file.as_os_str().to_owned();
         part.push(".part");
@@ -127,7 +127,7 @@ impl Output<'_> {
             true => Part::read(&made).and_then(|part| part.go_on(&made, reader, &header)),
             false => Writing::begin(header, &made),
         };
-        // A part that was refused stays as it is.
+        // A partial file that cannot be continued stays as it is.
         let writing = writing.with_context(|| format!("write {shown}"))?;
         let written = writing.write(reader).and_then(|()| Ok(made.sync_all()?));
         written.and_then(|()| Ok(std::fs::rename(&self.part, self.file)?)).map_err(|error| {
@@ -135,7 +135,7 @@ impl Output<'_> {
                 io_kind(&error),
                 Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
             ) {
-                // There is no going on where it is.
+                // The disk has no room for the rest, so the partial file is useless.
                 let _ = std::fs::remove_file(&self.part);
                 return error.context(format!("write {}", self.file.display()));
             }
@@ -145,7 +145,7 @@ impl Output<'_> {
     }
 }
 
-/// Events that were to be written are gone from the log.
+/// The log has forgotten events that were to be exported.
 #[derive(Debug)]
 struct LetGo {
     oldest: Offset,
@@ -166,12 +166,12 @@ impl std::fmt::Display for LetGo {
 
 impl std::error::Error for LetGo {}
 
-/// An export on its way.
+/// An export in progress.
 struct Writing<W: Write> {
     out: BufWriter<W>,
     header: Header,
     digest: Sha256,
-    /// The last event that is written, 0 where there is none, and how many there are.
+    /// The last written event (0 for none), and the number of events.
     last: u64,
     events: u64,
 }
@@ -194,12 +194,12 @@ impl<W: Write> Writing<W> {
         Ok(self.out.write_all(line)?)
     }
 
-    /// What is left of the events, and the footer.
+    /// Writes the remaining events and the footer.
     fn write(mut self, reader: &dyn LogRead) -> Result<()> {
         let mut progress = Progress::new("exporting");
         let (from, to) = (self.header.from, self.header.to);
         let begin = Offset(self.last.max(from - 1));
-        // Up to where everything is known to be there.
+        // Up to here no event can be missing.
         let mut whole = begin;
         let mut line = Vec::new();
         if begin.0 < to {
@@ -229,7 +229,7 @@ impl<W: Write> Writing<W> {
         Ok(self.out.flush()?)
     }
 
-    /// Whether all that was read behind `whole` had been there when the export began.
+    /// Checks that no event after `whole` was forgotten since the export began.
     fn check_kept(&self, reader: &dyn LogRead, whole: Offset) -> Result<()> {
         let oldest = reader.oldest()?;
         if oldest > whole && oldest.0 > self.header.oldest && oldest.0 >= self.header.from {
@@ -239,11 +239,11 @@ impl<W: Write> Writing<W> {
     }
 }
 
-/// What an interrupted export left.
+/// The partial file of an interrupted export.
 struct Part {
     header: Header,
     digest: Sha256,
-    /// How many bytes of whole lines there are: the last one may be torn.
+    /// The bytes of complete lines; the last line may be cut off.
     bytes: u64,
     events: u64,
     last: u64,
@@ -286,7 +286,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Goes on behind its last line, if it is of the same log.
+    /// Continues after its last line, if it is of the same log.
     fn go_on<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Writing<&'a File>> {
         let same = self.header.id == now.id && self.header.to <= now.to && {
             let mut line = Vec::new();

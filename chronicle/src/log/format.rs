@@ -1,4 +1,4 @@
-//! The lines of an export: see docs/LOG-FORMAT.md, which says the same for people.
+//! The lines of an export. docs/LOG-FORMAT.md describes them.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
@@ -11,31 +11,31 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 pub const FORMAT: &str = "holdfast-log";
-/// The newest version this release writes; it reads this one and all before it.
+/// The newest version that this release writes. It reads this one and all earlier ones.
 pub const VERSION: u32 = 1;
 pub const FOOTER: &[u8] = b"{\"footer\":";
-/// The object is an event's last member. No string before it can hold these bytes, for its quotes are escaped.
+/// The object is an event's last member. No string before it can contain these bytes, because quotes in it are escaped.
 const OBJECT: &[u8] = b",\"object\":";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     pub format: String,
     pub version: u32,
-    /// The events asked for: all from this offset on, and up to this one.
+    /// The first and last exported event.
     #[serde(default)]
     pub from: u64,
     #[serde(default)]
     pub to: u64,
-    /// What was replaced or deleted up to this offset had been let go.
+    /// Events that were replaced or deleted up to this offset had been forgotten.
     #[serde(default)]
     pub oldest: u64,
     /// Gaps up to this offset were left by `holdfast log repair`.
     #[serde(default)]
     pub repaired: u64,
-    /// The log's id; one that no server of a release with ids has opened has none.
+    /// The log's id; `None` if no server of a release with ids has opened it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What the log was forked from.
+    /// The log that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Forked>,
 }
@@ -50,9 +50,9 @@ pub struct Forked {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footer {
     pub events: u64,
-    /// The last event's offset, 0 where there is none.
+    /// The last event's offset; 0 if there is none.
     pub last: u64,
-    /// Of all lines before this one, with their newlines.
+    /// The digest of all lines before this one, with their newlines.
     pub digest: String,
 }
 
@@ -72,7 +72,7 @@ struct Head {
     replaces: u64,
     operation: Done,
     actor: Who,
-    /// The stored bytes in base64, where they are not one line of JSON ended by a newline, or hold what a terminal obeys.
+    /// The stored bytes in base64, if they are not one line of JSON with a newline, or have control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     raw: Option<String>,
 }
@@ -91,7 +91,7 @@ struct Who {
     manager: String,
     verb: String,
     request_id: String,
-    /// What others whom admission asked have changed.
+    /// The changes of webhooks and policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     changes: Vec<Changed>,
 }
@@ -110,7 +110,7 @@ impl From<Origin> for Forked {
 }
 
 impl Header {
-    /// Which log it is an export of.
+    /// The identity of the exported log.
     pub fn identity(&self) -> Identity {
         let origin = self.origin.clone();
         let origin = origin.map(|origin| Origin { id: origin.id, version: Offset(origin.version) });
@@ -168,7 +168,7 @@ pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// An event's line, without its newline, read back.
+/// Reads an event from its line, which has no newline.
 pub fn parse_event(line: &[u8]) -> Result<Record> {
     let split = line.windows(OBJECT.len()).position(|window| window == OBJECT);
     let (head, object) = match split {
@@ -221,7 +221,7 @@ fn is_line(object: &[u8]) -> bool {
         && serde_json::from_slice::<IgnoredAny>(object).is_ok()
 }
 
-/// Whether all that the object holds shows itself.
+/// Whether the object has no hidden characters.
 fn is_visible(object: &[u8]) -> bool {
     std::str::from_utf8(object).is_ok_and(|object| !object.chars().any(visible::is_hidden))
 }
@@ -316,7 +316,7 @@ mod tests {
     ];
 
     proptest::proptest! {
-        /// Lines of an export that somebody else made: each is read or refused.
+        /// Lines of a foreign export: each is read or refused.
         #[test]
         fn no_line_panics(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24), cut in 0..200usize) {
             let text = pieces.concat();

@@ -1,4 +1,4 @@
-//! `holdfast log import`: a data folder from an export, resumable, and never half-made without a mark.
+//! `holdfast log import`: makes a data folder from an export. It can be resumed, and an unfinished folder is marked.
 
 use super::format::{self, FOOTER, Footer, FooterLine, Header};
 use super::progress::Progress;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-/// How much is made durable at a time.
+/// The bytes of events that are made durable at a time.
 const BATCH_BYTES: usize = 4 << 20;
 
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub struct Args {
     /// The new data folder.
     #[command(flatten)]
     folder: Folder,
-    // Everything is encrypted as it says, whatever it was encrypted with; without it values stay as they come.
+    // All values are encrypted by this configuration, however the export has them; without it they stay as they are.
     #[command(flatten)]
     encryption: EncryptionArgs,
     /// Go on with an import that was interrupted, after its last durable event.
@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
         header.oldest
     );
     let values = if args.encryption.is_given() { Some(args.encryption.values()?) } else { None };
-    // Nothing was touched so far.
+    // Nothing was changed so far.
     let import = Import::open(&args.folder.data_dir, args.resume, &header.identity())?;
     let events = read(&import, &header, &mut lines, values.as_ref()).with_context(|| {
         let folder = args.folder.data_dir.display();
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<()> {
     out::line(&format!("{events} events are imported into {}", args.folder.data_dir.display()))
 }
 
-/// Makes every event durable, and gives back how many there are.
+/// Makes every event durable. Returns their number.
 fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Patient>) -> Result<u64> {
     let gaps_end = header.oldest.max(header.repaired);
     let durable = import.last()?;
@@ -82,7 +82,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Pat
     let mut batch: Vec<Record> = Vec::new();
     let mut progress = Progress::new("importing");
     loop {
-        // Taken before the next line, because the footer does not count itself.
+        // Computed before the next line is read, because the footer's digest does not include the footer.
         let digest = lines.digest();
         let line = lines.next_line()?.ok_or_else(|| {
             anyhow!(
@@ -121,7 +121,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Pat
     }
 }
 
-/// Whether an event may follow the one at `last`. Up to `gaps_end` some were let go.
+/// Checks that an event may follow the one at `last`. Up to `gaps_end` events may be missing.
 fn check_event(record: &Record, last: u64, gaps_end: u64) -> Result<()> {
     let Record { offset, resource, .. } = record;
     ensure!(
@@ -136,7 +136,7 @@ fn check_event(record: &Record, last: u64, gaps_end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether the last line tells what was found before it.
+/// Checks that the footer agrees with the lines before it.
 fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     let FooterLine { footer } = serde_json::from_slice(line).map_err(|error| anyhow!("it is damaged: {error}"))?;
     ensure!(
@@ -148,10 +148,10 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// What an import that is resumed finds there: the same events, or it is another log's export.
+/// The events that an interrupted import has made durable. They must be those of the export, or it is another log's.
 struct Known<'a> {
     import: &'a Import,
-    /// What opens them: no two encrypted values are alike.
+    /// Decrypts them for comparison: two encryptions of the same value differ.
     values: Option<&'a Patient>,
     at: Offset,
     waiting: VecDeque<Record>,
@@ -180,7 +180,7 @@ pub struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     digest: Sha256,
     pub number: u64,
-    /// Bytes so far, and in all where that is known.
+    /// Bytes read so far, and the total if it is known.
     pub read: u64,
     size: Option<u64>,
 }
@@ -190,7 +190,7 @@ impl Lines {
         Lines { input: BufReader::with_capacity(1 << 20, input), digest: Sha256::new(), number: 0, read: 0, size }
     }
 
-    /// The next line without its newline. What ends without one is cut off.
+    /// The next line without its newline. A line without a newline at the end of the input is an error: it was cut off.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line).context("read the export")?;
@@ -208,7 +208,7 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Of the lines so far, worked out when it is called.
+    /// The digest of the lines so far, computed when the function is called.
     pub fn digest(&self) -> impl FnOnce() -> String + use<> {
         let digest = self.digest.clone();
         move || Digest(digest.finalize().into()).to_string()

@@ -1,4 +1,5 @@
-//! `holdfast log`: the event log of a server or of a data folder. One file a subcommand; `format` is what exports are written in.
+//! `holdfast log`: the event log of a server or of a data folder. One file per subcommand; `format` has the lines of
+//! exports.
 
 mod compact;
 mod export;
@@ -21,9 +22,9 @@ use holdfast_engine::LogRead;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// How many records are made durable, or looked at, at a time.
+/// How many records are written or read at a time.
 const PIECE: usize = 4096;
-/// No line of an export is near as long; what has no newline for so long is no export.
+/// No line of an export is nearly as long: an input without a newline for so long is no export.
 const LINE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Subcommand)]
@@ -79,7 +80,7 @@ pub fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Visits every record after `after` until `visit` has enough or fails.
+/// Visits every record after `after` until `visit` breaks or fails.
 fn each(log: &dyn LogRead, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
     let mut failure = None;
     log.each(after, &mut |record| {

@@ -1,11 +1,11 @@
-//! A line on a terminal that says how far a long command has come; nothing where nobody looks.
+//! A line on a terminal that shows the progress of a long command; nothing without a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(200);
 const BAR: usize = 30;
-/// How many events pass between two looks at the clock.
+/// How many events pass between two reads of the clock.
 const GLANCE_EVENTS: u64 = 256;
 
 pub struct Progress {
@@ -19,7 +19,7 @@ impl Progress {
         Progress { what, shown: std::io::stderr().is_terminal(), last: Instant::now() }
     }
 
-    /// So many events are done, and so much of the whole where that is known.
+    /// Shows the number of events, and the finished part of the whole if that is known.
     pub fn at(&mut self, events: u64, done: u64, whole: Option<u64>) {
         if !self.shown || !events.is_multiple_of(GLANCE_EVENTS) || self.last.elapsed() < PERIOD {
             return;
@@ -30,7 +30,7 @@ impl Progress {
             let filled = (part * BAR as f64) as usize;
             format!("[{}{}] {:3.0}% ", "=".repeat(filled), " ".repeat(BAR - filled), part * 100.0)
         });
-        // A courtesy: a terminal that is gone does not stop the work.
+        // A failure to write does not stop the work.
         let _ = write!(std::io::stderr(), "\r\x1b[K{} {bar}{events} events", self.what);
     }
 }

@@ -1,4 +1,4 @@
-//! `holdfast log stats`: what the log is made of.
+//! `holdfast log stats`: counts events and bytes of a log.
 
 use super::progress::Progress;
 use super::{each, format};
@@ -24,7 +24,7 @@ pub struct Args {
 #[derive(Default, Clone, Copy)]
 struct Count {
     events: u64,
-    /// Of whole records, as they are stored before compression.
+    /// The bytes of whole records before compression.
     bytes: u64,
 }
 
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// A log by what is in it.
+/// The counts of a log.
 struct Counted {
     id: Option<String>,
     origin: Option<format::Forked>,

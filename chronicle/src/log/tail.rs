@@ -18,7 +18,7 @@ pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
         for record in &records {
             at = record.offset();
             match writeln!(out, "{}", visible::line(&line(record))) {
-                // The reader of a pipe has seen enough.
+                // The reader of the pipe has closed it.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 other => other?,
             }

@@ -1,4 +1,4 @@
-//! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
+//! `holdfast log verify`: folds the whole log, and compares the result with the state that a server loads.
 
 use super::progress::Progress;
 use super::{Folder, each, format};
@@ -33,17 +33,17 @@ pub struct Args {
     json: bool,
 }
 
-/// How many problems are told of before the rest is only counted.
+/// The most problems that are shown; the others are only counted.
 const TOLD_MAX: usize = 20;
 
-/// What has been found on the way through the log.
+/// The result of reading the log.
 struct Fold {
     state: State,
     events: u64,
     oldest: Offset,
-    /// Gaps up to this offset were told of when they were made.
+    /// Gaps up to this offset were reported by the repair that made them.
     told_of: Offset,
-    /// Offsets that are missing, as the events before and behind them.
+    /// Gaps, as the events before and after them.
     gaps: Vec<(Offset, Offset)>,
     problems: Vec<String>,
 }
@@ -96,14 +96,14 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// What came of it.
+/// The result of the verification.
 struct Verdict {
     fold: Fold,
     identity: Identity,
     last: Offset,
     objects: usize,
     digest: Digest,
-    /// The digest of what a server would serve.
+    /// The digest of the state that a server would load.
     served: String,
     checkpoints: Vec<Value>,
     folded_in: Duration,
@@ -146,13 +146,13 @@ impl Verdict {
 }
 
 impl Fold {
-    /// Compares what the log gives with what a server would serve, whose digest it returns.
+    /// Compares the folded state with the one that a server would load, and returns the latter's digest.
     fn compare(&mut self, reader: &dyn LogRead, registry: Arc<Registry>, folded: Digest) -> Result<String> {
-        // Of a large log there is room for one state, and not for two.
+        // With a large log there is memory for only one state, so the folded one is dropped first.
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,
-            // Told behind what the log itself is found to lack, which is mostly why.
+            // Reported after the problems of the log itself, which are usually the cause.
             Err(fault) => {
                 self.problems.push(format!("no server can load it: {fault}"));
                 return Ok("nothing".to_owned());
@@ -188,7 +188,7 @@ impl Fold {
         let replaced = replay(&mut self.state, record)
             .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
         let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
-        // Where events are missing since then, one of them may be what was replaced.
+        // If events are missing after that version, the replaced event may be one of them.
         let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
         if record.replaces != newest.0 && !explained {
             self.problems.push(format!(
@@ -199,7 +199,7 @@ impl Fold {
         Ok(())
     }
 
-    /// What is to be known of it, for people.
+    /// Remarks for people.
     fn told(&self) -> String {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {

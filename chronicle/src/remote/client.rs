@@ -1,4 +1,4 @@
-//! A client of a server's API for commands that ask one thing after the other: every call waits for its answer.
+//! A client of a server's API for commands with one request at a time: every call waits for its answer.
 
 use super::Server;
 use anyhow::{Context, Result, anyhow};
@@ -13,20 +13,20 @@ use std::fmt;
 use tokio::runtime::Runtime;
 
 pub struct Client {
-    // Dropped before the runtime that it lives on.
+    // Declared first, so that it is dropped before the runtime that runs its tasks.
     client: kube::Client,
     runtime: Runtime,
-    /// What messages call the server: its address.
+    /// The server's address, for messages.
     pub server: String,
 }
 
-/// An answer that says no, in the server's words.
+/// An error answer.
 #[derive(Debug, Clone)]
 pub struct Refused {
     pub code: u16,
     pub reason: String,
     pub message: String,
-    /// The whole `Status`; null where the answer was none.
+    /// The whole `Status`; null if the answer was none.
     pub status: Value,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A request that got no answer, or one that says no.
+/// A request without an answer, or with an error answer.
 #[derive(Debug)]
 pub enum Failure {
     Refused(Box<Refused>),
@@ -80,7 +80,7 @@ impl Client {
         self.client.default_namespace()
     }
 
-    /// The document that a path gives.
+    /// Gets the document at a path.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
         self.send(Method::GET, path, None)
     }
@@ -89,7 +89,7 @@ impl Client {
         self.runtime.block_on(send(&self.client, &self.server, method, path, body))
     }
 
-    /// Hands the body of an answer over piece by piece.
+    /// Passes the body of an answer to `take`, piece by piece.
     pub fn stream(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<(), Failure> {
         self.runtime.block_on(async {
             let answer = ask(&self.client, &self.server, Method::GET, path, None).await?;
@@ -123,7 +123,7 @@ pub async fn connect(server: &Server) -> Result<(kube::Client, String)> {
     }
     let options = KubeConfigOptions { context: server.context.clone(), ..KubeConfigOptions::default() };
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig")?;
-    // A refusal is to be told, not to be tried again.
+    // A refusal is reported, not retried.
     config.default_retry = false;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((kube::Client::try_from(config).context("the kubeconfig")?, url))
@@ -144,7 +144,7 @@ pub async fn send(
     exchange(client, server, method, path, body).await.map(|(_, document)| document)
 }
 
-/// The same, with the answer's code.
+/// The same, with the status code of the answer.
 pub async fn exchange(
     client: &kube::Client,
     server: &str,
@@ -160,7 +160,7 @@ pub async fn exchange(
     Ok((code, document))
 }
 
-/// Sends a request; the answer is one that says yes.
+/// Sends a request. Fails unless the answer is a success.
 async fn ask(
     client: &kube::Client,
     server: &str,
@@ -199,19 +199,19 @@ fn refused(code: StatusCode, body: &[u8]) -> Refused {
     }
 }
 
-/// Why a server gave no answer, down to the cause.
+/// Why a server gave no answer: the innermost cause.
 fn unreachable(server: &str, error: &kube::Error) -> anyhow::Error {
     let mut cause = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
-        // Every layer says what the one below says; only the innermost adds something.
+        // Every layer repeats the message of the one below; only the innermost has news.
         cause = inner.to_string();
         source = inner.source();
     }
     anyhow!("{server} cannot be reached: {cause}")
 }
 
-/// A part of a path or of a query as it stands in a URL.
+/// Percent-encodes a part of a path or of a query.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! A running server's event log, behind the trait that a folder's log has, too.
+//! A running server's event log, behind the trait of a folder's log.
 
 use super::client::{Client, Failure, escaped};
 use super::{Followed, Readable};
@@ -17,18 +17,18 @@ use std::sync::{Mutex, MutexGuard};
 
 /// How many records are fetched when the first of them is read.
 const AHEAD: usize = 64;
-/// How many records are fetched at a time where all are read, and how many bytes of them at most.
+/// How many records are fetched at a time when all are read, and the most bytes of them.
 const PIECE: usize = 4096;
 const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
-    /// A kind that has another log, by its place in storage: that log is read.
+    /// A kind in another log than the main one, by its place in storage: that log is read.
     of: Option<String>,
     ahead: Mutex<Ahead>,
 }
 
-/// What is going to be read, in that order: it is fetched a page at a time.
+/// The records that will be read, in order. They are fetched a page at a time.
 #[derive(Default)]
 struct Ahead {
     order: Vec<Offset>,
@@ -37,14 +37,14 @@ struct Ahead {
 }
 
 impl RemoteLog {
-    /// Makes sure that there is a log, and that it may be read.
+    /// Checks that there is a log, and that it may be read.
     pub fn open(client: Client) -> Result<RemoteLog> {
         let log = RemoteLog { client, of: None, ahead: Mutex::default() };
         log.about().map_err(|failure| log.explained(failure))?;
         Ok(log)
     }
 
-    /// The log that has the objects of these kinds, as kubectl names them. Kinds that definitions make are in the main log.
+    /// The log that has the objects of these kinds, named as in kubectl. Custom kinds are in the main log.
     pub fn of(self, kinds: &[&str]) -> Result<RemoteLog> {
         let about = self.about().map_err(|failure| self.explained(failure))?;
         let apart = about["apart"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -79,7 +79,7 @@ impl RemoteLog {
         Ok(about)
     }
 
-    /// A failure with what can be done about it.
+    /// A failure with advice.
     fn explained(&self, failure: Failure) -> anyhow::Error {
         let server = &self.client.server;
         match failure {
@@ -125,7 +125,7 @@ impl RemoteLog {
         })
     }
 
-    /// The next records, as many as there is room for.
+    /// The next records, up to the bound of bytes.
     fn piece(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut enough = false;
@@ -133,7 +133,7 @@ impl RemoteLog {
             bytes += record.encoded_bytes();
             records.push(record);
             enough = bytes >= PIECE_BYTES;
-            // The rest of the answer is left where it is, and asked for again.
+            // The rest of the answer is dropped, and requested again.
             if enough { Err(read_only("read on")) } else { Ok(()) }
         });
         if enough { Ok(records) } else { read.map(|()| records) }
@@ -234,7 +234,7 @@ impl Readable for RemoteLog {
         *self.ahead() = Ahead { order: offsets.to_vec(), places, fetched: BTreeMap::new() };
     }
 
-    /// By the server's clock, and its reading of the log.
+    /// The server resolves it, by its own clock.
     fn named(&self, text: &str, _: Timestamp) -> Result<Offset> {
         let path = self.path(&format!("/version?at={}", escaped(text)));
         let answer = self.client.get(&path).map_err(|failure| self.explained(failure))?;

@@ -1,7 +1,7 @@
-//! Where a command reads the log from: a running server, by a kubeconfig, or a data folder.
+//! Opens the log that a command reads: a running server's, by a kubeconfig, or a data folder's.
 //!
-//! [`client`] asks servers and waits for the answer; [`log`] is a server's event log behind the trait that a folder's
-//! log has, too; [`local`] serves a data folder's API in this process, for commands that write.
+//! [`client`] sends requests to servers and waits for the answers; [`log`] is a server's event log behind the trait of
+//! a folder's log; [`local`] serves a data folder's API in this process, for commands that write.
 
 pub mod client;
 pub mod local;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a folder is looked at for new events.
+/// How often a folder is checked for new events.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args, Clone)]
@@ -48,22 +48,22 @@ pub struct Server {
     pub context: Option<String>,
 }
 
-/// A log that can be looked at.
+/// A log for commands that read.
 pub trait Readable: LogRead {
-    /// The version that a text names, whether the log holds it or not.
+    /// The version for a text (a version, a time or a duration back), whether the log has it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
 
-    /// The namespace that is meant where none is named.
+    /// The namespace when none is named.
     fn namespace(&self) -> &str {
         "default"
     }
 
-    /// Whether values are told in plain here that are kept encrypted.
+    /// Whether encrypted values are returned decrypted.
     fn tells_in_plain(&self) -> bool {
         false
     }
 
-    /// Tells which records will be read one after the other: who is far away fetches many at once.
+    /// Announces which records will be read one after the other, so that a remote log can fetch many at once.
     fn will_read(&self, _: &[Offset]) {}
 }
 
@@ -72,7 +72,7 @@ impl Source {
         self.open_of(&[])
     }
 
-    /// The log that has the objects of these kinds, as kubectl names them; a data folder has one log.
+    /// The log that has the objects of these kinds, named as in kubectl; a data folder has one log.
     pub fn open_of(&self, kinds: &[&str]) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
             Some(folder) => Ok(Box::new(open_folder(folder, &self.encryption)?)),
@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// The log with its values as a data folder keeps them: for whoever does not look into them.
+    /// The log with its values as stored, for callers that do not read them.
     pub fn open_kept(&self) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
             Some(folder) if !self.encryption.is_given() => Ok(Box::new(LogReader::open(folder)?)),
@@ -95,7 +95,7 @@ impl Source {
         Ok(Box::new(RemoteLog::open(self.server.connect()?)?.of(kinds)?))
     }
 
-    /// The API that belongs to the log: the server's, or one in this process over the folder.
+    /// The API for writes beside the log: the server's, or one in this process over the folder.
     pub fn api(&self) -> Result<Api> {
         Ok(match &self.data_dir {
             Some(folder) => Api::Local(Local::open(folder, &self.encryption)?),
@@ -121,7 +121,7 @@ impl Api {
 
 /// A log that grows while it is read.
 pub trait Followed: Readable {
-    /// Waits a while for an event after this one, and takes in what there is.
+    /// Waits a while for an event after this one, and reads the new events.
     fn follow(&self, after: Offset) -> Result<()>;
 }
 
@@ -136,7 +136,8 @@ impl Server {
         Client::connect(self)
     }
 
-    /// Nobody meant a server that nothing names, and whoever has a data folder is told how to name it.
+    /// Fails unless a kubeconfig is named or exists: a default server would be a guess. The error says how to name a
+    /// data folder.
     fn is_named(&self) -> Result<()> {
         if self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
             return Ok(());
@@ -151,7 +152,7 @@ impl Server {
         )
     }
 
-    /// The files that hold the configuration, as kubectl finds them; the first that has something wins.
+    /// The kubeconfig files, as kubectl finds them; the first file that has an entry wins.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
         self.is_named()?;
         if let Some(file) = &self.kubeconfig {

@@ -1,4 +1,4 @@
-//! Keeps the pace and the order: events about one object go to one worker, and what others count on goes alone.
+//! Keeps the pace and the order: events on one object go to one worker, and events that others depend on run alone.
 
 use super::Speed;
 use super::plan::{Plan, Planned, Work};
@@ -13,24 +13,24 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
-/// How many events wait for one worker.
+/// How many events may wait for one worker.
 const QUEUE: usize = 64;
-/// After so many requests without an answer one after the other, nobody is there.
+/// After so many consecutive requests without an answer, the server counts as gone.
 const UNANSWERED_MAX: usize = 20;
 
 struct Shared {
     target: Target,
     summary: Mutex<Summary>,
-    /// Events that were handed out and are not done.
+    /// Events that were handed to workers and are not done.
     open: AtomicUsize,
     done: Notify,
-    /// One after the other.
+    /// Consecutive requests without an answer.
     unanswered: AtomicUsize,
 }
 
 struct Task {
     work: Work,
-    /// When it is to be sent, where a pace is kept.
+    /// When it is to be sent; `None` without a pace.
     due: Option<Instant>,
 }
 
@@ -79,6 +79,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
         }
         shared.target.begin(&work);
         shared.open.fetch_add(1, Ordering::AcqRel);
+        // All events of an object go to one worker, which keeps their order.
         let queue = &queues[place(&work.object, queues.len())];
         queue.send(Task { work, due }).await.context("a worker is gone")?;
         if stands_alone {
@@ -95,7 +96,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
     Ok(std::mem::take(&mut *summary))
 }
 
-/// Reads and plans on a thread of its own, a little ahead.
+/// Reads and plans on a thread of its own, a little ahead of the workers.
 fn read(mut source: Source) -> mpsc::Receiver<Result<(u64, Planned)>> {
     let (sender, receiver) = mpsc::channel(256);
     std::thread::spawn(move || {
@@ -139,11 +140,12 @@ impl Shared {
         self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until everything that was handed out is done.
+    /// Waits until all events that were handed out are done.
     async fn drained(&self) {
         loop {
             let done = self.done.notified();
             tokio::pin!(done);
+            // Registered before the count is read: a worker that finishes between the two would otherwise go unnoticed.
             done.as_mut().enable();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;
@@ -161,7 +163,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Times may go back a little from one event to the next; the pace does not.
+    /// Times may go back a little from one event to the next; the returned instants never do.
     fn due(&mut self, time_ms: i64) -> Option<Instant> {
         let Speed::Times(times) = self.speed else { return None };
         let first = *self.first_ms.get_or_insert(time_ms);

@@ -1,7 +1,7 @@
-//! `holdfast replay`: what a log tells was written is written again, to any Kubernetes API, at the pace of then.
+//! `holdfast replay`: repeats the writes in a log against any Kubernetes API, at their original pace.
 //!
-//! [`source`] reads the log, [`plan`] says what each event asks for, [`target`] asks the other server, [`drive`] keeps
-//! the pace and the order, and [`report`] tells what came of it.
+//! [`source`] reads the log, [`plan`] converts events to requests, [`target`] sends them to the other server, [`drive`]
+//! keeps the pace and the order, and [`report`] reports the outcome.
 
 mod drive;
 mod plan;

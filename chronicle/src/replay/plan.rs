@@ -1,7 +1,7 @@
-//! What an event asks for, when somebody wants it to happen again.
+//! Converts an event to the requests that repeat it.
 //!
-//! Events hold whole objects, so what a request said is found by comparing with the event before: whether the status
-//! changed or the rest, or a deletion began. Of each object only digests are kept.
+//! Events hold whole objects. So the request is found by comparing with the event before: whether the status changed,
+//! or the rest, or a deletion began. Only digests of each object are kept.
 
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
@@ -10,19 +10,19 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// As whom a server writes what it makes by itself: the other server does the same by itself.
+/// The user of a server's own writes. The other server makes its own.
 const SERVER: &str = "system:apiserver";
 
-/// One event as something to do.
+/// The work to repeat one event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
     pub offset: u64,
     pub time_ms: i64,
     /// `configmaps/default/web`
     pub object: String,
-    /// The object after the event, or its last state; without what only a server sets.
+    /// The object after the event, or its last state; without the fields that only a server sets.
     pub document: Value,
-    /// Of the object where it was recorded.
+    /// The uid of the object in the recorded cluster.
     pub uid: String,
     pub deed: Deed,
 }
@@ -45,13 +45,13 @@ pub enum Deed {
     Finish,
 }
 
-/// What became of an event.
+/// What an event was converted to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
     Work(Box<Work>),
-    /// The server did it by itself.
+    /// A server's own write.
     ServersOwn,
-    /// Nothing that a client sets changed.
+    /// No field that a client sets changed.
     Nothing,
 }
 
@@ -112,7 +112,7 @@ impl Plan {
                 }
                 Deed::Change { main: main && !bind, status, bind }
             }
-            // What it was before lies before the first event.
+            // The object's state before the first event of the replay is unknown.
             None => Deed::Change { main: true, status: true, bind: false },
         };
         let object = format!("{}/{}", record.resource, record.key);
@@ -138,8 +138,8 @@ impl Work {
         self.document["metadata"]["namespace"].as_str()
     }
 
-    /// Whether others count on this having been done, and on nothing before it being under way: a namespace, a
-    /// definition, a role, what else belongs to the cluster, and the account that pods run as, when they come or go.
+    /// Whether the work must run alone, because later events depend on it: creations and deletions of cluster-scoped
+    /// objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
         let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)
@@ -218,7 +218,7 @@ mod tests {
                 "Delete { grace_seconds: Some(0), propagation: None }",
             ]
         );
-        // Of what was there before the first event nothing is known.
+        // Nothing is known of the object before the first event.
         assert_eq!(told(&[(7, put(&running))]), ["Change { main: true, status: true, bind: false }"]);
         let foreground = pod(
             json!({"name": "a", "deletionTimestamp": "t", "finalizers": ["foregroundDeletion"]}),

@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The report of a replay.
 
 use super::plan::Work;
 use super::target::{Outcome, Sent};
@@ -20,15 +20,15 @@ pub struct Summary {
     last: u64,
     is_paced: bool,
     pub events: u64,
-    /// Events that a server makes by itself.
+    /// Writes that a server makes by itself.
     pub servers_own: u64,
-    /// Events in which nothing changed that a client sets.
+    /// Events in which no field changed that a client sets.
     pub unchanged: u64,
-    /// Deletions of what was gone already.
+    /// Deletions of objects that did not exist.
     gone: u64,
     done: u64,
     pub took: Duration,
-    /// By verb and code; 0 where no answer came.
+    /// By verb and status code; 0 for no answer.
     requests: BTreeMap<(&'static str, u16), u64>,
     latency: Times,
     behind: Times,
@@ -42,12 +42,12 @@ struct Refusals {
     examples: Vec<(u64, String, String)>,
 }
 
-/// In microseconds, as precise as three digits are.
+/// In microseconds, with a precision of three digits.
 struct Times(Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Times {
-        // Three digits are within what it takes.
+        // The constructor accepts up to five digits.
         Times(Histogram::new(3).unwrap_or_else(|error| unreachable!("a histogram of three digits: {error}")))
     }
 }
@@ -57,7 +57,7 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// In milliseconds.
+    /// Percentiles in milliseconds.
     fn percentiles(&self) -> [(&'static str, f64); 4] {
         let at = |quantile: f64| self.0.value_at_quantile(quantile) as f64 / 1000.0;
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("max", self.0.max() as f64 / 1000.0)]

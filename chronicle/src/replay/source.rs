@@ -1,4 +1,4 @@
-//! The log that is replayed, from wherever it is, event by event.
+//! The log to replay, event by event, from any of its sources.
 
 use crate::encryption::EncryptionArgs;
 use crate::log::format::{self, FOOTER, FooterLine, Header};
@@ -31,7 +31,7 @@ enum Events {
 }
 
 impl Source {
-    /// An export is read through before anything is sent: half a log is none.
+    /// An export is read to its end before anything is sent, so that a truncated one is refused.
     pub fn open(path: &Path, encryption: &EncryptionArgs, from: u64, to: Option<u64>) -> Result<Source> {
         let from = from.max(1);
         if path.is_dir() {
@@ -71,7 +71,7 @@ impl Source {
         self.server.as_deref()
     }
 
-    /// How many events there are at most, and the first that may be.
+    /// The first and the last event.
     pub fn span(&self) -> (u64, u64) {
         (self.from, self.to)
     }
@@ -112,7 +112,7 @@ impl Events {
     }
 }
 
-/// The last event that is replayed, of a log that has these.
+/// The last event to replay, in a log with these events.
 fn bounded(first: u64, last: u64, from: u64, to: Option<u64>) -> Result<u64> {
     ensure!(last > 0, "the log holds no event");
     let to = to.unwrap_or(last);
@@ -137,7 +137,7 @@ fn lines(path: &Path) -> Result<Lines> {
     Ok(Lines::new(Box::new(file), size))
 }
 
-/// Reads an export to its footer, which must be of these lines; gives its first and last event.
+/// Reads an export to its footer and checks it. Returns the first and the last event.
 fn check(path: &Path) -> Result<(u64, u64)> {
     let mut lines = lines(path)?;
     let in_file = || path.display().to_string();

@@ -1,4 +1,4 @@
-//! The server that a log is replayed against: any Kubernetes API, of which only discovery is known beforehand.
+//! The server that a log is replayed against: any Kubernetes API with discovery.
 
 use super::plan::{Deed, Work};
 use crate::remote::Server;
@@ -14,32 +14,32 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long a kind whose definition was just written may take to be served, and an object that goes away to be gone.
+/// How long a kind may take to be served after its definition was written, and a deleted object to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_millis(50);
-/// How often a write is tried that others get ahead of.
+/// How often a write that conflicts with another is tried.
 const ATTEMPTS_MAX: usize = 5;
 
 pub struct Target {
     client: kube::Client,
     pub server: String,
     known: Mutex<Known>,
-    /// Told whenever the work on an object is finished.
+    /// Notified whenever the work on an object is finished.
     finished: Notify,
 }
 
 #[derive(Default)]
 struct Known {
     kinds: HashMap<(String, String), Resource>,
-    /// Groups that a definition was replayed for.
+    /// Groups with a replayed definition.
     defined: HashSet<String>,
-    /// Resources that take no update without a version.
+    /// Resources that refuse updates without a version.
     versioned: HashSet<String>,
-    /// Which object stands for a recorded one, by their uids; `None` while it is on its way.
+    /// The uid of the object on the target, by the recorded uid; `None` while it is being created.
     uids: HashMap<String, Option<String>>,
 }
 
-/// The context by which the usual kubeconfig knows a server: the current one rather than another.
+/// The context of the default kubeconfig for a server: the current one, or the first that has this server.
 fn context_of(url: &str) -> Option<String> {
     let Kubeconfig { clusters, contexts, current_context, .. } = Kubeconfig::read().ok()?;
     let is_it = |cluster: &NamedCluster| {
@@ -56,7 +56,7 @@ fn context_of(url: &str) -> Option<String> {
     (!known.is_empty()).then(|| known.swap_remove(current.unwrap_or(0)))
 }
 
-/// How a kind is served.
+/// The REST path and the scope of a kind.
 #[derive(Debug, Clone)]
 struct Resource {
     path: String,
@@ -65,17 +65,17 @@ struct Resource {
     has_status: bool,
 }
 
-/// A request that was sent: what for, what came of it, and how long it took.
+/// A sent request: its verb, the status code, and the duration.
 pub struct Sent {
     pub verb: &'static str,
     pub code: Option<u16>,
     pub took: Duration,
 }
 
-/// What sending an event's requests came to.
+/// The outcome of an event's requests.
 pub enum Outcome {
     Done,
-    /// A deletion found nothing.
+    /// A deletion of an object that did not exist.
     Gone,
     Refused {
         reason: String,
@@ -123,14 +123,14 @@ impl Target {
             Err(Failure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
-        // Somebody who may not even list its groups replays nothing.
+        // A user who may not even list its groups cannot replay anything.
         client::send(&self.client, &self.server, Method::GET, "/api/v1", None).await.map_err(|failure| {
             anyhow!("{} does not tell what it serves: {:#}", self.server, anyhow::Error::from(failure))
         })?;
         Ok(())
     }
 
-    /// Before work is handed out: others may have to wait for it.
+    /// Called before work is handed out, so that other work can wait for the object.
     pub fn begin(&self, work: &Work) {
         if work.deed == Deed::Create {
             self.known().uids.insert(work.uid.clone(), None);
@@ -157,7 +157,7 @@ impl Target {
         }
     }
 
-    /// Whether there was something to do it to.
+    /// Sends the requests. Returns whether the object existed.
     async fn requests(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
         let resource = self.resource(work, sent).await?;
         let document = self.with_owners(work).await;
@@ -223,7 +223,7 @@ impl Target {
                 Err(_) => return Err(Failure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
-                // It is on every cluster, or was there before: it gets to be what it was here.
+                // Every cluster has this object, or it existed before: it is updated to the recorded state.
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {
@@ -233,7 +233,7 @@ impl Target {
         }
     }
 
-    /// Writes over what is there; creates what is not.
+    /// Updates the object, or creates it if it is missing.
     async fn update(
         &self,
         resource: &Resource,
@@ -320,7 +320,7 @@ impl Target {
         }
     }
 
-    /// Lets go of what waits for finalizers; what waits for its grace to end need not.
+    /// Removes the finalizers of an object that waits for them. An object in its grace period needs nothing.
     async fn finish(&self, resource: &Resource, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
         let path = resource.object(work);
         for _ in 0..ATTEMPTS_MAX {
@@ -343,7 +343,7 @@ impl Target {
         Ok(true)
     }
 
-    /// How the kind is served there; one whose definition was just written may take a moment.
+    /// How the target serves the kind. A kind whose definition was just written may take a moment.
     async fn resource(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<Resource, Failure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);
@@ -373,14 +373,14 @@ impl Target {
         }
     }
 
-    /// Whether the kind is served, or will be once its definition has taken effect.
+    /// Whether the kind is served, or may be once its definition has taken effect.
     fn may_be_served_soon(&self, id: &(String, String), group: &str, deadline: Instant) -> bool {
         let mut known = self.known();
         if known.kinds.contains_key(id) {
             return true;
         }
         if Instant::now() > deadline {
-            // Waited for once: the answer would be the same for every object of the group.
+            // The wait is made once: the result would be the same for every object of the group.
             known.defined.remove(group);
         }
         known.defined.contains(group)
@@ -403,7 +403,7 @@ impl Target {
         }
     }
 
-    /// The document with the owners that stand for the recorded ones; those that nothing stands for are left out.
+    /// The document with its owners replaced by their counterparts on the target. Owners without one are left out.
     async fn with_owners(&self, work: &Work) -> Value {
         let mut document = work.document.clone();
         let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
@@ -418,7 +418,7 @@ impl Target {
         document
     }
 
-    /// Waits for an owner that is on its way: its event came before, so that nothing there waits for this one.
+    /// Waits for an owner that is being created. Its event came earlier, so its work never waits for this one.
     async fn stand_in(&self, uid: &str) -> Option<String> {
         loop {
             let finished = self.finished.notified();
@@ -476,7 +476,7 @@ fn has_content(status: &Value) -> bool {
     status.as_object().is_some_and(|status| !status.is_empty())
 }
 
-/// Whether a refusal of an update says that it lacks the present version, or had an older one.
+/// Whether an update was refused because it lacks the present version, or has an older one.
 fn wants_version(code: u16, message: &str) -> bool {
     code == 409 || (code == 422 && message.contains("metadata.resourceVersion"))
 }

@@ -154,6 +154,7 @@ impl Usage<'_> {
             groups.unready.iter().for_each(|name| assume(name, 0));
         }
         let then = ratio(&self.samples)?;
+        // Usage that is only assumed must not reverse the direction.
         let turns = first < 1.0 && then > 1.0 || grows && then < 1.0;
         if self.tolerance.allows(then) || turns {
             return Ok(self.current);

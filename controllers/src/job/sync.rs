@@ -91,6 +91,7 @@ pub fn plan(
         claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
             job.spec.selector.matches(meta)
         });
+    // Pods are counted only once the world shows them as the Job's own, with the finalizer.
     if !actions.is_empty() {
         let mut plan = Plan::default();
         plan.together(actions.into_iter().map(tracked).collect());

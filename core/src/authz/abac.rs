@@ -1,4 +1,4 @@
-//! ABAC: a policy file with one policy a line, each of which allows a user or group something.
+//! ABAC: a policy file with one policy a line. A policy allows a user or a group some requests.
 
 use super::{Attributes, PolicyRule, Target, User, Verdict};
 use holdfast_value::Value;

@@ -1,4 +1,4 @@
-//! Tokens of CEL.
+//! The lexer of CEL.
 
 use super::names::RESERVED;
 
@@ -24,9 +24,9 @@ pub struct Spanned {
     pub end: usize,
 }
 
-/// A complaint and where it belongs.
+/// A message and its offset in the source.
 pub type Complaint = (String, usize);
-/// The place of a complaint that belongs to no place.
+/// The offset of a message that has no place.
 pub const NOWHERE: usize = usize::MAX;
 
 // Longer signs first.
@@ -39,7 +39,7 @@ const WORDS: &[&str] = &["in", "true", "false", "null"];
 pub struct Lexer<'s> {
     source: &'s str,
     at: usize,
-    /// What was passed over because it is no token, and what is wrong with literals.
+    /// Unknown characters that were skipped, and invalid literals.
     pub complaints: Vec<Complaint>,
 }
 
@@ -60,7 +60,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// None where there is no token; what was looked at is passed over then.
+    /// Reads a token; `None` if there is none, and then the characters are skipped.
     fn token(&mut self, start: usize, first: char) -> Option<Token> {
         let rest = &self.source[start..];
         if let Some(token) = self.string(start) {
@@ -88,14 +88,14 @@ impl<'s> Lexer<'s> {
             self.at += end + 2;
             return Some(Token::Escaped);
         }
-        // A sign may begin here and go on otherwise: the character that does not belong to it goes too.
+        // The first character of an incomplete operator: the next character is skipped with it, as in cel-go.
         let begins = matches!(first, '=' | '&' | '|');
         let next = rest[first.len_utf8()..].chars().next().filter(|_| begins);
         self.pass_over(start, start + first.len_utf8() + next.map_or(0, char::len_utf8));
         None
     }
 
-    /// Complains of what is no token.
+    /// Skips characters that are no token, with a complaint.
     fn pass_over(&mut self, start: usize, end: usize) {
         let text = self.source[start..end].replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
         self.complaints.push((format!("Syntax error: token recognition error at: '{text}'"), start));
@@ -160,7 +160,7 @@ impl<'s> Lexer<'s> {
         self.at = end + usize::from(unsigned);
         match (number, unsigned) {
             (Some(number), true) => Token::Uint(number),
-            // One more than the largest: a minus may come before it.
+            // One more than the largest, since a minus may precede it.
             (Some(number), false) if number <= 1 << 63 => Token::Int(number),
             (_, unsigned) => {
                 let what = if unsigned { "uint" } else { "int" };
@@ -170,7 +170,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// A string or bytes, when one starts here; no token where it does not end.
+    /// A string or bytes literal, if one starts here. `Some(None)`: it is not terminated and was skipped.
     fn string(&mut self, start: usize) -> Option<Option<Token>> {
         let rest = &self.source[start..];
         let prefix = rest.find(|c: char| !matches!(c, 'r' | 'R' | 'b' | 'B')).unwrap_or(rest.len());
@@ -186,7 +186,7 @@ impl<'s> Lexer<'s> {
         let body = start + prefix + mark.len();
         let end = match self.closing(body, mark, is_raw) {
             Ok(end) => end,
-            // What came before is a token of its own: a word, or an empty string.
+            // Without a closing quote, the prefix is an identifier or the first two quotes are an empty string.
             Err(_) if prefix > 0 => return None,
             Err(_) if mark.len() == 3 => {
                 self.at = start + 2;
@@ -211,7 +211,7 @@ impl<'s> Lexer<'s> {
         }))
     }
 
-    /// Where the mark that closes a string starts, or else the end of what cannot belong to one.
+    /// The offset of the closing quotes; the error is the end of the characters to skip.
     fn closing(&self, body: usize, mark: &str, is_raw: bool) -> Result<usize, usize> {
         let mut at = body;
         loop {
@@ -229,7 +229,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// The end of what a backslash is before, or else the end of what is no escape.
+    /// The end of an escape sequence; the error is the end of the invalid characters.
     fn escape(&self, at: usize) -> Result<usize, usize> {
         let rest = &self.source[at..];
         let Some(first) = rest.chars().next() else { return Err(at) };
@@ -253,7 +253,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The bytes that a quoted text stands for. In bytes `\x` and octal digits are bytes, in strings they are characters.
+/// The bytes of a quoted text. `\x` and octal escapes are bytes in a bytes literal, and characters in a string.
 fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut characters = text.chars();

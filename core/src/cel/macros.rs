@@ -1,10 +1,10 @@
-//! Macros: calls that stand for loops, and for what calls cannot say.
+//! Macros: calls that are expanded to loops and other special forms.
 
 use super::ast::*;
 use super::build::{call, node};
 use super::lex::Complaint;
 
-/// What cel-go calls the results of its loops.
+/// cel-go's names for loop results, which users cannot use.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
 pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
@@ -17,7 +17,7 @@ pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> 
     }
 }
 
-/// A call of a member, or a macro that looks like one.
+/// A member call, or a macro in the form of one.
 pub fn member_call(
     at: usize,
     target: Box<Node>,
@@ -25,7 +25,7 @@ pub fn member_call(
     mut arguments: Vec<Node>,
 ) -> Result<Box<Node>, Complaint> {
     use FoldKind::*;
-    // Variables, whether a filter may come before the last argument, what it is.
+    // The macro's kind, its number of variables, and whether a filter precedes the last argument.
     let (kind, variables, has_filter) = match (function.as_str(), arguments.len()) {
         ("all", 2) => (All, 1, false),
         ("exists", 2) => (Exists, 1, false),
@@ -64,7 +64,7 @@ pub fn member_call(
     fold(at, target, (kind, variables, has_filter), arguments)
 }
 
-/// A macro that goes over a list or a map.
+/// A macro that loops over a list or a map.
 #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn fold(
     at: usize,
@@ -74,7 +74,7 @@ fn fold(
 ) -> Result<Box<Node>, Complaint> {
     let body = arguments.pop().expect("macros have arguments");
     let filter = if has_filter { arguments.pop() } else { None };
-    // The macros with one variable word it otherwise than those with two.
+    // For macros with one variable cel-go's message differs from that for two.
     let is_old = variables == 1 && matches!(kind, FoldKind::Map | FoldKind::Filter);
     let mut names: Vec<String> = Vec::with_capacity(variables);
     for argument in arguments {
@@ -94,7 +94,7 @@ fn fold(
     node(at, depth, Kind::Fold(Box::new(Fold { range: *target, kind, variables: names, filter, body })))
 }
 
-/// `list.sortBy(item, key)`: the list by the keys of its items.
+/// `list.sortBy(item, key)`: the list sorted by the keys of its items.
 #[expect(clippy::boxed_local, reason = "nodes are moved by their boxes, so that the stack stays small")]
 fn sort_by(at: usize, target: Box<Node>, arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
     if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {

@@ -1,5 +1,5 @@
-//! Messages that expressions may write out: those of Protocol Buffers that stand for values of the language, and
-//! changes of objects.
+//! Messages that expressions can construct: Protocol Buffers' well-known types, which become CEL values, and the types
+//! of mutations.
 
 use super::ast::Literal;
 use super::types::{ObjectType, Type};
@@ -35,12 +35,12 @@ pub static MESSAGES: &[Message] = &[
     wrapper("google.protobuf.BytesValue", Type::Bytes, &[("value", Type::Bytes)], Literal::Null),
 ];
 
-/// The type of an operation of a JSON patch.
+/// The type of a JSON patch operation.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The type of an object that is changed; those of its parts are called by their paths, as `Object.spec`.
+/// The type of a partial object for apply. Its parts are named by path: `Object.spec`.
 pub const OBJECT: &str = "Object";
 
-/// What writing out a message gives, and what may be written into it.
+/// The type of a constructed message, and the fields that it can have.
 pub struct Made {
     pub ty: Type,
     fields: Arc<ObjectType>,
@@ -70,7 +70,7 @@ impl Made {
     }
 }
 
-/// The value that a message stands for, of its fields; the checker let them pass.
+/// The value of a constructed message. The checker has accepted its fields.
 pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<'a>, EvalError> {
     let name = name.strip_prefix('.').unwrap_or(name);
     let Some(message) = MESSAGES.iter().find(|message| message.name == name) else {

@@ -1,11 +1,11 @@
 //! The Common Expression Language in the dialect of Kubernetes: parse and type check once, evaluate often.
 //!
-//! Start at [`compile`]. `types` and `value` say what expressions have and give, `functions` are tables.
-//! The way of an expression: `lex` and `parse` (with `chain` and `macros`) make a tree (`ast`), `check` (with `unify`)
-//! finds its types, `validate` looks at what is written out, `estimate` tells what the tree can cost, `constants` computes
-//! what needs no variables, `eval` (with `follow`) evaluates, `work` counts what `cost` leaves out. `document` and
-//! `compare` look into values, `written` makes documents of them.
-//! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
+//! Start at [`compile`]. `types` and `value` are the types and values of expressions, `functions` has tables.
+//! An expression passes these modules: `lex` and `parse` (with `chain` and `macros`) build a tree (`ast`); `check`
+//! (with `unify`) infers its types; `validate` checks its literals; `estimate` bounds its cost; `constants` computes
+//! constant parts; `eval` (with `follow`) evaluates it, and `work` counts work that `cost` leaves out. `document` and
+//! `compare` read values; `written` converts values to documents.
+//! Nothing here depends on Kubernetes' kinds: the caller declares the variables and their types.
 
 mod ast;
 mod build;
@@ -41,8 +41,8 @@ pub use value::{EvalError, Value};
 use ast::{Kind, Node, Place};
 use std::fmt;
 
-/// The variables that an expression may use, in the order in which [`Program::eval`] is given their values.
-/// Functions and literals are those of Kubernetes.
+/// The variables that an expression can use, in the order of the values given to [`Program::eval`]. Functions and
+/// literals are those of Kubernetes.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
@@ -60,14 +60,14 @@ impl Environment {
         self
     }
 
-    /// Expressions may write out changes: objects of any type below `Object`, operations of type `JSONPatch`.
+    /// Lets expressions construct mutations: objects of any type below `Object`, and operations of type `JSONPatch`.
     pub fn with_changes(self) -> Self {
         Environment { makes_changes: true, ..self }
     }
 
-    /// Costs are estimated as if each variable were of this type, and so were what is found in a computed value, such
-    /// as an item of `text.split(',')`. Kubernetes estimates the rules of custom resources so. Without it nothing is
-    /// known of the size of what is found in a computed value.
+    /// For estimates, gives each variable this type, and also the values found in computed ones, such as an item of
+    /// `text.split(',')`. Kubernetes estimates the rules of custom resources in this way. Without it the size of such
+    /// values is unknown.
     pub fn computed_like(mut self, ty: Type) -> Self {
         self.computed_like = Some(ty);
         self
@@ -79,15 +79,15 @@ impl Environment {
 pub struct Program {
     root: Box<Node>,
     cost: Range,
-    // Invariant: sorted. The names of the environment's variables that the expression mentions.
+    // The environment's variables that the expression uses, sorted by name.
     used: Vec<String>,
     variables: usize,
 }
 
-/// As many as cel-go shows; each repeats a line of the source.
+/// The same limit as in cel-go; each fault repeats a line of the source.
 const MAX_FAULTS: usize = 100;
 
-/// Parses and type checks an expression. All that is wrong with its types comes back at once.
+/// Parses and type-checks an expression. All type errors are returned together.
 pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<Fault>> {
     let fault = |(message, at): lex::Complaint| Fault::new(message, source, at);
     let faults = |complaints: Vec<lex::Complaint>| -> Vec<Fault> {
@@ -118,40 +118,40 @@ impl Program {
         &self.root.ty
     }
 
-    /// Whether the expression mentions the variable.
+    /// Whether the expression uses the variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.used.binary_search_by(|used| used.as_str().cmp(variable)).is_ok()
     }
 
-    /// What an evaluation can cost. Sizes come from the variables' types ([`types::Declared::max_size`]).
+    /// The possible cost of an evaluation. Sizes come from the variables' types ([`types::Declared::max_size`]).
     pub fn estimate(&self) -> Range {
         self.cost
     }
 
-    /// `variables` in the order of the environment.
+    /// Evaluates the expression; `variables` are in the order of the environment.
     pub fn eval<'a>(&'a self, variables: &[Value<'a>], budget: &mut Budget) -> Result<Value<'a>, EvalError> {
         assert_eq!(variables.len(), self.variables, "a value for each variable of the environment");
         eval::Machine { variables, locals: Vec::new(), budget }.eval(&self.root)
     }
 }
 
-/// What is wrong with an expression, and where: line and column count from 1, the column in characters.
-/// `Display` words it as cel-go does, with the line and a caret.
+/// An error in an expression and its position: line and column count from 1, the column in characters. `Display`
+/// formats it as cel-go does, with the line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where a program comes into being at which it failed. Only a compilation knows a place.
+    /// The stage that failed. Only compilation has a position.
     pub stage: Stage,
     pub message: String,
     pub line: u32,
     pub column: u32,
-    /// The line's text.
+    /// The source line.
     pub excerpt: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Compilation,
-    /// Making a program of the checked tree, which computes what is constant.
+    /// Building a program from the checked tree, which computes constants.
     Instantiation,
 }
 
@@ -165,7 +165,7 @@ impl Fault {
             return Fault { stage: Stage::Compilation, message, line: 0, column: 0, excerpt: String::new() };
         }
         if source.is_empty() {
-            // No text has no first character, and no line to show.
+            // As in cel-go, an empty source has column 0 and no line.
             return Fault { stage: Stage::Compilation, message, line: 1, column: 0, excerpt: String::new() };
         }
         let before = &source[..at];
@@ -188,7 +188,7 @@ impl fmt::Display for Fault {
         if self.column == 0 {
             return Ok(());
         }
-        // Characters that are not of ASCII are shown wide, and so are the dots below them.
+        // Non-ASCII characters are wide, so wide dots stand below them.
         write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;
         for character in self.excerpt.chars().take(self.column as usize - 1) {
             f.write_str(if character.is_ascii() { "." } else { "．" })?;

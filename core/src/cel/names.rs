@@ -1,6 +1,6 @@
-//! How expressions spell the names of fields that are no identifiers of CEL.
+//! Escaping of field names that are not identifiers of CEL.
 
-/// Words that no variable can be called and that fields are escaped for.
+/// Reserved words: variables cannot have these names, and fields are escaped.
 pub const RESERVED: &[&str] = &[
     "as",
     "break",
@@ -25,7 +25,7 @@ pub const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// The spelling of a field in expressions. `None` when no expression can name the field.
+/// The name of a field in expressions; `None` if expressions cannot name it.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));

@@ -1,5 +1,5 @@
-//! From source to a tree. A parser of our own: that of the crate `cel` brings a runtime for ANTLR along whose
-//! errors have no places in our form, and sources come from strangers, so the depth is limited while the tree grows.
+//! The parser, from source to a tree. Not the crate `cel`'s: that one brings a runtime for ANTLR, and its errors lack
+//! the positions that we need. Sources are untrusted, so the depth is limited while the tree is built.
 
 use super::ast::*;
 use super::build::{call, node};
@@ -8,13 +8,13 @@ use super::lex::{Complaint, Lexer, NOWHERE, Spanned, Token, is_reserved};
 use super::macros::{has, member_call};
 use std::collections::VecDeque;
 
-/// In characters, as cel-go counts.
+/// In characters, as in cel-go.
 pub const MAX_SOURCE: usize = 100_000;
-/// Expressions within expressions, as cel-go counts.
+/// Nesting of expressions, as in cel-go.
 pub const MAX_NESTING: u32 = 250;
 
-/// Parses; or tells what is no expression, in the order of the source. As far as a mistake is a word too many or a
-/// bracket that is missing, what follows it is read as well.
+/// Parses a source, or returns all syntax errors in its order. After an extra token or a missing bracket parsing
+/// continues.
 pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     let size = source.chars().count();
     if size > MAX_SOURCE {
@@ -31,7 +31,7 @@ pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     match outcome {
         Ok(node) if complaints.is_empty() => return Ok(node),
         Ok(_) => {}
-        // Too deep is all that is said.
+        // Exceeding the depth is the only error reported.
         Err(complaint) if complaint.1 == NOWHERE => return Err(vec![complaint]),
         Err(complaint) => complaints.push(complaint),
     }
@@ -43,11 +43,11 @@ struct Parser<'s> {
     source: &'s str,
     lexer: Lexer<'s>,
     next: Spanned,
-    /// The token behind the next one.
+    /// The token after the next one.
     after: Spanned,
     nesting: u32,
     complaints: Vec<Complaint>,
-    /// After a complaint, until something fits again: what comes of a mistake is not told.
+    /// Set after a complaint until a token fits, to suppress complaints that follow from the first one.
     is_lost: bool,
 }
 
@@ -98,8 +98,8 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::Conditional(Box::new([*condition, *yes, *no])))
     }
 
-    /// Operands with binary operators between them. They are read first and put together afterwards: fewer calls within
-    /// calls for each expression within an expression.
+    /// Operands and binary operators. All are read before they are combined by precedence, which needs less stack than
+    /// recursion for each operator.
     fn operators(&mut self) -> Result<Box<Node>, Complaint> {
         let first = self.unary()?;
         let Some(operator) = self.operator() else { return Ok(first) };
@@ -114,13 +114,13 @@ impl<'s> Parser<'s> {
         chain.logic(false)
     }
 
-    /// How strongly the binary operator that comes next binds, and its function.
+    /// The precedence of the next binary operator, and its function.
     fn operator(&self) -> Option<(u8, &'static str)> {
         let Token::Sign(sign) = self.next.token else { return None };
         BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
     }
 
-    /// Where an operand or, if asked, a closing bracket must come: passes over one token before it that does not fit.
+    /// Skips one unexpected token where an operand (or with `or_end` a closing bracket) must follow.
     #[inline(never)]
     fn pass_over_extra(&mut self, expected: &str, or_end: bool) -> Result<(), Complaint> {
         let fits = |token: &Token| begins_operand(token) || (or_end && *token == Token::Sign(")"));
@@ -160,7 +160,7 @@ impl<'s> Parser<'s> {
                 self.next.start,
             ));
         }
-        // A minus before a number belongs to it.
+        // A minus before a number is part of the literal.
         let operand = match self.next.token {
             Token::Int(_) | Token::Double(_) if sign == "-" => {
                 count -= 1;
@@ -170,7 +170,7 @@ impl<'s> Parser<'s> {
             _ => self.primary()?,
         };
         let operand = self.members(operand)?;
-        // Pairs cancel each other out.
+        // Pairs of operators cancel out.
         if count % 2 == 0 { Ok(operand) } else { call(at, function, false, vec![*operand]) }
     }
 
@@ -206,7 +206,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The name behind a dot. Where there is none, what cannot follow an operand is passed over.
+    /// The name after a dot; without one, a token that cannot follow an operand is skipped.
     #[inline(never)]
     fn field(&mut self, dot: &Spanned) -> Option<String> {
         match self.next.token {
@@ -333,7 +333,7 @@ impl<'s> Parser<'s> {
     fn list(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.advance().start;
         let mut items = Vec::new();
-        // Nothing may stand before a comma, as long as nothing else does.
+        // As in cel-go, a list may consist of a single comma.
         let is_empty = self.at_sign(",") && self.after.token == Token::Sign("]");
         while !is_empty && !self.at_sign("]") {
             let optional = self.accept("?");
@@ -417,7 +417,7 @@ impl<'s> Parser<'s> {
             self.advance();
             return Ok(());
         }
-        // A bracket that is missing is thought of where something comes that may follow it.
+        // A missing bracket is assumed before a token that may follow it.
         if matches!(sign, ")" | "]") && follows_operand(&self.next.token) {
             self.complain(format!("Syntax error: missing '{sign}' at '{}'", self.spelling()));
             return Ok(());
@@ -425,7 +425,7 @@ impl<'s> Parser<'s> {
         Err(self.unexpected(&format!("'{sign}'")))
     }
 
-    /// The end of what has parts with commas between them.
+    /// Expects the end of a comma-separated list.
     fn expect_end(&mut self, sign: &str) -> Result<(), Complaint> {
         match self.accept(sign) {
             true => Ok(()),
@@ -438,7 +438,7 @@ impl<'s> Parser<'s> {
         (message, self.next.start)
     }
 
-    /// The next token as it is written.
+    /// The source text of the next token.
     fn spelling(&self) -> &'s str {
         match self.next.token {
             Token::End => "<EOF>",
@@ -462,7 +462,7 @@ fn begins_operand(token: &Token) -> bool {
     }
 }
 
-/// Whether the token may come where an operand has ended.
+/// Whether the token can follow an operand.
 fn follows_operand(token: &Token) -> bool {
     match token {
         Token::Sign(sign) => {

@@ -1,4 +1,4 @@
-//! Tables of what expressions give. Below: what compiling them complains of, what they cost, what they cannot do.
+//! Tables of expressions and their results. The submodules test compile errors, costs and limits.
 
 use super::types::{Declared, ListKind};
 use super::*;
@@ -13,7 +13,7 @@ fn declared(ty: Type, max_size: Option<u64>, nullable: bool, list: ListKind) -> 
     Type::Declared(Arc::new(Declared { ty, max_size, nullable, list }))
 }
 
-/// What documents of all the tests have, with types that JSON alone does not tell.
+/// The type of the test document, including types that JSON lacks.
 fn schema() -> Type {
     let item = Type::object("item", [("k", Type::String), ("v", Type::String), ("v2", Type::String)]);
     let items = Type::list(item.clone());
@@ -64,7 +64,7 @@ fn document() -> Json {
     })
 }
 
-/// What an expression gives, as text: strings in quotes, errors after `error:`.
+/// The result of an expression as text (strings quoted, errors after `error:`), and its cost.
 fn evaluate(source: &str) -> (String, u64) {
     let (schema, document) = (schema(), document());
     let environment = Environment::kubernetes().variable("self", schema.clone());
@@ -310,7 +310,7 @@ fn lists() {
         ("[].first().hasValue() || [].last().hasValue()", "false"),
         ("optional.unwrap([optional.of(1), optional.none()]) + [optional.of(2)].unwrapOpt()", "[1, 2]"),
     ]);
-    // A list that is too long for any budget is not made.
+    // A list that exceeds every budget is not built.
     assert_eq!(evaluate("lists.range(9223372036854775807).size()").0, format!("error: {}", EvalError::Cost));
 }
 

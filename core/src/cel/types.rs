@@ -1,7 +1,7 @@
 //! The types of expressions, and of the documents that expressions read.
 //!
-//! A [`Type::Declared`] wraps a type with what a schema says beyond it: a limit of the size, whether null is allowed,
-//! how a list compares. The checker looks through the wrapper; reading documents and estimating costs use it.
+//! A [`Type::Declared`] wraps a type with facts from a schema: a size limit, whether null is allowed, how a list
+//! compares. The checker ignores the wrapper; reading documents and estimating costs use it.
 
 use super::names::{RESERVED, escape};
 use std::fmt;
@@ -30,16 +30,16 @@ pub enum Type {
     Opaque(&'static str),
     /// A placeholder: in a signature the letter's number, in the checker the number of a type variable.
     Param(u32),
-    /// What an expression that was already complained about has; it fits everywhere.
+    /// The type of an expression with a reported error; it fits everywhere.
     Error,
     Declared(Arc<Declared>),
 }
 
-/// What a schema says of a type beyond the type.
+/// A type with further facts from a schema.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub ty: Type,
-    /// Characters of a string, bytes, items or entries at most.
+    /// The most characters of a string, bytes, items or entries.
     pub max_size: Option<u64>,
     pub nullable: bool,
     pub list: ListKind,
@@ -51,7 +51,7 @@ pub enum ListKind {
     #[default]
     Atomic,
     Set,
-    /// Items are known by the values of these JSON fields.
+    /// Items are identified by the values of these JSON fields.
     Map(Vec<String>),
 }
 
@@ -60,46 +60,46 @@ pub struct ObjectType {
     pub name: String,
     // Invariant: sorted by `name`, each name once.
     fields: Vec<Field>,
-    /// Any other field may be there, too, and nothing is known of it.
+    /// Whether there may be other fields, of unknown types.
     open: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// As expressions spell it, see [`super::names::escape`].
+    /// The name in expressions, see [`super::names::escape`].
     pub name: String,
-    /// As documents spell it.
+    /// The name in documents.
     pub json: String,
     pub ty: Type,
 }
 
 impl ObjectType {
-    /// Of two fields with the same name the first stays.
+    /// If two fields have the same name, the first is kept.
     pub fn new(name: impl Into<String>, mut fields: Vec<Field>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         fields.dedup_by(|later, earlier| later.name == earlier.name);
         ObjectType { name: name.into(), fields, open: false }
     }
 
-    /// The same type with a field that is of another type, or new.
+    /// The same type with a field added or replaced.
     pub fn with(&self, field: Field) -> Self {
         let others = self.fields.iter().filter(|known| known.name != field.name).cloned();
         let fields = others.chain([field.clone()]).collect();
         ObjectType { open: self.open, ..ObjectType::new(self.name.clone(), fields) }
     }
 
-    /// A type of which nothing is known but its name.
+    /// A type whose fields are unknown.
     pub fn open(name: impl Into<String>) -> Self {
         ObjectType { name: name.into(), fields: Vec::new(), open: true }
     }
 
-    /// What a field holds, if there can be such a field.
+    /// The type of a field; `None` if there cannot be such a field.
     pub fn type_of(&self, name: &str) -> Option<&Type> {
         const DYN: &Type = &Type::Dyn;
         self.field(name).map(|field| &field.ty).or_else(|| self.open.then_some(DYN))
     }
 
-    /// A field may be spelled as a word that is reserved only for variables, too.
+    /// Finds a field by its name in expressions; words that are reserved only for variables need no escape here.
     pub fn field(&self, name: &str) -> Option<&Field> {
         let find = |name: &str| self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok();
         let found = find(name).or_else(|| match RESERVED.contains(&name) {
@@ -109,7 +109,7 @@ impl ObjectType {
         found.map(|at| &self.fields[at])
     }
 
-    /// The field that documents spell so.
+    /// Finds a field by its name in documents.
     pub fn field_of_json(&self, json: &str) -> Option<&Field> {
         self.field(&escape(json)?).filter(|field| field.json == json)
     }
@@ -136,19 +136,19 @@ impl Type {
         Type::TypeOf(Arc::new(inner))
     }
 
-    /// An object whose fields are read by their own names, which must be identifiers.
+    /// An object type whose field names are identifiers.
     pub fn object(name: &str, fields: impl IntoIterator<Item = (&'static str, Type)>) -> Type {
         let field = |(name, ty): (&str, Type)| Field { name: name.to_owned(), json: name.to_owned(), ty };
         Type::Object(Arc::new(ObjectType::new(name, fields.into_iter().map(field).collect())))
     }
 
-    /// The type with a limit of its size; null stays forbidden.
+    /// The type with a size limit; null is not allowed.
     pub fn sized(self, max_size: u64) -> Type {
         let list = ListKind::Atomic;
         Type::Declared(Arc::new(Declared { ty: self, max_size: Some(max_size), nullable: false, list }))
     }
 
-    /// The type without what a schema says beyond it.
+    /// The type without the facts from a schema.
     pub fn plain(&self) -> &Type {
         let mut ty = self;
         while let Type::Declared(declared) = ty {
@@ -172,7 +172,7 @@ impl Type {
         matches!(self.plain(), Type::Dyn | Type::Error)
     }
 
-    /// The name that the type has as a value: what `type(x)` gives.
+    /// The name of the type as a value, as in `type(x)`.
     pub fn value_name(&self) -> &str {
         match self.plain() {
             Type::Dyn | Type::Param(_) => "dyn",
@@ -197,7 +197,7 @@ impl Type {
     }
 }
 
-/// As error messages spell types.
+/// The type as in error messages.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.plain() {
@@ -220,7 +220,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Two types are the same whatever schemas say beyond them; objects are the same by name.
+/// Facts from a schema do not matter for equality; object types are equal by name.
 impl PartialEq for Type {
     fn eq(&self, other: &Type) -> bool {
         match (self.plain(), other.plain()) {

@@ -1,14 +1,14 @@
-//! Type variables and what is known of them.
+//! Type variables and their bindings.
 
 use super::types::Type;
 
-/// Numbers below stand for the placeholders of signatures.
+/// Lower numbers are placeholders of signatures.
 pub const FIRST_VARIABLE: u32 = 100;
 
 #[derive(Default)]
 pub struct Unifier {
     bindings: Vec<Option<Type>>,
-    /// What bindings were before they changed, so that an attempt can be undone.
+    /// Former values of changed bindings, so that an attempt can be undone.
     trail: Vec<(usize, Option<Type>)>,
 }
 
@@ -21,7 +21,7 @@ impl Unifier {
         Type::Param(self.fresh_many(1))
     }
 
-    /// The number of the first of as many variables.
+    /// Creates that many variables and returns the number of the first.
     pub fn fresh_many(&mut self, count: u32) -> u32 {
         let first = FIRST_VARIABLE + self.bindings.len() as u32;
         self.bindings.extend((0..count).map(|_| None));
@@ -52,7 +52,7 @@ impl Unifier {
         }
     }
 
-    /// The type, or what is known of it when it is a variable. Variables inside it stay.
+    /// The binding of a variable, or the type itself. Variables inside it stay.
     pub fn resolve(&self, ty: &Type) -> Type {
         let mut ty = ty;
         while let Some(bound) = self.binding(ty.plain()) {
@@ -61,7 +61,7 @@ impl Unifier {
         ty.clone()
     }
 
-    /// Whether something of the type `actual` can be where `expected` is asked for; learns what that says of variables.
+    /// Whether a value of type `actual` can be used as `expected`; binds variables.
     pub fn assign(&mut self, expected: &Type, actual: &Type) -> bool {
         let (to, from) = (self.resolve(expected), self.resolve(actual));
         match (to.plain(), from.plain()) {
@@ -80,7 +80,7 @@ impl Unifier {
             }
             (Type::Dyn | Type::Error, _) => true,
             (_, Type::Dyn | Type::Error) => {
-                // A variable that was one type so far and meets a dynamic value becomes dynamic.
+                // A variable that had a type and meets a dynamic value becomes dynamic.
                 self.widen(expected, Type::Dyn);
                 true
             }
@@ -99,7 +99,7 @@ impl Unifier {
         }
     }
 
-    /// Gives the variable at the end of a chain of variables another type.
+    /// Changes the type of the variable at the end of a chain of variables.
     fn widen(&mut self, ty: &Type, to: Type) {
         let mut last = None;
         let mut ty = ty;
@@ -122,12 +122,12 @@ impl Unifier {
         }
     }
 
-    /// The type with everything that is known of the variables inside it.
+    /// The type with all bound variables inside it replaced.
     pub fn apply(&self, ty: &Type) -> Type {
         self.rewrite(ty, false)
     }
 
-    /// As [`Unifier::apply`]; variables that nothing is known of are dynamic.
+    /// Like [`Unifier::apply`]; unbound variables become dynamic.
     pub fn finish(&self, ty: &Type) -> Type {
         self.rewrite(ty, true)
     }

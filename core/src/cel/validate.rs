@@ -1,5 +1,5 @@
-//! What is asked of a checked tree besides its types: literals that a function is going to read must be readable, lists
-//! and maps that are written out must be of one type, and so must be what a literal template asks for.
+//! Checks of a typed tree beyond types: literal arguments must be parsable, the items of a literal list or map must
+//! have one type, and literal format templates must fit their arguments.
 
 use super::ast::*;
 use super::functions::text_format::{self, Clause, Piece};
@@ -16,7 +16,7 @@ pub fn validate(node: &mut Node) -> Vec<Complaint> {
 
 struct Validator {
     complaints: Vec<Complaint>,
-    /// How many calls of `format` are around; their values may be of any types.
+    /// The number of enclosing `format` calls; lists there may have items of different types.
     below_format: usize,
 }
 
@@ -43,7 +43,7 @@ impl Validator {
         }
     }
 
-    /// All must be of the type of the first; an optional one of an optional of it.
+    /// All nodes must have the type of the first; an optional one counts by its inner type.
     fn alike<'n>(&mut self, nodes: impl Iterator<Item = (&'n Node, bool)>) {
         let mut first: Option<&Type> = None;
         for (node, is_optional) in nodes {
@@ -87,7 +87,7 @@ impl Validator {
     }
 }
 
-/// What is wrong with a template for these arguments, and where.
+/// The fault of a literal template with these arguments, and its position.
 fn template_of(template: &str, items: &[Item], at: u32) -> Result<(), (String, u32)> {
     let asked = text_format::read(
         template,
@@ -107,7 +107,7 @@ fn template_of(template: &str, items: &[Item], at: u32) -> Result<(), (String, u
     Ok(())
 }
 
-/// The first part of an argument that the clause cannot show.
+/// The first part of an argument that the clause cannot format.
 fn refused(clause: Clause, node: &Node) -> Option<&Node> {
     if !clause.accepts(&node.ty) {
         return Some(node);

@@ -1,4 +1,4 @@
-//! Values at run time. Documents are wrapped by reference and read lazily, so that a rule costs what it looks at.
+//! Values at run time. Documents are wrapped by reference and read lazily, so that a rule costs only what it reads.
 
 use super::types::{ListKind, Type};
 use std::any::Any;
@@ -24,21 +24,21 @@ pub enum Value<'a> {
     Optional(Option<Rc<Value<'a>>>),
     Type(Type),
     Opaque(Rc<dyn Opaque>),
-    /// What a change is written out as.
+    /// A constructed part of a mutation.
     Made(Rc<Made<'a>>),
-    /// An array or object of a document (never a scalar: see [`Value::json`]) and how to read what is in it.
+    /// An array or object of a document (never a scalar: see [`Value::json`]), with its type.
     Json(&'a holdfast_value::Value, &'a Type),
 }
 
-/// A value that only functions know, such as a quantity.
+/// A value of a type that only functions know, such as a quantity.
 pub trait Opaque: fmt::Debug {
-    /// The full name of its type, as signatures spell it: `kubernetes.Quantity`.
+    /// The full name of its type, as in signatures: `kubernetes.Quantity`.
     fn type_name(&self) -> &'static str;
     fn equals(&self, other: &dyn Opaque) -> bool;
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A value that could not be computed: whoever looks it up fails by it.
+/// A value whose computation failed: reading it is an error.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -63,12 +63,12 @@ pub enum Text<'a> {
     Shared(Rc<str>),
 }
 
-/// A list that was computed: items, or two lists one after the other, which costs nothing to make.
+/// A computed list: items, or a concatenation, which copies nothing.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     Items(Rc<Vec<Value<'a>>>),
     Joined(Rc<Joined<'a>>),
-    /// A sum of lists of a document that are sets, or maps in disguise, and compare without order.
+    /// The union of set or map-like lists of a document, which compares without order.
     Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
 }
 
@@ -79,7 +79,7 @@ pub struct Joined<'a> {
     pub len: u64,
 }
 
-/// An object of a type of which only the name is known: `Object.spec{replicas: 3}`.
+/// A constructed object, whose type has only a name: `Object.spec{replicas: 3}`.
 #[derive(Debug)]
 pub struct Made<'a> {
     pub name: String,
@@ -89,9 +89,9 @@ pub struct Made<'a> {
 /// A key of a computed map.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key<'a> {
-    /// Only maps of literals have such keys.
+    /// Only literal maps can have this key.
     Null,
-    /// Not a whole number; its bits.
+    /// A number with a fraction, as its bits.
     Fraction(u64),
     Bool(bool),
     Int(i64),
@@ -109,16 +109,16 @@ pub struct Timestamp {
     /// Since 1970.
     pub seconds: i64,
     pub nanos: u32,
-    /// East of UTC, as the instant was written. Only its text shows this; it takes no part in comparisons.
+    /// Seconds east of UTC in the original text. Shown, but irrelevant for comparisons.
     pub offset_seconds: i32,
 }
 
-/// Why an evaluation gave no value.
+/// Why an evaluation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvalError {
-    /// The budget is spent. Nothing absorbs it.
+    /// The budget is spent. No operator absorbs this error.
     Cost,
-    /// An error of the expression, as clients see it; `||`, `&&` and some macros absorb it.
+    /// An error of the expression, shown to clients; `||`, `&&` and some macros absorb it.
     Message(String),
 }
 
@@ -160,12 +160,12 @@ impl<'a> Value<'a> {
         Value::Opaque(Rc::new(value))
     }
 
-    /// Why the value could not be computed, if it could not.
+    /// The failure that the value stands for, if it is one.
     pub(super) fn failure(&self) -> Option<&str> {
         self.downcast::<Failure>().map(|failure| failure.0.as_str())
     }
 
-    /// The opaque value as the Rust type behind it.
+    /// The opaque value as its Rust type.
     pub fn downcast<T: 'static>(&self) -> Option<&T> {
         match self {
             Value::Opaque(opaque) => opaque.as_any().downcast_ref(),

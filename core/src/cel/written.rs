@@ -1,4 +1,4 @@
-//! Values as documents: what an expression made, written down as JSON.
+//! Converts values to JSON documents.
 
 use super::functions::as_text;
 use super::value::{Key, Made, Value};
@@ -7,11 +7,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::{Map, Value as Json};
 
-/// A value may stand in another many times over, so that a small one could be written down without end.
+/// The most bytes written. A computed value may contain another many times, so its JSON can be huge.
 const BYTES_MAX: usize = 3 << 20;
 
 impl Value<'_> {
-    /// The value as JSON, or what of it JSON cannot say.
+    /// The value as JSON; the error names a part that JSON cannot represent.
     pub fn written(&self) -> Result<Json, String> {
         Writer { left: BYTES_MAX, depth: 0 }.value(self)
     }
@@ -87,7 +87,7 @@ impl Writer {
         })
     }
 
-    /// Spends what a part of a document is.
+    /// Spends the size of a part of a document.
     fn weigh(&mut self, document: &Json) -> Result<(), String> {
         match document {
             Json::String(text) => self.spend(text.len()),
@@ -104,7 +104,7 @@ impl Writer {
     }
 }
 
-/// A whole number is written without a fraction, as Go writes it.
+/// As in Go, an integral number is written without a fraction.
 fn number(value: f64) -> Result<Json, String> {
     if value.fract() == 0.0 && value.abs() < 9.0e15 {
         return Ok((value as i64).into());
@@ -118,8 +118,7 @@ fn no_name(key: &Key<'_>) -> String {
 }
 
 impl Made<'_> {
-    /// The objects in it whose types are not called by the fields that they stand in: `Object.spec{a: Object.spec.b{}}`
-    /// has one.
+    /// The constructed objects whose type does not match their place: `Object.spec{a: Object.spec.b{}}` has one.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut left = BYTES_MAX / 64;
@@ -141,7 +140,7 @@ fn misplaced(made: &Made<'_>, path: &str, faults: &mut Vec<String>, left: &mut u
 }
 
 fn below(value: &Value<'_>, path: &str, faults: &mut Vec<String>, left: &mut usize) {
-    // What is too large to be looked through is too large to be written down.
+    // A value too large to be searched is also too large to be written.
     let Some(fewer) = left.checked_sub(1) else { return };
     *left = fewer;
     match value {

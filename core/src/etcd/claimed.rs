@@ -1,4 +1,4 @@
-//! The objects by which API servers on one store tell each other which Service has which address.
+//! IPAddress objects, by which API servers on one store record which Service has which address.
 
 use super::{Fault, Keys, Media, read, write};
 use crate::kinds::networking::{AddressOwner, given_address, holder};
@@ -15,7 +15,7 @@ pub fn address_key(keys: &Keys, address: &str) -> String {
     }
 }
 
-/// The value that gives an address to a Service.
+/// The value that records an address of a Service.
 pub fn write_address(
     key: &str,
     address: &str,
@@ -51,7 +51,7 @@ pub fn write_address(
     write(kind, key, document, media, release)
 }
 
-/// The Service that has an address; `None` if something else has it.
+/// The Service that holds an address; `None` if something else holds it.
 pub fn read_holder(key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
     let kind = kind().ok_or_else(|| Fault::new(key.as_bytes(), "its kind is unknown"))?;
     Ok(holder(&read(kind, key, value)?))

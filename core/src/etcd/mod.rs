@@ -26,9 +26,9 @@ use crate::refusal::Cut;
 use crate::visible;
 use std::fmt;
 
-/// Faults show at most so much of a key. Valid keys are shorter.
+/// The most bytes of a key that a fault shows. Valid keys are shorter.
 const KEY_SHOWN_MAX: usize = 512;
-/// Faults quote values, which may be long.
+/// The most bytes of a problem that a fault shows. Problems quote values, which may be long.
 const PROBLEM_SHOWN_MAX: usize = 2048;
 
 /// A key whose value cannot be read, and why.

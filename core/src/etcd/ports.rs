@@ -1,11 +1,11 @@
-//! The node ports that are given out, as all API servers on one store record them: one bitmap for the whole range.
+//! The bitmap of allocated node ports, which all API servers on one store share.
 
 use super::{Fault, Media, read_record, write_record};
 use crate::kinds::records::NODE_PORTS;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use holdfast_value::json;
 
-/// The node ports of a range, each given out or free.
+/// The ports of a range, each allocated or free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
@@ -15,13 +15,14 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// All ports from the first to the last are free.
+    /// A range whose ports are all free.
     pub fn free((first, last): (u16, u16)) -> Ports {
         let count = usize::from(last.saturating_sub(first)) + 1;
         Ports { first, last, bits: vec![0; count.div_ceil(8)] }
     }
 
-    /// Reads the bitmap of a range. One of another range belongs to servers with another `--service-node-port-range`.
+    /// Reads the bitmap of a range. A bitmap of another range means that servers have different
+    /// `--service-node-port-range`.
     pub fn read(key: &str, value: &[u8], range: (u16, u16)) -> Result<Ports, Fault> {
         let fault = |problem: &str| Fault::new(key.as_bytes(), problem);
         let document = read_record(&NODE_PORTS, key, value)?;
@@ -36,7 +37,7 @@ impl Ports {
         }
         let data = STANDARD.decode(document["data"].as_str().unwrap_or_default());
         let data = data.map_err(|error| fault(&error.to_string()))?;
-        // It is stored as one number, with the highest byte first and without leading zeros.
+        // The data is one big-endian number without leading zeros.
         for (byte, stored) in ports.bits.iter_mut().zip(data.iter().rev()) {
             *byte = *stored;
         }
@@ -67,19 +68,19 @@ impl Ports {
         self.place(port).is_some()
     }
 
-    /// Whether a port is given out. Ports outside of the range never are.
+    /// Whether a port is allocated; false outside the range.
     pub fn has(&self, port: u16) -> bool {
         self.place(port).is_some_and(|(byte, bit)| self.bits[byte] & bit != 0)
     }
 
-    /// Records a port as given out or as free; whether that is a change.
+    /// Marks a port as allocated or free; returns whether that changed it.
     pub fn set(&mut self, port: u16, is_taken: bool) -> bool {
         let Some((byte, bit)) = self.place(port).filter(|_| self.has(port) != is_taken) else { return false };
         self.bits[byte] ^= bit;
         true
     }
 
-    /// The ports that are given out.
+    /// The allocated ports.
     pub fn taken(&self) -> impl Iterator<Item = u16> + '_ {
         (self.first..=self.last).filter(move |port| self.has(*port))
     }
@@ -96,7 +97,7 @@ mod tests {
 
     const RANGE: (u16, u16) = (30000, 32767);
 
-    /// As kube-apiserver 1.36 has stored it, for a smaller range and with the ports 30001, 30010 and 30015.
+    /// Written by kube-apiserver 1.36, for a smaller range with the ports 30001, 30010 and 30015.
     const STORED: &[u8] =
         b"k8s\0\n\x15\n\x02v1\x12\x0fRangeAllocation\x12#\n\x10\n\0\x12\0\x1a\0\"\0*\x002\08\0B\0\x12\x0b\
         30000-30019\x1a\x02\x84\x02\x1a\0\"\0";

@@ -17,7 +17,7 @@ pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, re
     }
 }
 
-/// A value as an event of this version holds it, and the object's last author.
+/// The event's object for a value, at this version, and the object's last author.
 pub fn read_event(kind: Option<&Kind>, key: &str, value: &[u8], version: Offset) -> Result<(Bytes, Author), Fault> {
     let document = match kind {
         Some(kind) => read(kind, key, value)?,
@@ -39,7 +39,7 @@ pub fn renumbered(key: &str, json: &[u8], version: Offset) -> Result<Bytes, Faul
     Ok(Draft::new(meta::text(fields, "apiVersion"), meta::text(fields, "kind"), fields).seal(version))
 }
 
-/// An object of which nothing is known but its names, by its key within the kind.
+/// An object with nothing but its names, from its key within the kind.
 pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) -> Bytes {
     let (namespace, name) = meta::split_key(key);
     let metadata = match namespace {
@@ -50,7 +50,7 @@ pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) ->
     Draft::new(api_version, kind, meta::fields(&document)).seal(version)
 }
 
-/// Who changed an object last, and when, as far as its managed fields say.
+/// The last author of an object and the time of the change, from its managed fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     pub manager: String,

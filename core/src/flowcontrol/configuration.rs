@@ -53,7 +53,7 @@ impl Configuration {
         Configuration { schemas: Schemas::new(schemas), levels }
     }
 
-    /// The configuration of a server whose objects nobody has changed.
+    /// The configuration of a server with only the built-in objects.
     pub fn built_in() -> Configuration {
         let levels = built_in::<LevelSpec, Level>(known::PRIORITY_LEVEL_CONFIGURATION);
         let schemas = built_in(known::FLOW_SCHEMA).collect();

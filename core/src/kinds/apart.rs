@@ -1,10 +1,10 @@
-//! Kinds whose objects may be in another store than those of most kinds.
+//! Which kinds may be in an etcd of their own (`--etcd-servers-overrides`).
 
 use super::{KindId, Registry, known};
 
 impl Registry {
-    /// The built-in kind of a resource in a group, if its objects may be in another store than those of most kinds. An
-    /// error says why not.
+    /// Finds the built-in kind of a resource whose objects may be in a store of their own. The error says why they may
+    /// not.
     pub fn apart(&self, group: &str, resource: &str) -> Result<KindId, String> {
         let shown = || format!("{group}/{resource}");
         let has = |kind: &super::Kind| {
@@ -22,8 +22,8 @@ impl Registry {
         }
     }
 
-    /// Why the objects of a kind must be in the same store as those of most kinds; `None` if they need not. The state is
-    /// more than its objects where others are judged by them, and that is made from one log.
+    /// Why a kind must be in the main store; `None` if it need not. Admission, authorization and claims judge by
+    /// indexes of the state, and these are built from the main store's log alone.
     fn tie(&self, id: KindId) -> Option<&'static str> {
         let kind = self.get(id);
         if !kind.stored {

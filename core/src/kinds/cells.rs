@@ -81,7 +81,7 @@ pub fn since(timestamp: &str, now: i64) -> String {
     epoch_seconds(timestamp).map_or_else(|| UNKNOWN.into(), |then| age(now - then))
 }
 
-/// Seconds since the epoch; `None` for no time at all.
+/// Seconds since the epoch; `None` if the text is not a timestamp.
 pub fn epoch_seconds(timestamp: &str) -> Option<i64> {
     timestamp.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
@@ -91,12 +91,12 @@ pub fn at<'a>(doc: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(doc, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
 
-/// The text at a path; empty when there is none.
+/// The text at a path; empty if it is absent.
 pub fn text<'a>(doc: &'a Value, path: &str) -> &'a str {
     at(doc, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text at a path, or `otherwise` where it is absent or empty.
+/// The text at a path, or `otherwise` if it is absent or empty.
 pub fn text_or(doc: &Value, path: &str, otherwise: &str) -> Value {
     let found = text(doc, path);
     if found.is_empty() { otherwise.into() } else { found.into() }
@@ -144,7 +144,7 @@ pub fn annotation<'a>(doc: &'a Value, key: &str) -> Option<&'a str> {
     at(doc, "metadata.annotations")?.get(key)?.as_str()
 }
 
-/// `status` of the condition of this type; empty when there is none.
+/// `status` of the condition of this type; empty if there is none.
 pub fn condition<'a>(doc: &'a Value, ty: &str) -> &'a str {
     let found = items(doc, "status.conditions").iter().find(|condition| text(condition, "type") == ty);
     found.map_or("", |condition| text(condition, "status"))
@@ -155,7 +155,7 @@ pub fn joined(list: &[Value], path: &str) -> String {
     list.iter().map(|item| text(item, path)).collect::<Vec<_>>().join(",")
 }
 
-/// The first few of a list, and how many more there are.
+/// The first items of a list, and the number of further ones.
 pub fn first_few(list: &[String], most: usize) -> String {
     if list.len() <= most {
         return list.join(",");
@@ -163,13 +163,13 @@ pub fn first_few(list: &[String], most: usize) -> String {
     format!("{} + {} more...", list[..most].join(","), list.len() - most)
 }
 
-/// A map of labels as a selector writes it.
+/// A map of labels in the text form of a selector.
 pub fn labels(doc: &Value, path: &str) -> String {
     let pairs: Vec<_> = entries(doc, path).into_iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     if pairs.is_empty() { NONE.into() } else { pairs.join(",") }
 }
 
-/// A label selector at a path in its text form; `<none>` for one that says nothing.
+/// A label selector at a path in its text form; `<none>` if it is empty, `<error>` if an operator is unknown.
 pub fn selector(doc: &Value, path: &str) -> String {
     match selector_text(at(doc, path)) {
         None => "<error>".into(),
@@ -415,7 +415,7 @@ apiextensions CustomResourceDefinition:
             };
             let named = columns.iter().filter(|column| !column.name.is_empty());
             assert_eq!(named.map(header).collect::<Vec<_>>().join(" "), expected.trim(), "{kind}");
-            // A document that has nothing must not stop anyone from printing it.
+            // Every column must cope with an empty document.
             assert!(columns.is_empty() || shown(&columns, &json!({})).contains('|'), "{kind}");
         }
     }

@@ -10,7 +10,7 @@ use crate::schema::{Field, Shape, Type, schema};
 use holdfast_value::{Map, Value};
 use std::net::IpAddr;
 
-/// The options of such a request besides its path.
+/// The options of a connect request besides its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     pub container: Option<String>,
@@ -28,7 +28,7 @@ impl ConnectOptions {
         self.all(name).next().is_some_and(is_true)
     }
 
-    /// The ports that are to be forwarded: in parameters of their own, or in one with commas between them.
+    /// The ports to forward: one parameter each, or one parameter with commas.
     pub fn ports(&self) -> Result<Vec<u16>, Refusal> {
         ports_of(self.all("ports"))
     }
@@ -72,11 +72,11 @@ pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
 pub enum Destination {
     /// None yet: the log of a pod that has no node.
     Nowhere,
-    /// To the kubelet of a node.
+    /// The kubelet of a node.
     Kubelet { machine: Machine, path: String, query: String },
     /// A node, at its kubelet's port unless another is given.
     Node { machine: Machine, is_secure: bool, port: Option<u16> },
-    /// To an address within the cluster.
+    /// An address in the cluster.
     Server { is_secure: bool, host: IpAddr, port: Option<u16> },
 }
 
@@ -94,7 +94,7 @@ pub struct Machine {
     pub is_simulated: bool,
 }
 
-/// Set to `true` on Nodes that Holdfast created to simulate them.
+/// Nodes that Holdfast created to simulate them have this annotation with the value `true`.
 pub const SIMULATED_NODE: &str = "simulate.holdfast.dev/node";
 /// The annotation, with its value, by which other Nodes ask to be simulated, as in KWOK.
 pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
@@ -236,7 +236,7 @@ pub(crate) fn connect_document(
     Ok((known, Value::Object(document)))
 }
 
-/// What parameters of one name come to. As in Kubernetes anything but `false` and `0` is true.
+/// The value of an option that may be given several times. As in Kubernetes, any boolean but `false` and `0` is true.
 fn value_of(field: &Field, said: &[&str]) -> Result<Option<Value>, Refusal> {
     let Some(first) = said.first() else { return Ok(None) };
     Ok(match (&field.shape, &field.ty) {

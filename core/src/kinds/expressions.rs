@@ -25,12 +25,12 @@ impl Admission {
         Self { has_parameters, object: Type::Dyn, variables: None, parameters: Type::Dyn }
     }
 
-    /// The same with `variables`, empty at first.
+    /// Adds `variables`, empty at first.
     pub fn with_variables(self) -> Self {
         Self { variables: Some(Vec::new()), ..self }
     }
 
-    /// The same for objects of one type, with parameters of one type.
+    /// An environment for objects of one type, with parameters of one type.
     pub fn of_types(object: Type, parameters: Option<Type>) -> Self {
         let has_parameters = parameters.is_some();
         let parameters = parameters.unwrap_or(Type::Dyn);

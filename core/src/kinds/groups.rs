@@ -91,7 +91,7 @@ pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Re
     default_change(message, document, None)
 }
 
-/// The same for a document derived from a stored one: shared parts have their defaults and are skipped.
+/// Like [`apply_defaults`], for a document derived from a stored one: shared parts have their defaults and are skipped.
 pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.apply(message, document, stored).map_err(too_large)
 }
@@ -101,7 +101,7 @@ pub fn show_zeros(message: MessageId, document: &mut Value) {
     BUILT_IN.show_all_zeros(message, document);
 }
 
-/// The same for a document that will be stored and may be derived from a stored one.
+/// Like [`show_zeros`], for a document that will be stored and may be derived from a stored one.
 pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.show_zeros(message, document, stored).map_err(too_large)
 }
@@ -114,7 +114,7 @@ pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     }
 }
 
-/// The same for a custom object from server-side apply: nulls without a default stay, for validation to judge.
+/// Like [`default`], for a custom object from server-side apply: nulls without a default stay, for validation to judge.
 pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
     custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)
 }

@@ -152,7 +152,7 @@ pub struct Kind {
     pub relation: Option<Relation>,
     /// Its objects register webhooks or policies. Writes of these objects are not shown to webhooks or policies.
     pub registers: Option<Registers>,
-    /// What a kind that is never stored asks.
+    /// The question that a kind answers if it is never stored.
     pub question: Option<Question>,
     /// The JSON pointer to the pod spec in its objects.
     pub pods_at: Option<&'static str>,
@@ -172,7 +172,7 @@ pub enum Generation {
     Nothing,
     /// Changes of the desired state and of these metadata fields, starting at 1.
     Changes { metadata: &'static [&'static str] },
-    /// The same, but a new object has none.
+    /// Like [`Generation::Changes`], but a new object has no generation.
     LaterChanges,
 }
 
@@ -269,7 +269,7 @@ pub enum Registers {
     MutatingBinding,
 }
 
-/// What a kind that is never stored asks.
+/// The question that a kind answers if it is never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// Assigns a pod to a node, posted as a separate object.

@@ -277,7 +277,7 @@ mod tests {
                 assert_eq!(kind.versions[kind.stored_version(release)].version, stored, "{resource} in 1.{release}");
             }
         }
-        // All others are stored in a stable version.
+        // All other kinds are stored in a stable version.
         for (_, kind) in registry().iter().filter(|(_, kind)| kind.stored) {
             let (hub, stored) = (kind.hub(), &kind.versions[kind.stored_version(NEWEST)]);
             assert!(stored.group == hub.group && (stored.version == hub.version || stored.version == "v1beta1"));

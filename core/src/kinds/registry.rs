@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Loading the log parses only the fields that a kind is indexed by.
+    /// Loading the log parses only the indexed fields of a kind, so these must include all fields that selectors read.
     #[test]
     fn a_start_reads_all_that_selectors_look_at() {
         use holdfast_value::{Value, json};
@@ -438,7 +438,7 @@ mod tests {
         let mut seen = 0;
         for kind in registry().iter().map(|(_, kind)| kind) {
             let mut document = json!({"metadata": {"labels": {"app": "web"}, "name": "a"}});
-            // Fields that are not read by path.
+            // Sets the fields that are computed by functions.
             match kind.kind.as_str() {
                 "Pod" => document["status"] = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.2"}]}),
                 "Event" => document["source"] = json!({"component": "kubelet"}),

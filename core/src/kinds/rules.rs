@@ -46,7 +46,7 @@ pub(super) fn not_negative(at: At, causes: &mut Causes) {
     }
 }
 
-/// The same for several fields of one object.
+/// Several fields of one object that must not be negative.
 pub(super) fn none_negative(at: At, fields: &[&str], causes: &mut Causes) {
     for field in fields {
         not_negative(at.get(field), causes);
@@ -246,7 +246,7 @@ pub(crate) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Null, or the zero of some type.
+/// Whether the value is null or the zero of its type.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -301,7 +301,7 @@ pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     found
 }
 
-/// An address that means the same host everywhere.
+/// An address that is valid for endpoints and load balancers: no special meaning.
 pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     let text = at.text();
     let Some(address) = address(text) else {
@@ -354,7 +354,7 @@ pub(super) fn descending_path(at: At, causes: &mut Causes) {
     no_backsteps(at, causes);
 }
 
-/// The same, without names that kubelets reserve.
+/// A descending path without names that kubelets reserve.
 pub(super) fn file_path(at: At, causes: &mut Causes) {
     descending_path(at, causes);
     let text = at.text();
@@ -499,13 +499,13 @@ pub(crate) mod testing {
         }
     }
 
-    /// The same for updates of an existing object.
+    /// The rows of [`check_rows`] as updates of an existing object.
     pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
         let (_, rules) = defaulted(good);
         check_changes(good, rules.expect("the kind has rules"), rows);
     }
 
-    /// The same for updates through a subresource.
+    /// The rows of [`check_rows`] as updates through a subresource.
     pub fn check_part(good: &Value, part: &str, rows: &[(&str, Value, &str)]) {
         let rules = kind_of(good).subresource(0, part).and_then(|part| part.validate);
         check_changes(good, rules.expect("the subresource has rules"), rows);

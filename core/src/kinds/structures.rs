@@ -103,7 +103,7 @@ fn indented(json: &str) -> String {
     out
 }
 
-/// The real path of a field that Kubernetes reports under another name.
+/// The real path of a field that Kubernetes reports at another one.
 fn told_elsewhere(path: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 3] =
         [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];
@@ -116,12 +116,12 @@ fn told_elsewhere(path: &str) -> Cow<'_, str> {
 struct Place<'a> {
     ty: Type,
     shape: Shape,
-    /// Kubernetes distinguishes unset from zero.
+    /// Whether the field is a pointer in Go: Kubernetes then distinguishes unset from zero.
     is_pointer: bool,
-    /// A type of apimachinery's meta package, which is printed as in JSON.
+    /// Whether the type is in apimachinery's meta package, which is printed as JSON.
     is_plain: bool,
     field: Option<&'a Field>,
-    /// Only what the struct embeds, such as the source of a volume.
+    /// Print only the fields of the embedded struct, such as a volume's source.
     only_sources: bool,
 }
 
@@ -319,7 +319,7 @@ fn is_pointer(message: &Message, field: &Field) -> bool {
     if field.shape != Shape::Single {
         return true;
     }
-    // The schema table does not say this of these two.
+    // The schema table lacks this for the two types.
     if field.json == "apiGroup" && matches!(short(message), "TypedLocalObjectReference" | "TypedObjectReference") {
         return true;
     }
@@ -496,7 +496,7 @@ mod tests {
                 json!({"name": "d", "nodeID": "n", "allocatable": null}),
                 r#"{"Name":"d","NodeID":"n","TopologyKeys":null,"Allocatable":null}"#,
             ),
-            // Nothing is what the type has for it.
+            // A null is printed as its type's zero.
             ("core.v1.Pod", "spec.containers[0].image", json!(null), r#""""#),
             ("core.v1.Pod", "spec.priority", json!(null), "null"),
             ("core.v1.Pod", "spec.nosuch", json!({"a": 1}), r#"{"a":1}"#),

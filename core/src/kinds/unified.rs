@@ -12,7 +12,7 @@ const LONG: usize = 200;
 /// The work grows with the square of the number of lines.
 const LINES_MAX: usize = 4000;
 
-/// Empty for equal texts, and for texts that are too long to compare.
+/// Returns an empty text for equal texts, and for texts that are too long to compare.
 pub fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let mut out = String::new();

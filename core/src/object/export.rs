@@ -1,4 +1,4 @@
-//! Export: an object as its user might have written it, without what the cluster filled in.
+//! Export: an object as its user might have written it, without fields that the cluster sets.
 
 use super::meta::{Document, metadata_mut, text};
 

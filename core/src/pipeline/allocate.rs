@@ -37,15 +37,15 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.fields())), causes })
 }
 
-/// What is given out: what objects hold, and what other servers or other kinds of objects have taken.
+/// Claims that are taken: by objects of this state, by IPAddress objects, and by other servers that share the log.
 struct Given<'a> {
     context: &'a Context<'a>,
-    /// The key of the object that asks.
+    /// The key of the object that gets the claims.
     key: &'a str,
     owner: &'a Arc<str>,
 }
 
-/// The owner of what no object of this server's state holds.
+/// Stands for an owner that is not an object of this state.
 static ANOTHER: LazyLock<Arc<str>> = LazyLock::new(|| "another".into());
 
 impl Claims for Given<'_> {
@@ -63,7 +63,7 @@ impl Given<'_> {
                 let kind = state.registry.known(known::IP_ADDRESS).map(|(kind, _)| kind);
                 let Some(given) = kind.and_then(|kind| state.get(kind, address)) else { return false };
                 let (namespace, name) = meta::split_key(self.key);
-                // It may have been taken for this object, which was not written then.
+                // The address may have been recorded for this very object by an earlier attempt whose write failed.
                 holder(&given.document()).is_none_or(|AddressOwner { namespace: of, name: whose }| {
                     (of.as_str(), whose.as_str()) != (namespace.unwrap_or_default(), name)
                 })

@@ -96,7 +96,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
     }
 }
 
-/// The same for a request that needs no effects.
+/// Like [`judge`], for a request that needs no effects.
 pub fn decide(state: &State, settings: &Settings, request: &Request, stamp: Stamp) -> Result<Decision, Refusal> {
     match judge(state, settings, request, stamp, &Answers::default()) {
         Judgement::Done(done, _) => done,

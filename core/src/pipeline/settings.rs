@@ -45,10 +45,11 @@ pub struct Settings {
     pub gates_off: BTreeSet<&'static str>,
 }
 
-/// Tells whether any of the servers that share a log has given out a node port.
+/// Says whether any of the servers that share a log has allocated a node port.
 type HasPort = Arc<dyn Fn(u16) -> bool + Send + Sync>;
 
-/// The node ports that servers sharing a log have given out, also to Services whose events have not come yet.
+/// The node ports that servers sharing a log have allocated, including those of Services whose events have not arrived
+/// yet.
 #[derive(Clone, Default)]
 pub struct PortsElsewhere(Option<HasPort>);
 

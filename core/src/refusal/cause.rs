@@ -1,16 +1,16 @@
-//! The causes that a refusal names: a field each, the rule that it breaks, and what is told of it.
+//! The causes of a refusal: each has a field, a reason and a message.
 
 use super::cut::{Cut, cut, json_bytes};
 use holdfast_value::Value;
 use std::fmt;
 
-/// How much of one value is shown.
+/// The most bytes of one value that are shown.
 pub(crate) const SHOWN_BYTES_MAX: usize = 8 << 10;
 pub(super) const MESSAGE_BYTES_MAX: usize = 12 << 10;
-/// How much of a path is shown, which names of a user's own may make as long as a body.
+/// The most bytes of a path that are shown. A user's own names can make it as long as a body.
 pub(crate) const PATH_BYTES_MAX: usize = 4 << 10;
 
-/// One broken rule and the field that breaks it.
+/// One violated rule and the field that violates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     pub reason: CauseReason,
@@ -18,9 +18,9 @@ pub struct Cause {
     pub field: String,
     /// What follows `<field>: `, for example `Required value: must be set`.
     pub message: String,
-    /// The value that the message shows as JSON, where Kubernetes may show it otherwise: nothing, or a structure.
+    /// The value in the message as JSON, if Kubernetes may print it in another form: null or a structure.
     value: Option<Box<Value>>,
-    /// What the value was and what it would become, where the message ends with how they differ.
+    /// The old and the new value, if the message must end with their difference.
     change: Option<Box<(Value, Value)>>,
 }
 
@@ -40,7 +40,7 @@ pub enum CauseReason {
     FieldManagerConflict,
     UnexpectedServerResponse,
     NamespaceTerminating,
-    /// The budget that protects a pod from eviction.
+    /// A budget forbids the eviction.
     DisruptionBudget,
     ResourceVersionTooLarge,
 }
@@ -69,7 +69,7 @@ impl CauseReason {
 }
 
 impl Cause {
-    /// A cause whose message is all of its own.
+    /// A cause with its own message.
     pub fn told(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
         let (field, message) = (cut(field.into(), PATH_BYTES_MAX), cut(message.into(), MESSAGE_BYTES_MAX));
         Self { reason, field, message, value: None, change: None }
@@ -79,7 +79,7 @@ impl Cause {
         Self::told(CauseReason::Required, field, detailed("Required value", detail))
     }
 
-    /// `value` is shown as JSON: strings quoted, numbers bare.
+    /// A cause that shows the value as JSON: strings quoted, numbers bare.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::showing(CauseReason::Invalid, field, "Invalid value", value, detail)
     }
@@ -98,7 +98,7 @@ impl Cause {
         Self::told(CauseReason::Forbidden, field, detailed("Forbidden", detail))
     }
 
-    /// A value that may not change, from what it was to what it would become.
+    /// A forbidden change from `old` to `new`. `kinds::structures` appends their difference to the message.
     pub fn changed(field: impl Into<String>, detail: &str, old: &Value, new: &Value) -> Self {
         let change = Some(Box::new((old.clone(), new.clone())));
         Self { change, ..Self::forbidden(field, detail) }
@@ -108,7 +108,7 @@ impl Cause {
         Self::duplicate_of(field, value, "")
     }
 
-    /// The same, with what must not be twice.
+    /// A duplicate with a detail.
     pub fn duplicate_of(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::showing(CauseReason::Duplicate, field, "Duplicate value", value, detail)
     }
@@ -126,22 +126,22 @@ impl Cause {
         Self::told(CauseReason::TooMany, field, message)
     }
 
-    /// How many bytes of an answer it takes, once.
+    /// The size of the cause in a `Status`, in bytes of JSON.
     pub(super) fn size(&self) -> usize {
         json_bytes(&self.field) + json_bytes(&self.message)
     }
 
-    /// The value that the message shows, where it is nothing or a structure.
+    /// The value in the message, if it is null or a structure.
     pub fn value(&self) -> Option<&Value> {
         self.value.as_deref()
     }
 
-    /// The change that the message ends with; from now on it is told.
+    /// Takes the change whose difference the message must end with.
     pub fn take_change(&mut self) -> Option<Box<(Value, Value)>> {
         self.change.take()
     }
 
-    /// Has the message show the value in these words.
+    /// Replaces the JSON of the value in the message by `text`.
     pub fn show(&mut self, text: String) {
         if let Some(value) = self.value.take() {
             self.message = self.message.replacen(&value.to_string(), &cut(text, SHOWN_BYTES_MAX), 1);
@@ -152,7 +152,7 @@ impl Cause {
         let shown = Cut::json(value, SHOWN_BYTES_MAX);
         let message = detailed(&format!("{head}: {}", shown.text), detail);
         let is_plain = value.is_string() || value.is_number() || value.is_boolean();
-        // What is too large to be shown in JSON is too large in any other words.
+        // A value that is cut as JSON would be cut in Go's form too.
         let value = (!is_plain && !shown.is_cut).then(|| Box::new(value.clone()));
         Self { value, ..Self::told(reason, field, message) }
     }

@@ -1,12 +1,12 @@
-//! Lists of causes, and of texts, that end where nobody reads on, and say how many more there are.
+//! Bounded lists of causes and of texts. They count the entries that they leave out.
 
 use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
 use std::ops::{Deref, DerefMut};
 
-/// How many are told of.
+/// The most entries of a list.
 const TOLD_MAX: usize = 100;
-/// How many bytes all of them may take in an answer, which has each twice.
+/// The most bytes of all entries. An answer contains each twice, in the message and in the details.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 
 /// The causes of a refusal.
@@ -14,10 +14,10 @@ pub type Causes = Told<Cause>;
 /// Faults or warnings as text.
 pub type Texts = Told<String>;
 
-/// A list of what is told: the first hundred, or the first 20 KiB of them, and how many more there are.
+/// A list of at most 100 entries and 20 KiB, and the number of further entries.
 ///
-/// A body of three megabytes can break a rule a million times. What is not told of is not made: what is pushed as
-/// something that it can be made of costs nothing beyond the bound.
+/// A body of 3 MB can violate a rule a million times, so an entry beyond the bound is not even built: `push` takes a
+/// value that is converted only if there is room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told<T> {
     told: Vec<T>,
@@ -25,17 +25,17 @@ pub struct Told<T> {
     more: usize,
 }
 
-/// What such lists tell of.
+/// An entry of such a list.
 pub trait Tell: Sized {
-    /// As much of it as one may take.
+    /// The entry, cut to its largest size.
     fn cut(self) -> Self;
 
-    /// How many bytes it takes in an answer.
+    /// Its size in an answer, in bytes.
     fn size(&self) -> usize;
 }
 
 impl Tell for Cause {
-    /// It was cut when it was made.
+    /// Causes are cut when they are created.
     fn cut(self) -> Cause {
         self
     }
@@ -60,7 +60,7 @@ impl<T: Tell> Told<T> {
         self.push_with(|| one);
     }
 
-    /// The same for what takes work to make.
+    /// Like `push`, for an entry that is expensive to build.
     pub fn push_with<O: Into<T>>(&mut self, one: impl FnOnce() -> O) {
         if !self.has_room() {
             self.more += 1;
@@ -71,13 +71,13 @@ impl<T: Tell> Told<T> {
         self.told.push(one);
     }
 
-    /// Tells of these after its own.
+    /// Appends another list and its count of further entries.
     pub fn append(&mut self, others: Told<T>) {
         self.extend(others.told);
         self.more += others.more;
     }
 
-    /// How many there are, with those that are not told of.
+    /// The number of entries, including those that were left out.
     pub fn len(&self) -> usize {
         self.told.len() + self.more
     }
@@ -86,17 +86,17 @@ impl<T: Tell> Told<T> {
         self.len() == 0
     }
 
-    /// How many are not told of.
+    /// The number of entries that were left out.
     pub fn more(&self) -> usize {
         self.more
     }
 
-    /// Counts others that are not told of.
+    /// Counts further entries that are left out.
     pub fn add_more(&mut self, count: usize) {
         self.more += count;
     }
 
-    /// Keeps those that the function lets pass, of those that are told of.
+    /// Keeps the listed entries for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         let before = self.told.len();
         self.told.retain(keep);
@@ -105,7 +105,7 @@ impl<T: Tell> Told<T> {
         }
     }
 
-    /// Lets go of what became too much when values came to be shown in other words.
+    /// Applies the bounds again, after entries have grown by showing values in another form.
     pub fn fit(&mut self) {
         let others = std::mem::take(self);
         self.append(others);
@@ -117,19 +117,19 @@ impl<T: Tell> Told<T> {
 }
 
 impl Texts {
-    /// Adds a text that is told once, however often there is reason to.
+    /// Adds a text unless the list has it already.
     pub fn push_once(&mut self, text: String) {
         if !self.told.contains(&text) {
             self.push(text);
         }
     }
 
-    /// The same in other words.
+    /// Rewrites each text.
     pub fn map(self, reword: impl Fn(String) -> String) -> Texts {
         Texts { told: self.told.into_iter().map(reword).collect(), ..self }
     }
 
-    /// All that is told, and at the end how much is not.
+    /// The texts, and a last one with the number of those left out.
     pub fn into_vec(self) -> Vec<String> {
         let mut told = self.told;
         told.extend(and_more(self.more));
@@ -163,7 +163,7 @@ impl<T: Tell> From<T> for Told<T> {
     }
 }
 
-/// Those that are told of.
+/// The listed entries.
 impl<T> Deref for Told<T> {
     type Target = [T];
 
@@ -187,12 +187,12 @@ impl<'a, T> IntoIterator for &'a Told<T> {
     }
 }
 
-/// What is said of those that are not told of.
+/// The text for the entries that were left out; `None` if there are none.
 pub(super) fn and_more(count: usize) -> Option<String> {
     (count > 0).then(|| format!("and {} more", grouped(count)))
 }
 
-/// `count` as people read it: `999,900`.
+/// The number with thousands separated: `999,900`.
 pub fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -1,9 +1,9 @@
-//! How Kubernetes files refusals: a number, and a word by which clients tell them apart.
+//! Kubernetes' status code and reason of each refusal.
 
 use super::Refusal;
 
 impl Refusal {
-    /// The number under which it is filed; transports send it, and requests are counted by it.
+    /// The HTTP status code, also used in metrics.
     pub fn code(&self) -> u16 {
         match self {
             Refusal::BadRequest(_) => 400,
@@ -26,7 +26,7 @@ impl Refusal {
         }
     }
 
-    /// The `reason` of its `Status`; empty where Kubernetes gives none.
+    /// The `reason` of its `Status`; empty if Kubernetes sets none.
     pub fn reason(&self) -> &str {
         match self {
             Refusal::BadRequest(_) => "BadRequest",

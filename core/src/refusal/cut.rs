@@ -1,9 +1,9 @@
-//! Texts that are shown in part, for nobody reads more: a body of megabytes would be told once for each of its faults.
+//! Shortened texts: a body of megabytes could otherwise be repeated for each of its faults.
 
 use holdfast_value::Value;
 use std::io::{self, Write};
 
-/// A text that ends after so many bytes, and says that there was more.
+/// A text that is cut after `bytes_max` bytes, with a mark at the end.
 pub(crate) struct Cut {
     pub text: String,
     bytes_max: usize,
@@ -15,15 +15,15 @@ impl Cut {
         Cut { text: String::new(), bytes_max, is_cut: false }
     }
 
-    /// A value in JSON. Of one that is far too large no more is written than is shown.
+    /// A value as JSON. Writing stops at the limit, so a huge value costs no more than is shown.
     pub fn json(value: &Value, bytes_max: usize) -> Cut {
         let mut cut = Cut::at(bytes_max);
-        // A cut ends writing with an error.
+        // Reaching the limit is an error for the writer.
         let _ = serde_json::to_writer(&mut cut, value);
         cut
     }
 
-    /// Adds a text, as far as there is room; false where there is none.
+    /// Appends a text as far as there is room; returns false if nothing fits any longer.
     pub fn add(&mut self, text: &str) -> bool {
         if self.is_cut {
             return false;
@@ -51,7 +51,7 @@ impl Write for Cut {
     }
 }
 
-/// A text, or as much of it as anybody reads.
+/// The text, cut if it is longer than `bytes_max`.
 pub(crate) fn cut(text: String, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text;
@@ -61,7 +61,7 @@ pub(crate) fn cut(text: String, bytes_max: usize) -> String {
     cut.text
 }
 
-/// How many bytes a text takes in JSON.
+/// The number of bytes of a text inside JSON.
 pub(super) fn json_bytes(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,

@@ -1,49 +1,49 @@
-//! What stands behind the refusals: which request, rule or state, and the values concerned.
+//! The details of refusals: which request, rule or state, and the values concerned.
 //!
-//! A text inside a variant comes from below: from a parser, the log, the network, or a kind's own rule.
+//! A text inside a variant comes from a lower layer: a parser, the log, the network, or a kind's own rule.
 
 use super::{Causes, Subject, Texts};
 use crate::event::Offset;
 
-/// The request contradicts itself or cannot be understood (400).
+/// The request is contradictory or cannot be parsed (400).
 #[derive(Debug, Clone, PartialEq)]
 pub enum BadRequest {
-    /// What a parser says of the body, of a selector or of a moment.
+    /// A parser's message about the body, a selector or a moment.
     Undecodable(String),
     Unmarshal(Unmarshal),
-    /// The body is no object of the kind that is wanted here, and cannot be told to be one of another.
+    /// The body is not an object of the wanted kind, and has no other kind that could be reported.
     Unrecognized {
         wanted: String,
         why: Unrecognized,
     },
-    /// The body is an object of a kind and version, and not as one must be, or not what is wanted here.
+    /// The body has a kind and version but is malformed, or is not what the endpoint wants.
     Unfit {
         kind: String,
         version: String,
         wanted: String,
         why: Unfit,
     },
-    /// The kind is the right one, the version is served, and the path names another.
+    /// The body has the right kind in a served version, but the path has another version.
     OtherVersion {
         found: String,
         expected: String,
     },
-    /// What the client wrote cannot be carried from one version into another.
+    /// The object cannot be converted to another version.
     Unconvertible {
         kind: String,
         from: String,
         to: String,
         fault: String,
     },
-    /// An object that is nested deeper than that.
+    /// The object is nested deeper than `depth_max`.
     TooDeep {
         subject: Subject,
         depth_max: usize,
     },
-    /// A new object with a version of its own.
+    /// A new object with a `resourceVersion`.
     VersionOnCreate,
     OtherNamespace,
-    /// The body has no name, which the path has.
+    /// The path has a name but the body has none.
     NoName {
         path: String,
     },
@@ -51,72 +51,73 @@ pub enum BadRequest {
         body: String,
         path: String,
     },
-    /// A patch that is no patch of its format.
+    /// The patch is malformed.
     Patch(PatchFault),
-    /// A directive of a strategic merge patch that is not as it must be.
+    /// An invalid directive of a strategic merge patch.
     Directive(&'static str),
     NotAnObjectToMerge,
     Apply(ApplyFault),
-    /// A field that lists and watches cannot be selected by; some kinds have only those of the metadata.
+    /// A field selector for a field that the kind does not support. `only_metadata`: the kind supports only name and
+    /// namespace.
     UnselectableField {
         field: String,
         only_metadata: bool,
-        /// Where Kubernetes names it.
+        /// Set for kinds whose name Kubernetes puts into the message.
         kind: Option<String>,
     },
     Continue(ContinueFault),
-    /// The resource version of a list is no number.
+    /// The `resourceVersion` of a list is not a number.
     NotAVersion(String),
-    /// A list that goes on, and names a version besides.
+    /// A list request with both a continue token and a resource version.
     VersionWithContinue,
     /// A SelfSubjectRulesReview without a namespace.
     NoNamespace,
-    /// A path to a part of an object names no object.
+    /// A path to a subresource without the object's name.
     NoNameInPath,
-    /// An object is looked up by no name.
+    /// A look-up of an object without a name.
     NoNameParameter,
-    /// An object of a namespace is looked up in none.
+    /// A look-up of a namespaced object without a namespace.
     NoNamespaceParameter,
-    /// Groups and the like of another user who is not named.
+    /// Impersonated groups, uid or extra fields without an impersonated user.
     ImpersonationWithoutUser(String),
     /// A TokenReview without a token.
     NoToken,
-    /// A token bound to a pod that runs as another account.
+    /// A token bound to a pod that runs under another account.
     OtherAccount {
         account: String,
     },
-    /// A token bound to a kind of object that tokens are not bound to.
+    /// A token bound to a kind that tokens cannot be bound to.
     NotBindable {
         kind: String,
     },
-    /// A path into a pod that runs nowhere.
+    /// A connect request to a pod that has no node.
     NoHost {
         pod: String,
     },
-    /// A path into a container of a pod that has several, or none.
+    /// A connect request that must name a container.
     NoContainer {
         pod: String,
         names: Vec<String>,
     },
-    /// A path into a container that the pod has not.
+    /// The pod does not have the named container.
     OtherContainer {
         pod: String,
         container: String,
     },
-    /// The name in the path of a proxy says in no way where to go.
+    /// The name in a proxy path cannot be parsed.
     BadWay {
         resource: String,
         name: String,
     },
-    /// A way leads somewhere or it does not.
+    /// A connect request with `dryRun`.
     NoDryRun,
-    /// What a proxy would ask has no address that it may ask.
+    /// The proxy's destination has no address, or a forbidden one.
     NoAddress,
-    /// The body broke off.
+    /// The connection broke before the whole body was read.
     BrokenBody(String),
     OtherNameInEviction,
     OtherNameInBinding,
-    /// The body is an object of another kind than the options that may be there.
+    /// The body is an object of another kind than the options of this request.
     OtherOptions {
         wanted: &'static str,
         version: String,
@@ -124,11 +125,11 @@ pub enum BadRequest {
     },
     DryRunDisabled,
     UnknownIncludeObject(String),
-    /// The time that a client gives its request is none.
+    /// The `timeout` parameter is malformed.
     Timeout(String),
-    /// A parameter of the path that is no number.
+    /// A query parameter that must be a number.
     NotANumber(String),
-    /// One of the ports that are to be forwarded is none.
+    /// A port to forward that is not a number.
     NotAPort(String),
     MissingParameter(String),
     NoCount {
@@ -143,7 +144,7 @@ pub enum BadRequest {
     Fork(ForkFault),
 }
 
-/// A JSON value where Go expects one of another type. With an empty `field` it is the whole document.
+/// A JSON value of another type than Go expects. With an empty `field` it is the whole document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unmarshal {
     pub found: &'static str,
@@ -161,15 +162,15 @@ impl Unmarshal {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unrecognized {
-    /// The body cannot be decoded. JSON is looked at for its kind first; the other forms tell of themselves.
+    /// The body cannot be decoded. For JSON, Kubernetes reads the kind first, so the message mentions that step.
     Body {
         is_json: bool,
         fault: String,
         shown: String,
     },
-    /// `apiVersion` or `kind` are not there to be read.
+    /// `apiVersion` or `kind` has a wrong type.
     TypeMeta(Unmarshal),
-    /// Options that cannot be decoded.
+    /// The options cannot be decoded.
     Options(String),
     OptionsAreNoObject,
 }
@@ -177,14 +178,14 @@ pub enum Unrecognized {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unfit {
     NotAnObject,
-    /// What the schema, or a decoder, says.
+    /// The message of the schema or the decoder.
     Layout(String),
-    /// Unknown and repeated fields, where the client wants none.
+    /// Unknown and repeated fields under strict validation.
     Strict(Vec<String>),
     Kind(Box<KindFault>),
 }
 
-/// Why an object of one kind is none of another.
+/// Why an object of one kind is not one of another.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KindFault {
     Unregistered { kind: String, api_version: String },
@@ -202,7 +203,7 @@ pub enum ApplyFault {
     Undecodable(String),
     Unmarshal(Unmarshal),
     NotAnObject,
-    /// `kind` as Kubernetes shows it: `apps/v1, Kind=Deployment`.
+    /// The kind as Kubernetes shows it: `apps/v1, Kind=Deployment`.
     OtherKind {
         kind: String,
     },
@@ -211,7 +212,7 @@ pub enum ApplyFault {
         found: String,
         expected: String,
     },
-    /// The applied configuration says who owns what.
+    /// An applied configuration must not have managed fields.
     ManagedFields,
 }
 
@@ -220,14 +221,14 @@ pub enum ContinueFault {
     NotBase64 {
         at: usize,
     },
-    /// What a parser says of the content.
+    /// The parser's message.
     NotJson(String),
     OtherRelease,
-    /// It says that it is of another API of tokens.
+    /// The token's format is of an unknown version.
     UnknownApi(String),
     NoVersion,
     NoStart,
-    /// Its key is no clean path.
+    /// Its key is not a clean path.
     OddStart(String),
 }
 
@@ -242,7 +243,7 @@ pub enum WebSocketFault {
 pub enum ForkFault {
     Undecodable(String),
     RelativeFolder(String),
-    /// What the file system says of the folder.
+    /// The file system's message about the folder.
     Folder(String),
     NoneInMemory,
     TooDeep {
@@ -250,53 +251,53 @@ pub enum ForkFault {
     },
 }
 
-/// What the one who asks may not do, or nobody may (403).
+/// The user may not do this, or nobody may (403).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Forbidden {
-    /// No authorizer allows it.
+    /// No authorizer allows the request.
     Access(Box<Denied>),
-    /// What a kind's own rule says of the author: that more would be granted than is held, for example.
+    /// The message of a kind's own rule about its author, such as privilege escalation.
     Author(String),
-    /// What an admission plug-in says.
+    /// The message of an admission plug-in.
     Admission(String),
     NamespaceTerminating {
         namespace: String,
     },
-    /// The definition of a custom kind that is on its way out.
+    /// The CustomResourceDefinition is being deleted.
     DefinitionTerminating,
-    /// One of the objects without which the cluster cannot be.
+    /// The object can never be deleted, such as the namespace `default`.
     Undeletable {
         kind: String,
     },
-    /// An object that the system itself needs.
+    /// The system needs the object.
     OfSystem {
         what: &'static str,
     },
-    /// A budget whose count of disruptions is below zero.
+    /// The budget's allowed disruptions are negative.
     NegativeBudget,
-    /// A budget with too many evictions on the way.
+    /// The budget has too many unfinished evictions.
     TooManyEvictions,
-    /// A write into a view of the past.
+    /// A write to a view of the past.
     Past {
         at: Offset,
         newest: Offset,
     },
 }
 
-/// A verb that its user may not use there.
+/// A verb that the user may not use on the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     pub user: String,
     pub verb: String,
     pub target: DeniedTarget,
-    /// What the authorizer adds, if anything.
+    /// The authorizer's reason; may be empty.
     pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeniedTarget {
     Path(String),
-    /// Empty text stands for absent.
+    /// Empty texts mean absent.
     Resource {
         group: String,
         resource: String,
@@ -307,7 +308,7 @@ pub enum DeniedTarget {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum MethodNotAllowed {
-    /// The path is there, and not for this verb.
+    /// The path exists, but not for this verb.
     OnResource,
     OnSubresource {
         verb: &'static str,
@@ -315,31 +316,31 @@ pub enum MethodNotAllowed {
     },
 }
 
-/// What the object is by now. The subject of the refusal names it (409).
+/// Why the object is not as the request requires (409). The refusal's subject names the object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
     Modified,
-    /// A body that means the object with another uid.
+    /// The body has another uid than the object.
     Uid(Box<Mismatch>),
-    /// Preconditions of a write, which Kubernetes' store finds unmet under this key.
+    /// A precondition that Kubernetes checks in its store; the message names the store's key.
     Stored {
         key: String,
         why: Box<Conflict>,
     },
-    /// An applied configuration with the uid of an object that is not there.
+    /// An applied configuration has a uid, but the object does not exist.
     NoObjectWithUid(String),
     /// Preconditions of a deletion.
     UidPrecondition(Box<Mismatch>),
     VersionPrecondition(Box<Mismatch>),
-    /// The same of a kind whose deletion goes an own way.
+    /// A precondition of a deletion, for kinds whose deletion has its own code path.
     Precondition(Box<Conflict>),
-    /// A token bound to an object that is not the one with this uid.
+    /// A token is bound to an object with another uid.
     BoundUid(String),
-    /// A token asked for the account with another uid.
+    /// A token is requested for an account with another uid.
     AccountUid(Box<Mismatch>),
-    /// A binding of a pod that is being deleted, or that has its node.
+    /// A binding of a pod that is being deleted.
     PodDeleting,
-    /// A pod that waits for its gates, and is bound.
+    /// A binding of a pod that has scheduling gates.
     PodGated,
     PodAssigned {
         node: String,
@@ -358,7 +359,7 @@ impl Mismatch {
     }
 }
 
-/// Fields of an applied configuration that another manager owns, as `managedFields` names both.
+/// Fields of an applied configuration that another manager owns, in the spelling of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedFields {
     pub owner: String,
@@ -370,12 +371,12 @@ pub enum TooLarge {
     Body {
         bytes_max: usize,
     },
-    /// The object that a write, which may be small, would make.
+    /// The object that a write would store; the write itself may be small.
     Object {
         bytes: usize,
         bytes_max: usize,
     },
-    /// What the defaults of an object would add to it.
+    /// The defaults that would be added to the object.
     Defaults {
         bytes_max: usize,
     },
@@ -387,31 +388,31 @@ pub enum TooLarge {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expired {
-    /// A version that lists cannot be made of.
+    /// A version for which lists are not possible.
     List(Offset),
-    /// A version from before the log's memory.
+    /// The log has let go of this version.
     LetGo { asked: Offset, oldest: Offset },
-    /// A version from before the namespace of now began.
+    /// The version is older than the present namespace.
     BeforeNamespace { asked: Offset, namespace: String, start: Offset },
-    /// A token that this server did not give out.
+    /// The continue token was issued by another server.
     ForeignContinue,
-    /// The version that a list began at is gone; the token goes on with the newest one.
+    /// The version at which a list began is gone; the token continues at the newest one.
     Inconsistent { continue_token: String },
-    /// What the log, or the search for a moment in it, says of a version that it let go.
+    /// The message of the log, or of the search for a moment, about a version that the log has let go of.
     Forgotten(String),
 }
 
-/// What somebody has too much of (429).
+/// What a user, or all users, have too much of (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,
     Watches,
-    /// Selectors of watches, in bytes: so many one user holds, and may hold.
+    /// Selectors of one user's watches, in bytes.
     Selectors {
         held: u64,
         max: u64,
     },
-    /// Memory that reads hold, in bytes: the bound, what all hold together, and what this user does.
+    /// Memory that reads hold, in bytes: the limit, the total, and this user's part.
     Memory {
         bytes_max: u64,
         bytes: u64,
@@ -419,32 +420,32 @@ pub enum Plenty {
     },
     /// Forks in memory.
     Forks,
-    /// Connections of one user, who may have so many.
+    /// Connections of one user, and the limit.
     OwnConnections {
         most: usize,
     },
-    /// Connections of all users together.
+    /// Connections of all users, and the limit.
     Connections {
         most: usize,
     },
-    /// Connections that this server has to nodes and to what runs there.
+    /// Connections from this server to nodes and pods.
     NodeConnections,
 }
 
 /// Why a budget allows no disruption now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Withheld {
-    /// Its controller has not seen its newest generation.
+    /// The controller has not processed the budget's newest generation.
     Unprocessed,
     Needed {
         healthy_needed: i64,
         healthy: i64,
     },
-    /// Its controller does not know how many pods there should be.
+    /// The controller could not compute the expected number of pods.
     NotSynced {
         why: String,
     },
-    /// Its condition says why, where that is known.
+    /// The budget's condition, with reason and message if it is known.
     Condition {
         told: Option<(String, String)>,
     },
@@ -452,7 +453,7 @@ pub enum Withheld {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timeout {
-    /// A version that did not come in time, or never will.
+    /// A version that was not reached in time.
     Version {
         asked: Offset,
         newest: Offset,
@@ -460,25 +461,25 @@ pub enum Timeout {
     Body {
         seconds: u64,
     },
-    /// A server behind this one did not answer.
+    /// A server behind this one did not answer in time.
     Backend,
 }
 
-/// What a client can do nothing about (500).
+/// Faults that the client cannot avoid (500).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Internal {
-    /// What the log or a task says of its failure.
+    /// The message of the log or a task about its failure.
     Fault(String),
     /// A value in a shared store that cannot be decrypted.
     Unread(Unread),
-    /// What an allocator says that has nothing left.
+    /// An allocator's message that its range is exhausted.
     Exhausted(String),
     Panicked,
-    /// Whether the user may do this nobody could say.
+    /// The authorizers failed to decide.
     NotAuthorizable {
         why: String,
     },
-    /// The audit trail must have every request, and this one could not be told of.
+    /// The audit backend must store every event, and this one failed.
     AuditNotStored,
     NoMessage {
         message: String,
@@ -492,7 +493,7 @@ pub enum Internal {
     NoDecision {
         verb: &'static str,
     },
-    /// Something is needed from the outside, where nobody listens.
+    /// A decision needs an answer from outside, but nothing is configured to give it.
     NobodyToAsk {
         what: &'static str,
     },
@@ -503,7 +504,7 @@ pub enum Internal {
     },
     NoSigningKey,
     NothingConverted,
-    /// A decision on an old state that nobody made anew.
+    /// A decision on an old state was not repeated. A bug in this server.
     StaleDecision,
     UnknownBuiltIn {
         name: String,
@@ -513,7 +514,7 @@ pub enum Internal {
     },
 }
 
-/// What somebody outside decided, in words and with a code of its own.
+/// A decision from outside, with its own message and code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
     pub code: u16,
@@ -523,34 +524,34 @@ pub struct Ruling {
     pub details: holdfast_value::Value,
 }
 
-/// Values in a shared store that cannot be read.
+/// Values in a shared store that cannot be decrypted or decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unread {
-    /// The store's key, and what is wrong with its value.
+    /// The store's key, and the fault of its value.
     pub place: String,
     pub why: String,
-    /// The keys of others that the request includes.
+    /// The keys of further such values in the request's range.
     pub others: Vec<String>,
 }
 
-/// Faults that Kubernetes hands on from deep inside (500 without a reason).
+/// Faults that Kubernetes passes on from lower layers (500 without a reason).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unreasoned {
-    /// A value in a shared store that is no object.
+    /// A value in a shared store that is not an object.
     Unread(Unread),
-    /// What an admission plug-in says of its own failure.
+    /// An admission plug-in's message about its own failure.
     Admission(String),
-    /// A resource version that is no number.
+    /// A resource version that is not a number.
     NotAVersion(String),
-    /// The same, where an object is read or watched.
+    /// A resource version that is not a number, in a get or watch.
     NotAVersionToRead(String),
-    /// An applied configuration, by object and kind, that does not fit its schema.
+    /// An applied configuration, named by object and kind, that does not match its schema.
     Untyped {
         object: String,
         kind: String,
         faults: Vec<String>,
     },
-    /// The same of what came out of applying it.
+    /// The result of applying a configuration does not match its schema.
     Unconverted {
         object: String,
         kind: String,
@@ -562,9 +563,9 @@ pub enum Unreasoned {
         why: WebhookFault,
     },
     Merge(Merging),
-    /// A pod that is to be evicted has more than one budget.
+    /// The pod to evict has several budgets.
     SeveralBudgets,
-    /// What is wrong with a document whose rules nobody made a refusal of.
+    /// Causes of an invalid document, in a place where Kubernetes does not make an Invalid refusal of them.
     Causes(Causes),
 }
 
@@ -572,11 +573,11 @@ pub enum Unreasoned {
 pub enum WebhookFault {
     NobodyToCall,
     Call(String),
-    /// What it returned cannot be taken.
+    /// The webhook's response is unusable.
     Returned(String),
 }
 
-/// A strategic merge patch that meets something it cannot be merged with. Maps and lists are shown as Go prints them.
+/// A strategic merge patch that cannot be merged. Maps and lists are shown as Go prints them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Merging {
     ListsWithoutKey,
@@ -605,9 +606,9 @@ pub enum Merging {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unavailable {
-    /// The resource was redefined again and again while this was decided.
+    /// The resource kept being redefined while the request was decided.
     Redefined,
-    /// No container runs on the node, which is simulated.
+    /// The node is simulated, so no container runs on it.
     NodeNotConnected {
         node: String,
     },
@@ -618,6 +619,6 @@ pub enum Unavailable {
         service: String,
         port: i64,
     },
-    /// What the writer says of the log that it cannot write to.
+    /// The writer's message that it cannot write to the log.
     Log(String),
 }

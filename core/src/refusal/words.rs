@@ -1,5 +1,4 @@
-//! The sentences of refusals: the only place that has them. Clients match on many, so they are Kubernetes' to the
-//! letter.
+//! The messages of refusals, all in this module. Clients match on many of them, so they are Kubernetes' to the letter.
 
 mod bad_request;
 
@@ -9,16 +8,16 @@ use super::causes::and_more;
 use super::*;
 use std::collections::BTreeSet;
 
-/// What Kubernetes calls the list of its own kinds.
+/// Kubernetes' name for the registry of its kinds.
 pub(crate) const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-/// How much the message of one refusal says.
+/// The most bytes of one refusal's message.
 const ANSWER_BYTES_MAX: usize = 40 << 10;
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
 impl Refusal {
-    /// The message of the `Status` that tells of this.
+    /// The message of the refusal's `Status`.
     ///
-    /// What it shows of the request, or of an object, ends where nobody reads on.
+    /// What it shows of the request or of an object is cut.
     pub fn message(&self) -> String {
         cut(self.words(), ANSWER_BYTES_MAX)
     }
@@ -72,7 +71,7 @@ impl Refusal {
         }
     }
 
-    /// What a `Status` tells of one by one: mostly fields.
+    /// The causes in the `Status`, mostly one for each invalid field.
     pub fn causes(&self) -> Vec<Cause> {
         let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
@@ -114,13 +113,13 @@ impl Refusal {
     }
 }
 
-/// What is wrong with a text that stands for no number.
+/// Why a text is not a number.
 fn no_number(digits: &str) -> &'static str {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { "value out of range" } else { "invalid syntax" }
 }
 
-/// `text` in double quotes, escaped the way clients know it from Go.
+/// The text in double quotes, escaped as in Go.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -142,7 +141,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// One error as it is, several in brackets, each once.
+/// One cause as it is; several in brackets, without duplicates.
 fn aggregate(causes: &Causes) -> String {
     let mut told = BTreeSet::new();
     let mut texts: Vec<String> = causes.iter().map(Cause::to_string).filter(|text| told.insert(text.clone())).collect();
@@ -243,7 +242,7 @@ impl Display for MethodNotAllowed {
 }
 
 impl Conflict {
-    /// What follows the name of the object in the message.
+    /// The part of the message after the object's name.
     pub fn words(&self, name: &str) -> String {
         match self {
             Self::Modified => {
@@ -286,7 +285,7 @@ impl Conflict {
         }
     }
 
-    /// The words of Kubernetes' store for a precondition of these.
+    /// The message of Kubernetes' store for an unmet precondition.
     fn unmet(&self, name: &str) -> String {
         match self {
             Self::UidPrecondition(uids) => uids.unmet("UID"),

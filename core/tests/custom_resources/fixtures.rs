@@ -1,4 +1,4 @@
-//! Every definition of `tests/fixtures/crds`, with its good and bad objects.
+//! Every definition in `tests/fixtures/crds`, with valid and invalid objects.
 
 use super::world::{DEFINITIONS, OLD_DEFINITIONS, World, condition, words};
 use holdfast_core::kinds::custom::Conversion;
@@ -61,7 +61,7 @@ fn no_fixture_is_left_out() {
     assert_eq!(names, ALL);
 }
 
-/// What the webhook of the composite stacks does: one field has another name.
+/// The conversion webhook of the composite stacks: renames one field.
 fn convert(conversion: &Conversion) -> Value {
     let mut object = conversion.object.clone();
     let (from, to) = if conversion.to.ends_with("/v1") { ("instances", "replicas") } else { ("replicas", "instances") };
@@ -94,7 +94,7 @@ fn define(fixture: &Fixture) -> (World, Value) {
     (world, read)
 }
 
-/// A world with a fixture's definition, where its objects are, and good ones.
+/// A world with a fixture's definition, the path of its objects, and valid objects.
 pub fn defined(name: &str) -> (World, String, Vec<Value>) {
     let fixture = fixture(name);
     let (world, definition) = define(&fixture);
@@ -104,7 +104,7 @@ pub fn defined(name: &str) -> (World, String, Vec<Value>) {
     (world, path, fixture.good)
 }
 
-/// Definitions that are read in no time.
+/// The definitions that are quick to parse.
 pub fn small_definitions() -> &'static [Value] {
     static SMALL: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let small = ["compositestacks", "portalclasses", "portals", "seals", "signers"];
@@ -113,7 +113,7 @@ pub fn small_definitions() -> &'static [Value] {
     &SMALL
 }
 
-/// What a decision makes of an object before it is judged.
+/// An object as it is validated: with defaults.
 pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
     let target = world.target(path).expect("a served path");
     let layout =
@@ -137,7 +137,7 @@ fn name_of(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 
-/// An example as an object of this version, under a name that nobody else has.
+/// An example object in this version, under a unique name.
 fn in_version(spec: &Value, good: &Value, version: &str, suffix: &str) -> Value {
     let to = format!("{}/{version}", text(spec, "/group"));
     let mut object = match spec["conversion"]["strategy"] == "Webhook" && good["apiVersion"] != to.as_str() {
@@ -191,7 +191,8 @@ fn good_objects(name: &str) {
     world.check_history();
 }
 
-/// Whether a status is not there after create: dropped where it has a subresource, unless the schema gives it one.
+/// Whether create handled the status correctly: with a status subresource it is dropped, unless the schema's defaults
+/// give it again; without one, the examples have none.
 fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     match has_status {
         true => made["status"].is_null() || made["status"] == object["status"],
@@ -199,7 +200,7 @@ fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     }
 }
 
-/// What was sent is there, whatever defaults added. A null may have gone.
+/// Everything sent is present, besides defaults. A null may be removed.
 fn assert_contains(found: &Value, sent: &Value, at: &str) {
     match (found, sent) {
         (Value::Object(found), Value::Object(sent)) => {
@@ -220,7 +221,7 @@ fn assert_contains(found: &Value, sent: &Value, at: &str) {
     }
 }
 
-/// Writing what was read changes nothing; a label is no new generation.
+/// Writing an unchanged object changes nothing; a new label does not change the generation.
 fn write_again(world: &mut World, at: &str, made: &Value) {
     let again = world.update(at, made).unwrap_or_else(|refusal| panic!("{at} again: {}", words(&refusal)));
     assert_eq!((&again, world.events), (made, 0), "{at} again");
@@ -249,7 +250,7 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     reported["status"] = status.clone();
     let path = if has_status { format!("{at}/status") } else { at.to_owned() };
     if has_status {
-        // What a status write says of the rest does not count, and the other way round.
+        // A status write ignores changes outside the status, and a write of the object ignores the status.
         reported["metadata"]["annotations"]["ignored"] = "yes".into();
         reported["metadata"]["labels"] = json!({"ignored": "yes"});
         let mut elsewhere = made.clone();
@@ -262,7 +263,7 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     let written = world.update(&path, &reported).unwrap_or_else(|refusal| panic!("{path}: {}", words(&refusal)));
     assert_contains(&written["status"], status, &path);
     assert_eq!(written["spec"], made["spec"], "{path}");
-    // Without a subresource, the status is desired like everything else; with one, it is a report.
+    // Without a status subresource, the status counts as desired state.
     let same = made["status"] == written["status"];
     let expected = made["metadata"]["generation"].as_i64().map(|count| count + i64::from(!has_status && !same));
     assert_eq!(written["metadata"]["generation"].as_i64(), expected, "{path}");
@@ -273,7 +274,7 @@ fn write_status(world: &mut World, at: &str, has_status: bool, made: &Value, sta
     patched.unwrap_or_else(|refusal| panic!("{path} without: {}", words(&refusal)));
 }
 
-/// Two managers share a field, and then differ.
+/// Two managers share a field, and then disagree about it.
 fn apply_by_two(world: &mut World, at: &str, object: &Value) {
     let mut whole = object.clone();
     whole.as_object_mut().expect("an object").remove("status");
@@ -285,7 +286,7 @@ fn apply_by_two(world: &mut World, at: &str, object: &Value) {
         let mut part = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {}});
         part["metadata"]["name"] = object["metadata"]["name"].clone();
         put(&mut part, &pointer, value.clone());
-        // Parts that are required beside the field come with the object, which is judged as a whole.
+        // Required fields beside the shared one come from the object, since the merged object is validated as a whole.
         let shared = world.apply(at, &part, "two").unwrap_or_else(|refusal| panic!("{at} shared: {}", words(&refusal)));
         assert_eq!(shared["spec"], made["spec"], "{at}");
         let other = match value {
@@ -302,7 +303,7 @@ fn apply_by_two(world: &mut World, at: &str, object: &Value) {
     world.delete(at).unwrap_or_else(|refusal| panic!("{at}: {}", words(&refusal)));
 }
 
-/// The first scalar that is in no list.
+/// The first scalar outside lists.
 fn scalar<'a>(value: &'a Value, pointer: &str) -> Option<(String, &'a Value)> {
     match value {
         Value::Object(fields) => {
@@ -389,7 +390,7 @@ fn bad_objects(name: &str) {
     world.check_history();
 }
 
-/// Puts a value at a place, or takes away what is there.
+/// Sets the value at a place, or removes it.
 fn change(object: &mut Value, pointer: &str, to: Option<&Value>) {
     let (parent, last) = pointer.rsplit_once('/').expect("a JSON pointer");
     let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("nothing is at {pointer}"));
@@ -417,7 +418,7 @@ macro_rules! fixtures {
 
 fixtures!(collectors, compositestacks, databases, flows, portalclasses, portals, seals, serviceroutes, signers);
 
-/// What a client reads in one version of the definitions and writes back changes nothing.
+/// Reading a definition in one version and writing it back changes nothing.
 #[test]
 fn definitions_round_trip() {
     for name in ALL {

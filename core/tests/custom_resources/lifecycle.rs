@@ -1,4 +1,4 @@
-//! Definitions come, share names, change and go; their objects with them.
+//! Definitions are created, share names, change and are deleted, and their objects with them.
 
 use super::world::{DEFINITIONS, World, condition, words};
 use holdfast_core::refusal::Refusal;
@@ -7,7 +7,7 @@ use holdfast_value::{Value, json};
 
 const GROUP: &str = "things.fixtures.example";
 
-/// A definition with these versions. The first is the one that is stored.
+/// A definition with these versions; the first one is the storage version.
 pub fn definition(plural: &str, kind: &str, short_names: &[&str], versions: &[Value]) -> Value {
     let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -64,7 +64,7 @@ impl Good for Result<Value, Refusal> {
     }
 }
 
-/// A custom kind may be called as a built-in one is, and has nothing else of it.
+/// A custom kind with a built-in kind's name behaves like any custom kind.
 #[test]
 fn a_kind_with_the_name_of_a_built_in_one_is_a_custom_kind_like_others() {
     let mut world = World::new();
@@ -100,7 +100,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     held(&second, "Established", "False NotAccepted: not all names are accepted");
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "gadgets", "kind": ""}));
     assert!(world.target(&things("v1", "gadgets")).is_none());
-    // Of two that wait, one gets what both want.
+    // Of two waiting definitions, one gets the names that both want.
     let third = definition("gizmos", "Gizmo", &["g", "w"], &[colored()]);
     held(
         &world.create(DEFINITIONS, &third).good(),
@@ -120,7 +120,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     assert_eq!(condition(&third, "NamesAccepted").expect("a condition").0, "False");
     world.create(&things("v1", "gadgets"), &thing("v1", "Widget", "a", &json!({"color": "red"}))).good();
 
-    // Without the names that are another's, there is nothing to wait for.
+    // A definition that no longer wants the other's names need not wait.
     world.merge(&of("gizmos"), &json!({"spec": {"names": {"shortNames": ["gz"]}}})).good();
     world.create(&things("v1", "gizmos"), &thing("v1", "Gizmo", "a", &json!({}))).good();
     world.check_history();
@@ -176,7 +176,7 @@ fn who_is_established_keeps_the_names_that_it_has() {
     world.check_history();
 }
 
-/// Whoever applied all that anybody owns of the metadata may take it back, and the object keeps its name.
+/// Whoever applied the last owned fields of the metadata may remove them; the object keeps its name.
 #[test]
 fn the_last_field_of_the_metadata_can_be_taken_back() {
     let mut world = World::new();
@@ -265,7 +265,7 @@ fn versions_that_objects_are_stored_in_stay() {
     world.create(&old, &thing("v1", "Widget", "a", &json!({"color": "red", "size": 1}))).good();
     let moved = world.merge(&of("widgets"), &json!({"spec": {"versions": versions(1)}})).good();
     assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
-    // Stored in one version, shown in both.
+    // Stored in one version, served in both.
     assert_eq!(world.get(&format!("{old}/a")).good()["spec"], json!({"color": "red", "size": 1}));
     let shown = world.get(&format!("{new}/a")).good();
     assert_eq!(shown["spec"], json!({"color": "red"}));
@@ -275,7 +275,7 @@ fn versions_that_objects_are_stored_in_stay() {
     let expected = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version";
     assert!(words(&refusal).contains(expected), "{}", words(&refusal));
 
-    // Any write moves an object.
+    // Any write stores an object in the new version.
     world.update(&format!("{new}/a"), &shown).good();
     assert_eq!(world.events, 1, "an object is stored in its new version");
     let done = json!({"status": {"storedVersions": ["v2"]}});
@@ -312,7 +312,7 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
     let written = world.update(&format!("{path}/a"), &read).good();
     assert_eq!((&written["spec"], world.events), (&read["spec"], 1));
     assert_eq!(written["metadata"]["generation"], 1, "what everybody saw has not changed");
-    // Without the default, only who was written has it.
+    // Once the default is removed, only objects that were written with it have it.
     world.merge(&of("widgets"), &json!({"spec": {"versions": with(Some("green"))}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["color"], "blue");
     assert_eq!(world.get(&format!("{path}/b")).good()["spec"]["color"], "green");
@@ -405,7 +405,7 @@ fn a_definition_says_which_generation_was_seen_while_its_gate_is_on() {
     let names = |short: &str| json!({"spec": {"names": {"shortNames": [short]}}});
     let changed = world.merge(&of("widgets"), &names("w")).good();
     assert_eq!((&changed["metadata"]["generation"], seen(&changed)), (&json!(2), json!(2)));
-    // The conditions of others are theirs.
+    // The server does not change conditions that others set.
     let mut status = json!({"status": changed["status"].clone()});
     let own = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
     status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());
@@ -515,7 +515,7 @@ fn a_scale_obeys_the_schema_and_the_rules_of_its_object() {
     }
     world.merge(&scale, &json!({"spec": {"replicas": 10}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["run"]["count"], 10);
-    // What the write brings into being has its defaults.
+    // Parts that the write creates get their defaults.
     world.merge(&format!("{path}/bare/scale"), &json!({"spec": {"replicas": 1}})).good();
     let spec = world.get(&format!("{path}/bare")).good()["spec"].clone();
     assert_eq!(spec, json!({"run": {"count": 1, "mode": "slow"}}));
@@ -536,13 +536,13 @@ fn without_a_webhook_versions_differ_in_name_only() {
     assert_eq!(shown["apiVersion"], format!("{GROUP}/v2"));
     assert_eq!(shown["spec"]["both"], "long enough");
     assert_eq!(shown["spec"].get("one"), None);
-    // Rules are those of the version that is written, and what was wrong before may stay.
+    // The rules of the written version apply, and old violations may stay.
     let refusal = world.create(&new, &thing("v2", "Widget", "b", &json!({"both": "long"}))).expect_err("too long");
     assert!(words(&refusal).contains("spec.both: Too long: may not be more than 3 bytes"), "{}", words(&refusal));
     shown["spec"]["two"] = "3".into();
     let written = world.update(&format!("{new}/a"), &shown).good();
     assert_eq!(written["spec"]["both"], "long enough");
-    // Objects are stored in v1, which has no such field.
+    // Objects are stored in v1, which lacks this field.
     assert_ne!(written["spec"]["two"], "3");
     assert_eq!(world.get(&format!("{old}/a")).good()["spec"], json!({"both": "long enough", "one": "1"}));
     world.check_history();
@@ -561,7 +561,7 @@ fn a_version_may_be_stored_and_not_served() {
     assert_eq!(made["apiVersion"], format!("{GROUP}/v2"));
     world.merge(&format!("{new}/a"), &json!({"spec": {"size": 1}})).good();
     world.delete(&format!("{new}/a")).expect("a deletion");
-    // With no version left, nothing is served, and the objects are there when one is again.
+    // Without a served version nothing is served; the objects are back when a version is served again.
     world.create(&new, &thing("v2", "Widget", "b", &json!({"color": "red"}))).good();
     world
         .merge(
@@ -590,7 +590,7 @@ fn a_request_from_before_a_change_goes_to_the_kind_as_it_is_now() {
     let request = world.request(Verb::Create, &things("v1", "widgets"), Format::Json, body).expect("a path");
     world.merge(&of("widgets"), &json!({"spec": {"names": {"categories": ["all"]}}})).good();
     assert_eq!(world.submit(&request), Err(Refusal::NoSuchPath));
-    // The registry still knows what the old number stood for.
+    // The registry still has the kind under its old number.
     let kind = world.state.registry.share(request.target.kind);
     let request = request.retarget(&world.state.registry, &kind).expect("it is still served").into_owned();
     world.submit(&request).good();

@@ -1,4 +1,4 @@
-//! What holds for any schema and any object, through the whole of a decision.
+//! Properties of any schema and any object, through whole decisions.
 
 use super::fixtures;
 use super::lifecycle::definition;
@@ -73,7 +73,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value that mostly fits.
+/// A value that mostly matches the schema.
 fn fitting(schema: &Value) -> BoxedStrategy<Value> {
     let good: BoxedStrategy<Value> = if schema["x-kubernetes-embedded-resource"] == true {
         named(anything())
@@ -142,7 +142,7 @@ static EMPTY: LazyLock<World> = LazyLock::new(World::new);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Once taken, an object is what it is: whoever writes back what they read changes nothing, in any version.
+    /// Writing back an accepted object changes nothing, in any version.
     #[test]
     fn what_is_accepted_stays((schema, spec) in schema_and_object()) {
         let version = |name: &str| json!({"name": name, "served": true, "storage": false, "schema": {"openAPIV3Schema":
@@ -160,12 +160,12 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // To the other version, through a write, and back.
+                // Written back in the other version, then read in the first.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
                 prop_assert_eq!(world.events, 0);
-                // A touch stores it anew, and a new definition of the same schema shows it anew.
+                // A label stores the object again; a new definition with the same schema shows it again.
                 world.merge(&format!("{two}/a"), &json!({"metadata": {"labels": {"a": "b"}}})).expect("a label");
                 let touched = world.get(&format!("{one}/a")).expect("an object");
                 prop_assert_eq!(touched.get("spec"), first.get("spec"));
@@ -173,7 +173,7 @@ proptest! {
                 let definition = made["metadata"]["name"].as_str().expect("a name");
                 world.merge(&format!("{DEFINITIONS}/{definition}"), &categories).expect("a new definition");
                 prop_assert_eq!(&world.get(&format!("{one}/a")).expect("an object"), &touched);
-                // Applying what is there is no change of it, but of who owns it.
+                // Applying the stored object changes only its ownership.
                 let bare = ["managedFields", "uid", "creationTimestamp", "generation", "resourceVersion"];
                 let applied = bare.iter().fold(touched.clone(), |object, field| without(&object, field));
                 let applied = world.apply(&format!("{one}/a"), &applied, "applier");
@@ -193,18 +193,18 @@ proptest! {
     }
 }
 
-/// Whether a complaint is about a place that is there, or one that should be.
+/// Whether a complaint is about an existing place, or about a missing required one.
 fn is_about(document: &Value, cause: &Cause) -> bool {
     if cause.field == "<nil>" {
         return true;
     }
-    // Kubernetes calls some that are missing invalid, and shows that they are empty.
+    // Kubernetes reports some missing values as invalid, and shows them as empty.
     let empty = ["Invalid value: \"\"", "Invalid value: null"].iter().any(|head| cause.message.starts_with(head));
     let missing = matches!(cause.reason, CauseReason::Required) || empty;
     is_there(document, &cause.field, missing) || is_there(document, &in_a_version(&cause.field), missing)
 }
 
-/// What all versions share is told of as if it stood once, at the top of the spec, as in the first form of definitions.
+/// Fields that all versions share are reported at the top of the spec, where the first version of definitions has them.
 fn in_a_version(field: &str) -> String {
     const SHARED: [(&str, &str); 6] = [
         ("spec.validation", "spec.versions[0].schema"),
@@ -218,7 +218,7 @@ fn in_a_version(field: &str) -> String {
     moved.unwrap_or_else(|| field.to_owned()).replace("JSONPath", "jsonPath")
 }
 
-/// Keys may have dots, so all that a path begins with are tried. `missing` lets the last step lead nowhere.
+/// Keys may contain dots, so every prefix of the path is tried. `missing`: the last step may lead nowhere.
 fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -234,11 +234,11 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
             path.strip_prefix(name.as_str()).is_some_and(|rest| continues(rest) && is_there(value, rest, missing))
         })
     });
-    // A null is as good as nothing.
+    // A null counts as absent.
     deeper || (missing && (value.is_null() || value.is_object()) && !path.contains('['))
 }
 
-/// One change somewhere in a document.
+/// A change at some place of a document.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(Value),
@@ -301,7 +301,7 @@ fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit
     document
 }
 
-/// Worlds with a definition each, the path of its objects, and good ones.
+/// Worlds with one definition each, the path of its objects, and valid objects.
 static DEFINED: LazyLock<Vec<(World, String, Vec<Value>)>> =
     LazyLock::new(|| ["compositestacks", "portals", "seals", "serviceroutes", "flows"].map(fixtures::defined).into());
 
@@ -320,8 +320,8 @@ proptest! {
         let created = world.create(path, &bad);
         if let Err(Refusal::Invalid { causes, .. }) = &created {
             for cause in causes {
-                // Of what was pruned or defaulted on the way nothing is told, or the document would be needed that
-                // nobody has seen; so each is looked for in what was sent, and in what its defaults are.
+                // Pruned or defaulted parts are in no document that the client has seen, so each cause must be about
+                // the sent object or about its defaults.
                 prop_assert!(is_about(&bad, cause) || is_about(&fixtures::with_defaults(path, &world, &bad), cause),
                     "{} in {}", cause, bad);
             }
@@ -331,7 +331,7 @@ proptest! {
             let again = world.update(&at, &made).map_err(|refusal| TestCaseError::fail(words(&refusal)))?;
             prop_assert_eq!((&again, world.events), (&made, 0));
         }
-        // The same change as an update and as an apply never panics.
+        // The same change as an update and as an apply must not panic.
         let mut world = DEFINED[which.index(DEFINED.len())].0.clone();
         let first = world.create(path, object).expect("a good object");
         let at = format!("{path}/{}", first["metadata"]["name"].as_str().expect("a name"));
@@ -353,7 +353,7 @@ proptest! {
         let mut world = EMPTY.clone();
         if let Err(Refusal::Invalid { causes, .. }) = world.create(DEFINITIONS, &bad) {
             for cause in &causes {
-                // The server fills these in, from what is there.
+                // The server derives these fields from others.
                 let filled = ["status.", "metadata.name", "spec.names.singular", "spec.names.listKind"];
                 let named = filled.iter().any(|field| cause.field.starts_with(field));
                 prop_assert!(named || is_about(&bad, cause), "{}", cause);

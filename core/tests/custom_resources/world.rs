@@ -1,4 +1,4 @@
-//! A cluster in a variable: requests go in by path, and every event is replayed and undone at the end.
+//! A cluster in memory: requests by path; at the end every event is replayed and undone.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -26,16 +26,16 @@ pub const OLD_DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customreso
 pub struct World {
     pub state: State,
     pub settings: Settings,
-    /// Who asks.
+    /// The requesting user.
     pub user: Arc<User>,
     seconds: i64,
-    /// What the last request was warned of.
+    /// The warnings of the last request.
     pub warnings: Vec<String>,
-    /// How many events the last request made.
+    /// The number of events of the last request.
     pub events: usize,
-    /// Stands for all conversion webhooks.
+    /// Answers for all conversion webhooks.
     pub webhook: fn(&Conversion) -> Value,
-    /// Every event, and the state before it.
+    /// Every event, with the state before it.
     log: Vec<(Record, State)>,
     first: State,
 }
@@ -59,7 +59,7 @@ impl World {
         world
     }
 
-    /// Where a path leads, as a transport finds it; `None` where nothing is served.
+    /// Resolves a path as a transport does; `None` if nothing is served there.
     pub fn target(&self, path: &str) -> Option<Target> {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let (group, rest) = if parts[0] == "api" { ("", &parts[1..]) } else { (parts[1], &parts[2..]) };
@@ -126,7 +126,7 @@ impl World {
         Ok(self.shown(&request, list::get(&self.state, &request)?))
     }
 
-    /// The names of the objects that a list has.
+    /// The names of the objects in a list.
     pub fn list(&self, path: &str, fields: &str) -> Result<Vec<String>, Refusal> {
         let mut request = self.request(Verb::List, path, Format::Json, Vec::new())?;
         request.options.field_selector = Some(fields.into());
@@ -135,7 +135,7 @@ impl World {
         Ok(page.entries.iter().map(name).collect())
     }
 
-    /// An entry as the request's path shows it.
+    /// An entry in the version of the request's path.
     fn shown(&self, request: &Request, entry: &Entry) -> Value {
         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
         if let Some(conversion) = entry.awaits(kind, version) {
@@ -156,7 +156,7 @@ impl World {
         Stamp { time, seed: self.seconds.unsigned_abs() }
     }
 
-    /// Decides, with webhooks' help, and folds in what comes of it.
+    /// Judges a request, with webhooks' answers, and folds the events.
     pub fn submit(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.seconds += 1;
         let mut answers = Answers::default();
@@ -207,14 +207,14 @@ impl World {
     }
 
     fn answered(&self, request: &Request, entry: &Entry, representation: Representation) -> Value {
-        // A definition's write makes its kind anew, which the request's target no longer is.
+        // Writing a definition recreates its kind, so the request's target is outdated.
         let document = self.shown(request, entry);
         let is_shown = representation == Representation::Object || document["kind"] == "Scale";
         assert!(is_shown, "a scale is shown as one: {document}");
         document
     }
 
-    /// Does what there is to do for definitions, until nothing is.
+    /// Carries out the background work for definitions until none is left.
     pub fn settle(&mut self) {
         for _ in 0..20 {
             let steps = Clearing::default().plan(&self.state, self.stamp()).steps;
@@ -223,7 +223,7 @@ impl World {
             }
             let before = self.state.offset;
             for step in steps {
-                // Steps of one plan may get in each other's way, and are planned again.
+                // Steps of one plan may conflict; failed ones are planned again.
                 let _ = self.submit(&step.request);
             }
             if self.state.offset == before {
@@ -233,7 +233,7 @@ impl World {
         panic!("definitions are never settled");
     }
 
-    /// The log gives this very state, and each state before it.
+    /// Replaying the log gives this state, and each state before it.
     pub fn check_history(&self) {
         let mut replayed = self.first.clone();
         for (record, before) in &self.log {
@@ -253,7 +253,7 @@ fn assert_same(state: &State, other: &State, when: &str) {
     }
 }
 
-/// All that a state shows, but for the numbers of its kinds.
+/// The observable content of a state, without the numbers of its kinds.
 fn fingerprint(state: &State) -> String {
     let mut out = format!("{} {:?}\n", state.offset, state.definitions.unsettled);
     let mut kinds: Vec<_> =
@@ -262,7 +262,7 @@ fn fingerprint(state: &State) -> String {
     for (id, kind) in kinds {
         let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
-        // Since when it is so may be told too late, which only makes readers look twice.
+        // The offset `since` may be too high, which only makes readers check once more.
         let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,
@@ -286,7 +286,7 @@ fn is_custom(state: &State, id: holdfast_core::kinds::KindId) -> bool {
     state.kind(id).custom.is_some()
 }
 
-/// What a refusal says, for comparison: `field: message` of each cause, or all of it.
+/// A refusal's text for comparison: `field: message` of each cause, or the whole message.
 pub fn words(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Invalid { .. } | Refusal::ApplyConflict(_) | Refusal::Forbidden { .. } => {

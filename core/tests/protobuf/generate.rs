@@ -1,16 +1,16 @@
-//! Documents made from the schema table, as Kubernetes would show them: nothing that it would leave out.
+//! Generates documents from the schema table as Kubernetes shows them, without fields that it omits.
 
 use holdfast_core::schema::{Field, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{Map, Value, json};
 
-/// Decisions, read from bytes so that a failure can be shrunk. When they run out, every answer is no.
+/// Choices read from bytes, so that failures can be shrunk. At the end of the bytes every choice is no.
 pub struct Choices<'a> {
     bytes: std::slice::Iter<'a, u8>,
-    /// Optional fields stop here.
+    /// No optional fields below this depth.
     depth_max: usize,
     /// Whether to set every field that may be set, within the depth.
     full: bool,
-    /// Whether maps may hold empty keys and values.
+    /// Whether maps may have empty keys and values.
     empty_entries: bool,
 }
 
@@ -19,7 +19,7 @@ impl<'a> Choices<'a> {
         Self { bytes: bytes.iter(), depth_max: 8, full: false, empty_entries: true }
     }
 
-    /// Sets everything.
+    /// Sets every field.
     pub fn full(bytes: &'a [u8], depth_max: usize) -> Self {
         Self { bytes: bytes.iter(), depth_max, full: true, empty_entries: true }
     }
@@ -72,7 +72,7 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
     Value::Object(object)
 }
 
-/// `set` is false where the field is shown only because it always is.
+/// `set`: false if the field is present only because it is always shown.
 fn single(owner: MessageId, field: &Field, set: bool, choices: &mut Choices<'_>, depth: usize) -> Value {
     let zero_shows = matches!(field.zero, Zero::Always | Zero::Kept);
     match field.ty {

@@ -1,4 +1,4 @@
-//! Against k8s-pb's generated types: they read what we write without loss, and we read what they write.
+//! Compares the codec with k8s-pb's generated types: they read our bytes without loss, and we read theirs.
 
 use holdfast_core::{
     schema::{MessageId, schema},
@@ -13,7 +13,7 @@ use prost::Message;
 
 use crate::generate::{Choices, document};
 
-/// Names and types, side by side.
+/// Message names with their generated types.
 macro_rules! peers {
     ($($name:literal: $ty:ty,)*) => {
         &[$(($name, exchange::<$ty> as fn(&[u8]) -> Vec<u8>),)*]
@@ -143,7 +143,7 @@ const PEERS: &[(&str, Exchange)] = peers! {
     "kube-aggregator.pkg.apis.apiregistration.v1.APIService": apiregistration::v1::APIService,
 };
 
-/// Through the peer and back.
+/// Decodes and encodes with the peer.
 fn exchange<T: Message + Default>(bytes: &[u8]) -> Vec<u8> {
     let read = T::decode(bytes).expect("the peer reads it");
     assert_eq!(read.encoded_len(), read.encode_to_vec().len());
@@ -156,8 +156,8 @@ fn compare(id: MessageId, exchange: Exchange, document: &Value) {
     let theirs = exchange(&ours);
     let back = codec().decode(id, &theirs).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(back, *document, "{name}");
-    // Of maps the peer leaves out empty keys and values, so the documents have none. Otherwise it keeps what is set apart from
-    // what is not, and drops what it does not know: equal bytes mean that every number and type is right.
+    // In maps the peer omits empty keys and values, so the documents have none. Otherwise it distinguishes set from
+    // unset values and drops unknown fields, so equal bytes mean that every number and type is right.
     assert_eq!(ours, theirs, "{name}");
 }
 

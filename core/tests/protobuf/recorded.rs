@@ -1,5 +1,5 @@
-//! Against what Kubernetes itself writes: objects of 183 kinds and versions with every field filled, recorded in JSON
-//! and in Protobuf in `tests/data/protobuf.jsonl.gz`. Each is read as the other, and written byte for byte as the other.
+//! Compares the codec with recordings of Kubernetes: objects of 183 kinds and versions with every field set, in JSON
+//! and Protobuf, in `tests/data/protobuf.jsonl.gz`. Each form is converted to the other byte for byte.
 
 use crate::facts;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -22,7 +22,7 @@ fn faults(case: &Value) -> Vec<String> {
     let bytes = STANDARD.decode(case["pb"].as_str().expect("Protobuf")).expect("base64");
     let envelope = unwrap(&bytes).expect("an envelope");
     let found = match envelope.kind.as_str() {
-        // Of an event of a watch the envelope says nothing.
+        // The envelope of a watch event names no kind.
         "" => codec().find("v1", "WatchEvent"),
         kind => codec().find(&envelope.api_version, kind),
     };
@@ -48,7 +48,7 @@ fn faults(case: &Value) -> Vec<String> {
     faults
 }
 
-/// The first place in which two documents differ.
+/// The first difference between two documents.
 fn difference(path: &str, expected: &Value, found: &Value) -> String {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {

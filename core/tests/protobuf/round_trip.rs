@@ -28,7 +28,7 @@ fn every_message_returns_full_and_empty() {
     }
 }
 
-/// Every field that a set of choices reaches below a message.
+/// A document with every field that the choices reach below a message.
 fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     let messages = schema().messages.len() as u32;
     (0..messages, prop::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
@@ -37,7 +37,7 @@ fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     })
 }
 
-/// Removes values, so that what is left is as a client may send it.
+/// Removes values, as clients leave them out.
 fn thin(value: &mut Value, choices: &mut dyn Iterator<Item = u8>) {
     match value {
         Value::Object(object) => {
@@ -57,7 +57,7 @@ proptest! {
         returns(id, &document);
     }
 
-    /// What a client leaves out comes back as Kubernetes shows it, and from then on stays as it is.
+    /// Omitted fields come back as Kubernetes shows them, and further round trips change nothing.
     #[test]
     fn a_thin_document_settles((id, mut document) in any_document(), choices in prop::collection::vec(any::<u8>(), 200)) {
         thin(&mut document, &mut choices.into_iter());
@@ -66,10 +66,10 @@ proptest! {
         prop_assert_eq!(codec().encode(id, &shown).expect("our own document"), bytes);
     }
 
-    /// The checks that a JSON body goes through find nothing in what the decoder makes.
+    /// The schema check finds no faults in decoded documents.
     #[test]
     fn what_is_decoded_passes_the_check((id, document) in any_document()) {
-        // Messages that stand for special values are nobody's documents.
+        // Messages that represent special values are not documents.
         prop_assume!(schema().message(id).typed);
         let bytes = codec().encode(id, &document).expect("a document");
         let mut shown = codec().decode(id, &bytes).expect("our own bytes");

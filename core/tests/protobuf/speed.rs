@@ -1,4 +1,4 @@
-//! How fast the codec is, for people to look at: `cargo test --release --test protobuf speed -- --ignored --nocapture`.
+//! Measures the codec's speed: `cargo test --release --test protobuf speed -- --ignored --nocapture`.
 
 use std::{hint::black_box, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Objects and refusals in few words: one line a field, of a change only what changed.
+//! Short texts of objects and refusals: one line a field; for a change only the changed fields.
 
 use super::words::Line;
 use holdfast_core::{Cause, Refusal};
@@ -6,7 +6,7 @@ use holdfast_value::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Gives uids short names, and keeps them.
+/// Replaces UIDs by short names.
 #[derive(Default)]
 pub struct Renderer {
     uids: RefCell<Vec<String>>,
@@ -28,30 +28,30 @@ impl Renderer {
         self.short(document["metadata"]["uid"].as_str().unwrap_or(""))
     }
 
-    /// `<u1>` for the first uid that was seen.
+    /// The short name of a UID: `<u1>` for the first one.
     pub fn short(&self, uid: &str) -> String {
         let mut uids = self.uids.borrow_mut();
         let at = uids.iter().position(|known| known == uid).unwrap_or_else(|| {
             uids.push(uid.to_owned());
             uids.len() - 1
         });
-        // The first is that of the namespace `default`.
+        // `<u0>` is the namespace `default`.
         format!("<u{at}>")
     }
 
-    /// Text of a script with the uids as they are.
+    /// A script's text with short names replaced by UIDs.
     pub fn long(&self, text: &str) -> String {
         let uids = self.uids.borrow();
         uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(&format!("<u{at}>"), uid))
     }
 
-    /// Text for a script, with short names for uids.
+    /// A text with UIDs replaced by short names.
     fn shorten(&self, text: &str) -> String {
         let uids = self.uids.borrow();
         uids.iter().enumerate().fold(text.to_owned(), |text, (at, uid)| text.replace(uid, &format!("<u{at}>")))
     }
 
-    /// The object, or how it differs from what it was.
+    /// The object, or its differences from `before`.
     pub fn object(&self, line: &Line, document: &Value, before: Option<&Value>) -> String {
         if line.has("brief") {
             return String::new();
@@ -118,7 +118,7 @@ impl Renderer {
     }
 }
 
-/// A refused patch shows the whole document: its ends tell enough.
+/// A refused patch shows the whole document; here only its start and end.
 fn shortened(message: &str) -> String {
     const ENDS: (usize, usize) = (60, 140);
     let characters: Vec<char> = message.chars().collect();
@@ -139,7 +139,7 @@ fn wanted(line: &Line, path: &str) -> bool {
     }
 }
 
-/// One entry a leaf; empty objects and lists are leaves.
+/// One entry for each leaf; empty objects and lists are leaves.
 fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
@@ -166,7 +166,7 @@ fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Who owns what, one line a manager.
+/// The owned fields, one line for each manager.
 fn managed(document: &Value) -> String {
     let mut out = String::new();
     for entry in document["metadata"]["managedFields"].as_array().into_iter().flatten() {

@@ -7,11 +7,11 @@ pub struct Line {
     options: Vec<(String, String)>,
 }
 
-/// Bare words that say how a command runs, or what it shows.
+/// Bare words that control how a command runs or what it shows.
 const FLAGS: [&str; 7] = ["answer", "as-json", "brief", "continue", "dry", "managed", "raw"];
 
 pub struct Paragraph {
-    /// Comments and empty lines before the command, as they are.
+    /// Comments and empty lines before the command, unchanged.
     pub comment: String,
     pub line: Option<Line>,
     pub body: String,
@@ -38,12 +38,12 @@ impl Line {
         self.options.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Where the request goes: the third word, unless it is a flag.
+    /// The request's target: the third word, unless it is a flag.
     pub fn place(&self) -> Option<&str> {
         self.words.get(2).map(String::as_str).filter(|word| !FLAGS.contains(word))
     }
 
-    /// Whether a bare word follows the command's own.
+    /// Whether this word follows the command's name.
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().skip(1).any(|found| found == word)
     }

@@ -298,6 +298,7 @@ impl Kms {
             key = hash(&source.key_id),
             "values are encrypted under a new seed of the KMS plug-in"
         );
+        // The seed is known before it is used, so that its values can be decrypted without a call of the plug-in.
         self.learn(&source.sealed, source.secret);
         self.current.store(Some(Arc::new(source)));
         Ok(())

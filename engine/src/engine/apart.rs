@@ -1,11 +1,11 @@
 //! Kinds whose objects are in logs of their own, as Events in an etcd of their own.
 //!
 //! Each such log has an engine of its own, a part, beside the main engine. Versions are those of the part's log, so
-//! lists, watches and reads of the past of these kinds go to the part. What is judged is judged on the whole: each
-//! engine's snapshot has the objects of all of them, and the version of its own log.
+//! lists, watches and reads of the past of these kinds go to the part. Requests are judged on all objects: each
+//! engine's snapshot has the objects of all engines, and the version of its own log.
 //!
-//! A decision that writes to several logs writes to the others first and to the engine's own last. What it counts on in
-//! other logs is compared before, and not in the same transaction.
+//! A decision that writes to several logs writes to the others first and to the engine's own last. Versions of objects
+//! in other logs are compared just before the write, not in the same transaction.
 
 use super::Engine;
 use crate::log::sealing::Sealing;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 pub struct Apart {
     pub kinds: Vec<KindId>,
     pub log: Arc<dyn Log>,
-    /// Encrypts the log's values, if they are kept otherwise than they are told.
+    /// Encrypts the log's values; `None` where they are stored unencrypted.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct KindsApart {
     pub(super) engine: Arc<Engine>,
 }
 
-/// An engine's place among those that make up the whole.
+/// An engine's place among the engines of a server.
 pub(super) enum Family {
     Main(Vec<KindsApart>),
     /// The main engine, and one of the part's kinds.
@@ -64,18 +64,18 @@ impl Engine {
         }
     }
 
-    /// The engine whose log has the objects of this kind. Asked of the main engine.
+    /// The engine whose log has the objects of this kind. Call it on the main engine.
     pub fn of(self: &Arc<Self>, kind: KindId) -> &Arc<Engine> {
         let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
         part.map_or(self, |part| &part.engine)
     }
 
-    /// The kinds of each part. Asked of the main engine.
+    /// The kinds of each part. Call it on the main engine.
     pub fn apart(&self) -> impl Iterator<Item = &[KindId]> {
         self.parts().iter().map(|part| part.kinds.as_slice())
     }
 
-    /// The main engine and its parts. Asked of the main engine.
+    /// The main engine and its parts. Call it on the main engine.
     pub fn all(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Engine>> {
         std::iter::once(self).chain(self.parts().iter().map(|part| &part.engine))
     }
@@ -109,8 +109,8 @@ impl Engine {
         state
     }
 
-    /// Waits until all that a request of this engine is judged on is as new as it was at the time of the call. Other parts
-    /// that cannot be asked do not hold it up: it is judged on what is known of them.
+    /// Waits until all objects on which a request of this engine is judged are as new as at the time of the call. If
+    /// another part's log does not answer, the request is judged on what this server knows of it.
     pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
         self.catch_up().await?;
         let main = match self.family.get() {
@@ -122,7 +122,7 @@ impl Engine {
             main.catch_up().await?;
         }
         let main = main.as_deref().unwrap_or(self);
-        // Nothing is judged by objects that expire.
+        // No decision depends on objects that expire, such as Events.
         let is_read = |part: &&KindsApart| !part.kinds.iter().all(|kind| main.built_in().get(*kind).expires);
         for part in main.parts().iter().filter(is_read).filter(|part| !std::ptr::eq(&*part.engine, self)) {
             if let Err(refusal) = part.engine.catch_up().await {
@@ -187,7 +187,7 @@ impl Engine {
         part.map_or(self, |part| &*part.engine)
     }
 
-    /// Compares what a decision for another log counts on in this one with this server's newest state.
+    /// Compares the versions that a decision for another log expects in this one with this server's newest state.
     fn still_holds(&self, expects: &[Expectation]) -> Result<(), Rejection> {
         let state = self.own_snapshot();
         let changed =

@@ -4,7 +4,7 @@ use crate::read_memory::Charge;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most bytes of objects that events waiting for one watcher may hold on to.
+/// The most bytes of objects in the events that wait for one watcher.
 pub(super) const BYTES_MAX: usize = 4 << 20;
 /// Up to this many bytes are not counted: a watcher that keeps up seldom has more waiting, and counting takes a lock.
 const UNCOUNTED_BYTES: usize = 16 << 10;
@@ -13,7 +13,7 @@ const UNCOUNTED_BYTES: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct Waiting {
     bytes: AtomicUsize,
-    /// The bytes that the charge covers by now: up to here no lock is needed.
+    /// The bytes that the charge covers at present. Up to here no lock is needed.
     counted: AtomicUsize,
     /// The charge that counts the bytes; `None` for the server's own watches.
     charge: Mutex<Option<Charge>>,
@@ -25,7 +25,7 @@ impl Waiting {
         *self.charge() = Some(charge);
     }
 
-    /// Adds an event's bytes; false where there is no room for them.
+    /// Adds an event's bytes; false if there is no room for them.
     pub fn add(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let together = before + bytes;
@@ -90,7 +90,7 @@ mod tests {
         assert!(many[0].add(1) && many[0].add(100 << 10));
         drop(many);
         assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
-        // The server's own watches count against no user, but have the bound all the same.
+        // The server's own watches count against no user, but they have the same bound.
         let own = Waiting::default();
         assert!(own.add(BYTES_MAX) && !own.add(1));
     }

@@ -1,8 +1,8 @@
-//! What a log can say of what went wrong, whatever it is kept in.
+//! The errors of a log, whatever stores it.
 
 use holdfast_core::event::{Damage, Offset};
 
-/// What only one kind of log, or a wrapper of one, can tell of. Whoever knows that log knows its type.
+/// An error of one kind of log, or of a wrapper. Callers that know that log know its type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The log failed.
@@ -10,26 +10,26 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub enum Fault {
     #[error("the disk under the log is full ({operation})")]
     Full { operation: &'static str },
-    /// What the log holds was changed or lost behind its back. The cause says what, and where it lies.
+    /// Another program or the disk changed or lost data of the log. The cause says what, and where.
     #[error(transparent)]
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// Nothing failed: the kind was redefined or went away, and who follows it begins anew.
+    /// No error: the kind was redefined or deleted, so that watches must begin anew.
     #[error("the kind is no longer what it was")]
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
-    /// The value of an event cannot be opened, or closed, as it is to be kept.
+    /// The value of an event cannot be decrypted, or cannot be encrypted for storage.
     #[error(transparent)]
     Sealed(Cause),
-    /// Whoever keeps the log did not answer, and has written nothing.
+    /// The store did not answer, and has written nothing.
     #[error("the log cannot be reached: {why}")]
     Unreachable { why: String },
-    /// A write was sent, and nobody said what came of it: it may be in the log now, or later, or never.
+    /// A write was sent and got no answer: it may be in the log now, or later, or never.
     #[error("it is not known whether the log took a write: {why}")]
     Unknown { why: String },
-    /// The cause is part of what is told, so that who tells of causes, too, does not say it twice.
+    /// The message contains the cause, so `source()` must not return it, or it would be printed twice.
     #[error("the log cannot {operation}: {cause}")]
     Io { operation: &'static str, cause: Cause },
 }
@@ -39,7 +39,7 @@ impl Fault {
         Fault::Io { operation, cause: Box::new(cause) }
     }
 
-    /// An event that is damaged, in a log of which there is nothing else to say.
+    /// A damaged event, in a log that has nothing else to report about it.
     pub fn damaged(offset: Offset, damage: Damage) -> Fault {
         Fault::Damaged(Box::new(DamagedEvent { offset, damage }))
     }

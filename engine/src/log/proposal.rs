@@ -1,34 +1,34 @@
-//! What the writer proposes to a log, and what the log answers.
+//! The writer's proposals to a log, and the log's answers.
 
 use super::Fault;
 use holdfast_core::event::{Offset, Record};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Decisions on their way into the log, as they would follow what the writer knows of it.
+/// Decisions for the log, as they would follow the last event that the writer knows.
 pub struct Proposal<'a> {
-    /// The events of all decisions, in order, numbered without a gap behind the last one that the writer knows. A log
+    /// The events of all decisions, in order, numbered without gaps after the last event that the writer knows. A log
     /// that numbers its events itself gives each another offset.
     pub records: &'a [Record],
-    /// What stands and falls together; made only for a log that asks.
+    /// The decisions, built only for a log that compares versions.
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events that stand or fall together.
+/// Events that are stored all or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Which of the proposal's. Each counts on it that what it [replaces](Record::replaces) is the newest event of its
-    /// object, or that there is no such object.
+    /// The indexes of its records in the proposal. Each record requires that the event it [replaces](Record::replaces)
+    /// is the newest event of its object, or that there is no such object.
     pub records: Range<usize>,
-    /// What it counts on besides.
+    /// The other versions that it requires.
     pub expects: Vec<Expected>,
-    /// What no other object may hold: the claim, and which record's object is to hold it.
+    /// Claims that no other object may hold, each with the index of the record whose object is to hold it.
     pub claims: Vec<(usize, Arc<str>)>,
-    /// What its objects held before, in the same form.
+    /// The claims that its objects held before, in the same form.
     pub had: Vec<(usize, Arc<str>)>,
 }
 
-/// The newest event of an object that a decision has seen; nothing where there was no such object.
+/// The newest event of an object when the decision was judged; `None` if there was no such object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     pub resource: String,
@@ -36,31 +36,33 @@ pub struct Expected {
     pub version: Option<Offset>,
 }
 
-/// What came of a proposal.
+/// The outcome of a proposal.
 #[derive(Debug)]
 pub enum Append {
     /// All of it is durable, under its numbers.
     Appended,
-    /// Somebody else was first, and nothing of it is in the log. Their events come by [`Log::tail`](super::Log::tail).
+    /// Another server appended first, and nothing of the proposal is in the log. Its events come by
+    /// [`Log::tail`](super::Log::tail).
     Behind,
-    /// The log numbers events itself: what became of each decision, in their order. The tail has all events up to the
-    /// last of theirs, and what others were faster with.
+    /// The log numbers events itself: the outcome of each decision, in their order. The tail has all events up to the
+    /// last of these, and those of other servers that were faster.
     Numbered(Vec<Receipt>),
 }
 
-/// What became of one decision.
+/// The outcome of one decision.
 #[derive(Debug)]
 pub enum Receipt {
-    /// It is durable. Its events have these offsets, in the order of its records; the log may have them in another.
+    /// It is durable. Its events have these offsets, in the order of its records; the log may have them in another
+    /// order.
     At(Vec<Offset>),
-    /// Something that it counted on is no longer so. Nothing of it is in the log, or, where the log takes one object
-    /// after the other, not the last of it.
+    /// A version that it required has changed. Nothing of it is in the log; or, in a log that stores one object after
+    /// the other, its last record is not.
     Overtaken,
-    /// Nothing of it is in the log, because somebody else has what it claims: this claim. The request is judged again.
+    /// Nothing of it is in the log, because another object holds this claim. The request is judged again.
     Taken(Arc<str>),
     /// Nothing of it is in the log, for another reason.
     Refused(Fault),
-    /// It was sent, and nobody said what came of it.
+    /// It was sent, and got no answer.
     Unknown,
 }
 
@@ -69,7 +71,7 @@ impl<'a> Proposal<'a> {
         Proposal { records, decisions }
     }
 
-    /// Of records each of which is decided by itself. Only a log that takes their numbers is given such.
+    /// Each record as a decision of its own. Only for a log that uses the records' numbers.
     pub fn of(records: &'a [Record]) -> Proposal<'a> {
         Proposal { records, decisions: &Vec::new }
     }

@@ -1,39 +1,40 @@
-//! Logs that keep values otherwise than they tell them: what the engine has to know of that, beside the log.
+//! The engine's interface to encryption of values in a log.
 //!
-//! A log knows nothing of it. Whoever puts a sealed log into an engine hands over with it who [`Sealing`] is.
+//! A log does not know whether its values are encrypted. The code that opens an encrypted log gives the engine its
+//! [`Sealing`] too.
 
 use super::Fault;
 use holdfast_core::event::{Offset, Record};
 use std::future::Future;
 use std::pin::Pin;
 
-/// Who closes the values of a log's events before they are kept.
+/// Encrypts the values of a log's events before they are stored.
 pub trait Sealing: Send + Sync + 'static {
-    /// Whether values of some resources are encrypted where they are kept. Whoever reads the log has them in plain.
+    /// Whether values of some resources are stored encrypted. Readers of the log get them decrypted.
     fn encrypts(&self) -> bool;
 
-    /// What has to be awaited before an event of the resource can be appended, where there is anything: a key may have to
-    /// be asked for, and an append asks nobody. A fault refuses the write alone.
+    /// Work to await before an event of the resource can be appended; `None` if there is none: a key may have to be
+    /// fetched, and an append must not wait for that. A fault refuses only this write.
     fn prepare(&self, resource: &str) -> Option<Prepared>;
 
-    /// Whether an event's value is kept otherwise than it would be now, so that the next write of its object is to be
-    /// a real one even when it changes nothing.
+    /// Whether an event's value is stored in another form than it would be now. Then the next write of its object is
+    /// carried out even if it changes nothing.
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault>;
 }
 
 /// See [`Sealing::prepare`].
 pub type Prepared = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
-/// How the values of events are kept, beside what is told of them in plain.
+/// Converts the values of events between their stored form and plain text.
 pub trait Values {
-    /// The event with its value in plain.
+    /// The event with its value decrypted.
     fn open(&self, record: Record) -> Result<Record, Fault>;
 
-    /// The event as it is to be kept.
+    /// The event with its value in the stored form.
     fn seal(&self, record: Record) -> Result<Record, Fault>;
 }
 
-/// Of a fork in memory, which keeps values in plain, and begins with what another log keeps closed.
+/// For a fork in memory, which stores values unencrypted although the log that it begins with may be encrypted.
 pub(crate) struct InPlain {
     pub base_encrypts: bool,
 }

@@ -1,6 +1,6 @@
-//! What every log must do, as one suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
+//! The requirements on every log as one test suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
 //!
-//! A backend that keeps nothing on a disk reopens as a copy of what would have survived.
+//! A backend without a disk reopens as a copy of the data that would have survived.
 
 pub mod shared;
 
@@ -18,7 +18,7 @@ pub trait Backend: Sized {
     fn fresh() -> Self;
     fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
-    /// Appends as another process would; false where nobody else can.
+    /// Appends as another process would; false if no other process can.
     fn append_as_other(&self, _: &[Record]) -> bool {
         false
     }
@@ -43,7 +43,7 @@ macro_rules! storage_suite {
     };
 }
 
-/// A put, whose object says which it is.
+/// A put whose object names resource, key and offset.
 pub fn put(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
     record(offset, resource, key, replaces, Operation::Put, format!("{{\"is\":\"{resource}/{key}@{offset}\"}}"))
 }
@@ -72,7 +72,7 @@ fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Oper
     }
 }
 
-/// What is current, by resource and key.
+/// The current objects, by resource and key.
 pub fn current(log: &dyn LogRead) -> BTreeMap<(String, String), Record> {
     let mut found = BTreeMap::new();
     log.current(&mut |record| {
@@ -135,7 +135,7 @@ pub fn offsets_are_dense<B: Backend>() {
 pub fn scans_begin_and_end_where_told<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Offsets beyond 255 and 65535 show whether their order is that of numbers; the odd ones are pods.
+    // Offsets beyond 255 and 65535 show whether they are ordered as numbers. The odd ones are pods.
     let resource = |offset: u64| if offset % 2 == 1 { "pods" } else { "nodes" };
     let batch: Vec<Record> = (1..=70_000).map(|offset| put(offset, resource(offset), "x", 0)).collect();
     log.append(&batch).unwrap();
@@ -174,7 +174,7 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
 pub fn resources_do_not_mix<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Each name is the beginning of others, and keys look like parts of names.
+    // Each name is a prefix of others, and keys look like parts of names.
     let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
     let mut batch = Vec::new();
     for round in 0..4 {
@@ -197,7 +197,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let log = backend.log();
     let mut expected = BTreeMap::new();
     for offset in 1..=500u64 {
-        // Keys that are each other's beginnings: 1, 10, 100.
+        // Keys that are prefixes of one another: 1, 10, 100.
         let key = format!("default/{}", offset * offset % 101);
         let before = expected.get(&key).map_or(0, |record: &Record| record.offset);
         let record = put(offset, "configmaps", &key, before);
@@ -286,7 +286,7 @@ pub fn recovers<B: Backend>() {
     assert_eq!(offsets(&everything(backend.reopened().log())), [1, 2]);
 }
 
-/// A reader never sees half of a batch, and never a batch before the one that was there.
+/// A reader never sees a part of a batch, and never an older state than before.
 pub fn readers_beside_the_writer<B: Backend + Sync>() {
     const BATCH: u64 = 7;
     let backend = B::fresh();
@@ -328,7 +328,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.append(&records).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset::ZERO);
     log.forget(Offset(7)).unwrap();
-    // What was there at version 7, and everything since.
+    // The objects at version 7, and all events since.
     let expected = [1, 3, 6, 7, 8, 9, 10];
     assert_eq!(offsets(&everything(log)), expected);
     assert_eq!(log.oldest().unwrap(), Offset(7));
@@ -336,7 +336,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(log.scan(Some("pods"), Offset(7), 10).unwrap(), [&records[7..]].concat());
     let kept: Vec<String> = current(log).into_keys().map(|(resource, key)| format!("{resource}/{key}")).collect();
     assert_eq!(kept, ["nodes/changes", "pods/changes", "pods/goes", "pods/kept"]);
-    // Going back is nothing, and versions to come stay what they are.
+    // Forgetting less than before changes nothing, and future versions are unaffected.
     log.forget(Offset(3)).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset(7));
     let backend = backend.reopened();
@@ -346,7 +346,8 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.forget(Offset(11)).unwrap();
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
     assert_eq!(log.last().unwrap(), Offset(11));
-    // The event that the log begins with stays, though it is a deletion: it says when that was. It goes the next time.
+    // The event that the log begins with stays although it is a deletion, because it has the time of that version. The
+    // next call removes it.
     log.append(&[delete(12, "pods", "kept", 11)]).unwrap();
     log.compact(true).unwrap();
     log.forget(Offset(99)).unwrap();
@@ -361,7 +362,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 13]);
 }
 
-/// However often and in whichever steps: only the last version counts.
+/// Only the last version counts, however many calls lead to it.
 pub fn forgets_in_steps_as_at_once<B: Backend>() {
     let (stepped, at_once) = (B::fresh(), B::fresh());
     let mut newest = BTreeMap::new();
@@ -423,7 +424,7 @@ pub fn forgets_in_steps_as_at_once<B: Backend>() {
     }
 }
 
-/// Appends go on meanwhile, and nothing of them is lost.
+/// Appends during the call are not lost.
 pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -445,11 +446,11 @@ pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     assert_eq!(current(log).len(), 10);
 }
 
-/// What every object was at a version, and what lists of them were, against a plain look through all events.
+/// Objects and lists at every version, compared with a plain scan of all events.
 pub fn tells_what_was_there<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Names that begin alike, resources that do, few events on most objects and many on some, deletions and returns.
+    // Keys and resources with common prefixes, few events on most objects and many on some, deletions and re-creations.
     let objects = [
         ("pods", "a/b"),
         ("pods", "a/b-c"),
@@ -528,8 +529,8 @@ pub fn tells_what_was_there<B: Backend>() {
     (200..=400).step_by(9).for_each(check);
 }
 
-/// The events on some objects between two versions, against a plain look through all events: few among many of others,
-/// many on one object, and more than are asked for at a time.
+/// The events on some objects between two versions, compared with a plain scan of all events: few among many of other
+/// objects, many on one object, and more than one request returns.
 pub fn tells_what_changed<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -619,7 +620,8 @@ pub fn tells_its_tail<B: Backend>() {
     }
 }
 
-/// Batches of two that append in turns drawn from a seed: who is behind is told so, loses nothing and doubles nothing.
+/// Batches of two appenders in an order drawn from a seed. The slower one learns that it is behind, and loses or
+/// duplicates nothing.
 pub fn lets_others_be_first<B: Backend>() {
     for seed in 1..=20u64 {
         let backend = B::fresh();

@@ -1,15 +1,15 @@
-//! Objects that a log has, and whose values it cannot read.
+//! Objects in a log whose values the log cannot read.
 
 use holdfast_core::event::Offset;
 use std::fmt;
 
-/// An object of a log that others write to, too, whose value cannot be read. It is not part of the state, and is not
-/// overwritten.
+/// An object of a log to which other programs write, whose value cannot be read. It is not part of the state, and is
+/// never overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub resource: String,
     pub key: String,
-    /// The store's name of the place where the value is.
+    /// The store's name for the place of the value, such as a key of etcd.
     pub place: String,
     pub version: Offset,
     pub flaw: Flaw,

@@ -107,8 +107,7 @@ async fn a_kind_that_was_redefined_before_the_watch_joined_ends_it() {
     let selection = select(kind, version, None);
     let newest = engine.snapshot().offset;
     for start in [WatchStart::Now, WatchStart::After(newest)] {
-        // The kind is redefined before the watch is made, and between the watch's first look at the kind and its
-        // joining.
+        // The kind is redefined before the watch is made, and between the watch's first look at the kind and joining.
         let late = Watch::new(engine.clone(), selection.clone(), start);
         let racing = Watch::join(engine.clone(), selection.clone(), start, &before);
         for mut watch in [late, racing] {

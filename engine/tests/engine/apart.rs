@@ -15,7 +15,7 @@ struct World {
     maps: KindId,
 }
 
-/// An engine that has ConfigMaps in another log, and in whose first event the namespace `default` is made.
+/// An engine with ConfigMaps in another log. Its first event creates the namespace `default`.
 async fn open(admission: Admission) -> World {
     let mut options = options(&Arc::new(TestClock::default()));
     options.settings.admission = admission;

@@ -96,8 +96,8 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     assert!(shared.2.next_ready().unwrap().is_some());
 }
 
-/// The second request began before the first one's command was queued, and so shares its append. A request that waits
-/// for something else holds up no batch.
+/// The second request began before the first one's command was queued, so it shares its append. A request that waits
+/// for something else delays no batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_writer_waits_for_who_is_on_the_way() {
     const LONG: Duration = Duration::from_secs(3600);
@@ -115,7 +115,7 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
-    // A writer that did not wait would be done long before.
+    // A writer that does not wait would be done long before.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(sizes.lock().unwrap().is_empty());
     second.await.unwrap();

@@ -1,4 +1,4 @@
-//! A log that fails: what clients are told, what readers see, and how the writer recovers.
+//! A log that fails: the answers of clients, the reads, and the writer's recovery.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
@@ -32,7 +32,7 @@ fn each_fault_is_told_and_survived() {
         assert_eq!(drain(&mut watch), Vec::<String>::new(), "{fault:?}");
         assert_eq!(log.last().unwrap(), Offset(if durable { 3 } else { 2 }), "{fault:?}");
 
-        // The next write recovers the log, and events that had become durable after all come first.
+        // The next write recovers the log. Events that had become durable nevertheless come first.
         stage.must(&config_map("c"));
         let expected: &[&str] =
             if durable { &["MODIFIED default/a@3", "ADDED default/c@4"] } else { &["ADDED default/c@3"] };
@@ -109,7 +109,8 @@ fn before_there_is_little_room_those_are_refused_who_fill_it() {
     stage.must(&map("another", "a", 10));
 }
 
-/// What a decision clashed with within a batch that failed has not happened, so nobody may hear of a clash.
+/// A decision that another one of the batch clashed with was not written if the batch failed, so no client may get a
+/// conflict.
 #[test]
 fn a_clash_within_a_failed_batch_is_no_clash() {
     for (fault, expected) in [
@@ -134,8 +135,8 @@ fn a_failed_write_may_be_tried_again() {
     let mut stage = Stage::new(log.clone());
     log.plan(Planned::Unacknowledged);
     assert!(matches!(stage.mutate(&config_map("a")), Err(Refusal::Internal(_))));
-    // The request is judged on the published state, where the object does not exist; by then the writer knows that it
-    // does.
+    // The request is judged on the published state, in which the object does not exist. By the time of the commit the
+    // writer knows that it does.
     let engine = stage.engine.clone();
     let again = config_map("a");
     let mut future = Box::pin(engine.mutate(&again));

@@ -168,7 +168,7 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     let mut slow = watch(&stage, "mine", WatchStart::Now, "jane");
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
-    // Objects that others change meanwhile are held for this watch alone, up to what its user may hold.
+    // Objects that are changed meanwhile stay in memory for this watch alone, up to the bound of its user.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {

@@ -1,5 +1,5 @@
-//! A log to which other servers append, too: an overtaken request gets no wrong answer, and the others' events are
-//! shown.
+//! A log to which other servers append, too: an overtaken request gets a correct answer, and the others' events are
+//! published.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};
 use holdfast_core::event::{Offset, Record};
@@ -128,7 +128,7 @@ fn others_may_be_first_again_and_again() {
     }
 }
 
-/// Even where this server writes nothing: the log wakes the writer.
+/// The log wakes the writer even if this server writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_append_is_shown_though_nobody_writes() {
     let log = Arc::new(MemoryLog::default());

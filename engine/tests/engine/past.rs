@@ -170,7 +170,7 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
             other => panic!("{text}: {other:?}"),
         }
     }
-    // Where the log begins with a deletion, older states are not taken for the one that the deletion left.
+    // If the log begins with a deletion, moments before it are not resolved to its version.
     stage.clock.now_ms.store(5 * 60_000, Ordering::Relaxed);
     stage.must(&delete("configmaps", "default", "a3"));
     stage.clock.now_ms.store(9 * 60_000, Ordering::Relaxed);

@@ -127,7 +127,7 @@ async fn while_reads_of_the_log_wait_others_are_served() {
         assert_eq!(told(&first), "ADDED default/a@2");
         first.event.change.offset
     });
-    // All six reads are under way at once, and other requests are served meanwhile.
+    // All six reads are in progress at once, and other requests are served meanwhile.
     let served = async {
         while log.waiting() < 6 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -170,7 +170,7 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
         }
         in_pieces
     };
-    // The newest objects are whole, and so is what watches are shown from.
+    // The newest objects are unpacked, and so are those that watches show.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
     // A patch of a packed object changes only what it says.

@@ -1,4 +1,4 @@
-//! Taps: all changes committed after a snapshot, once and in order, or the news that there were too many.
+//! Taps: all changes committed after a snapshot, once and in order, or the report that there were too many.
 
 use super::stage::{Stage, at_once, create, delete, patch, set};
 use holdfast_engine::memory::MemoryLog;

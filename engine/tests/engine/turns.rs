@@ -42,8 +42,8 @@ fn is_done(mutation: &mut Mutation) -> bool {
     }
 }
 
-/// Rounds in each of which a new writer is faster than the slow one. Returns how many rounds the slow one took, and the
-/// requests that still wait.
+/// Runs rounds in each of which a new writer is faster than the slow one. Returns how many rounds the slow one needed,
+/// and the requests that still wait.
 fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
     let mut fast = Vec::new();
     for round in 0..max {
@@ -81,7 +81,7 @@ fn who_always_comes_second_gets_its_turn() {
 fn who_goes_away_in_its_turn_lets_the_others_go_on() {
     let mut stage = stage();
     let mut slow = mutation(&stage, set("a", "slow"));
-    // After five lost races it is the slow request's turn.
+    // After five lost races the slow request gets its turn.
     let (done, mut waiting) = rounds(&mut stage, &mut slow, 5);
     assert_eq!(done, None);
     let mut next = mutation(&stage, set("a", "next"));

@@ -1,6 +1,6 @@
-//! A log in memory that several engines write to, as a store in a cluster of servers is. It numbers events itself and
-//! leaves gaps, compares the versions that each decision was judged on, shows events to each engine late, and sometimes
-//! does not say what became of a write.
+//! A log in memory that several engines write to, like a store of a cluster of servers. It numbers events itself and
+//! leaves gaps, compares the versions that each decision requires, shows events to each engine late, and sometimes
+//! gives no answer to a write.
 
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::{Decision, Receipt, Wake};
@@ -45,7 +45,7 @@ type Place = (String, String);
 pub struct Store {
     dice: Dice,
     events: BTreeMap<u64, Record>,
-    /// The last number that was given out, to an event or to something else in the store (a gap).
+    /// The last number that was used, by an event or by something else in the store (a gap).
     newest: u64,
     objects: BTreeMap<Place, Held>,
     servers: Vec<Server>,

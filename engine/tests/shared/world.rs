@@ -60,7 +60,7 @@ struct World {
     watches: Vec<(Watch, Vec<(u64, String)>)>,
     clients: Vec<Option<(usize, Asked)>>,
     asked: u64,
-    /// What answers demand of the log: how many events of each request it must have at least, and at most.
+    /// How many events of each request the log must have, at least and at most, according to the answers.
     counts: BTreeMap<String, (usize, usize)>,
 }
 
@@ -224,7 +224,7 @@ impl World {
         self.clients[free] = Some((server, Asked { id, place, fixed, begin, future }));
     }
 
-    /// Takes the answers that are ready, and judges them.
+    /// Takes the answers that are ready, and checks them.
     fn answer(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
             let Some((server, asked)) = &mut self.clients[client] else { continue };
@@ -323,8 +323,7 @@ impl World {
         Ok(())
     }
 
-    /// At the end: the log agrees with what clients were told, and every server and watcher has seen all of it once, in
-    /// order.
+    /// At the end: the log agrees with the answers, and every server and watcher has all of its events once, in order.
     fn check_log(&self) -> Result<(), String> {
         let store = self.store.lock().unwrap();
         let events: Vec<Record> = store.events().cloned().collect();

@@ -1,4 +1,5 @@
-//! Volumes that the containers of a pod share: what init containers have left there, and what others may write.
+//! Volumes that a container shares with others of its pod: init containers before it have left files there, and others
+//! may write to them while it runs.
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
@@ -8,16 +9,18 @@ use holdfast_value::Value;
 
 /// The most init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
-/// Of how many containers of a pod it is looked what they share. Others have their volumes for themselves.
+/// The most containers of a pod that are checked for shared volumes. Further containers are treated as if they shared
+/// none.
 const CONTAINERS_MAX: usize = 64;
 
-/// What a container finds in volumes from other containers of its pod.
+/// The volumes that a container shares with other containers of its pod.
 pub struct Shares<'p> {
     /// The init containers that end before it starts, and write to volumes that it mounts.
     earlier: Vec<&'p Value>,
-    /// Where it sees what these write.
+    /// The paths at which it sees the volumes that these write to.
     pub before: Vec<&'p str>,
-    /// Paths at which it sees what containers beside it write.
+    /// The paths at which it sees volumes that containers write to while it runs, or that init containers beyond
+    /// [`EARLIER_MAX`] have written to.
     pub beside: Vec<&'p str>,
 }
 
@@ -69,7 +72,7 @@ impl<'p> Shares<'p> {
     /// Runs the earlier containers; returns whether the shell could run all of them to their end.
     pub fn fill(&self, pod: &Value, volumes: &Volumes, allocatable: &Value, begin_ms: i64) -> bool {
         let none = Sources::default();
-        // They share the steps that one container has.
+        // All of them together may use the steps of one container.
         let mut left = STEPS_MAX;
         let mut run = |container: &Value| {
             let setup = inside::setup(pod, container, &none, volumes, allocatable, begin_ms);

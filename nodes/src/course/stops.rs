@@ -11,7 +11,7 @@ pub struct Stop {
     pub hook_failed: bool,
 }
 
-/// How a container stops that is told to at a given time; `None` if it has neither a hook nor a trap.
+/// How a container stops if it is asked to stop at `told_ms`; `None` if it has neither a hook nor a trap.
 pub fn stops(
     pod: &Value,
     container: &Value,
@@ -65,7 +65,7 @@ pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms:
         now_ms = advance(machine, told_ms, now_ms, STEPS_MAX, |machine| machine.exit_code(MAIN).is_some());
     } else if let Some(pid) = hook(container).and_then(|command| machine.start(&command, false, false)) {
         now_ms = advance(machine, now_ms, deadline_ms, STEPS_MAX, |machine| machine.exit_code(pid).is_some());
-        // One whose program the shell does not know is taken to do its work.
+        // A hook whose program the shell does not know (exit code 127) is assumed to succeed.
         hook_failed = machine.exit_code(pid).is_some_and(|code| !matches!(code, 0 | 127));
     }
     machine.signal(MAIN, Signal::Term);
@@ -81,7 +81,8 @@ pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms:
     Stop { ending, hook_failed }
 }
 
-/// Lets a machine go on to a time, at most so many steps, or until something is so; gives the time.
+/// Runs a machine until `to_ms`, until it has used `steps_max` steps, or until `is_enough`. Returns `to_ms`, or the
+/// time at which it was enough.
 pub fn advance(
     machine: &mut Machine,
     from_ms: i64,

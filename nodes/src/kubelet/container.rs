@@ -89,7 +89,7 @@ impl Clock {
     fn reached(&mut self, time: Time) -> bool {
         let reached = time <= self.now;
         if !reached {
-            // Times are looked at in whole seconds: what is due within one is seen at its end.
+            // Plans work with whole seconds, so a time within a second is reached at the end of that second.
             let time = Time::from_second(time.plus_millis(999).seconds());
             self.again = Some(self.again.map_or(time, |again| again.min(time)));
         }
@@ -305,7 +305,7 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container that is told to stop at `told` stops; `None` if only the end of the grace period stops it.
+    /// When a container stops that is asked to stop at `told`; `None` if only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (State::Running { .. }, Span::Forever) => None,

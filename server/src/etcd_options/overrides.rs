@@ -14,7 +14,7 @@ pub struct Override {
     pub members: Vec<Address>,
     /// The option as it was given.
     pub option: String,
-    /// The servers, sorted: health checks and folders are named by them.
+    /// The servers, sorted: they give the names of health checks and folders.
     servers: Vec<String>,
 }
 
@@ -25,17 +25,17 @@ impl Override {
         self.servers.join(",").replace("://", "-").replace(|c| !is_plain(c), "_")
     }
 
-    /// Where kinds are stored below the prefix.
+    /// The places of its kinds in storage, below the prefix.
     pub fn places(&self) -> Vec<String> {
         self.kinds.iter().map(|kind| registry().get(*kind).storage.clone()).collect()
     }
 }
 
-/// The overrides by their servers, or all that is wrong with them. Resources that are given the servers of
-/// `--etcd-servers` need no etcd of their own.
+/// The overrides by their servers, or all their faults. Resources with the same servers as `--etcd-servers` need no
+/// override.
 pub fn read(overrides: &[String], main: &[String]) -> Result<Vec<Override>, Vec<String>> {
     let mut found: BTreeMap<Vec<String>, Override> = BTreeMap::new();
-    // What is wrong with them is told elsewhere.
+    // Faults of `--etcd-servers` are reported elsewhere.
     let main = sorted(&addresses(main).unwrap_or_default());
     let (mut faults, mut named) = (Vec::new(), BTreeMap::new());
     for text in overrides {

@@ -227,6 +227,7 @@ impl Fairness {
             levels.insert(name.clone(), kept);
         }
         for (name, level) in &before.levels {
+            // A level that is no longer configured stays until its last request has ended.
             if !levels.contains_key(name) && level.fade() {
                 levels.insert(name.clone(), level.clone());
             }

@@ -49,6 +49,7 @@ async fn coordinate(service: &Arc<Service>, term: &Term, period: Duration) -> Re
         } else {
             make(service, steps).await;
         }
+        // One plan covers all changes that have arrived.
         while candidates.next_ready()?.is_some() || leases.next_ready()?.is_some() {}
         again = None;
         let (state, stamp) = (engine.snapshot(), engine.stamp());

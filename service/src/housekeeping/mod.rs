@@ -1,5 +1,5 @@
 //! Work that the server does by itself: finishes the deletion of namespaces and definitions, gathers the rules of
-//! aggregated roles, lets old Events go, and makes the objects that every cluster has ([`bootstrap`], [`registrar`],
+//! aggregated roles, deletes old Events, and makes the objects that every cluster has ([`bootstrap`], [`registrar`],
 //! [`flow_control`]).
 //!
 //! The core makes the plans. These loops make the planned requests whenever a commit may have changed something, or the
@@ -29,7 +29,7 @@ use std::time::Duration;
 const QUEUE: &str = "housekeeping";
 /// How long commits are gathered before a plan is made again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// When to look again at namespaces whose content could not be asked for.
+/// When to check again namespaces whose content in another log could not be read.
 const PARTS_PERIOD: Duration = Duration::from_secs(1);
 /// The most plans made one after another.
 const ROUNDS_MAX: usize = 64;
@@ -51,6 +51,7 @@ pub async fn run(service: Arc<Service>) {
     };
     let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
+        // Registered before the work, so that a commit during the work causes another round.
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();
@@ -105,7 +106,8 @@ impl Work {
         for _ in 0..ROUNDS_MAX {
             let mut snapshot = service.engine().snapshot();
             if !snapshot.terminating.is_empty() && service.engine().is_divided() {
-                // A namespace goes only once nothing of it is left. Its end is not compared with what other logs have.
+                // A namespace is removed only once it is empty, and the removal is not compared with versions in other
+                // logs. So this server first reads them up to their present end.
                 if let Err(refusal) = service.engine().catch_parts_up().await {
                     tracing::debug!(?refusal, "namespaces wait for what is in other logs");
                     return Some(PARTS_PERIOD);

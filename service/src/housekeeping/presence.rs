@@ -12,26 +12,26 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// How often leases of servers that are gone are looked for.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
-/// Where servers that share a log tell each other that they are there. Calls block.
+/// The registry in which servers that share a log announce themselves. Calls block.
 pub trait Servers: Send + Sync {
-    /// Says that the server at this address is there for some seconds more; gives back the addresses of all that are.
+    /// Announces the server at this address for some seconds. Returns the addresses of all announced servers.
     fn announce(&self, address: &str) -> Result<Vec<String>, String>;
 
-    /// Says that it goes.
+    /// Withdraws the announcement.
     fn withdraw(&self, address: &str) -> Result<(), String>;
 }
 
-/// What is told of a server: how it is reached, and whom it shares the log with.
+/// This server's address, and the registry of the servers that share its log.
 #[derive(Clone)]
 pub struct Presence {
     pub settings: Settings,
-    /// Nothing where this server has the log alone.
+    /// `None` if this server alone uses the log.
     pub servers: Option<Arc<dyn Servers>>,
 }
 
 impl Presence {
-    /// Once the server has said that it is there. Where that cannot be said, nobody knows which servers there are, and the
-    /// endpoints stay as they are.
+    /// Announces the server, and returns the settings with the addresses of all servers. If that fails, the endpoints
+    /// stay as they are, because the servers are unknown.
     async fn announced(&self) -> Settings {
         let mut settings = self.settings.clone();
         let Some((address, servers)) = self.told() else { return settings };
@@ -46,7 +46,7 @@ impl Presence {
         settings
     }
 
-    /// At the end: others need not wait until the server counts as gone.
+    /// Called at the end, so that the others need not wait until the announcement expires.
     pub async fn withdraw(&self) {
         let Some((address, servers)) = self.told() else { return };
         let withdrawn = tokio::task::spawn_blocking(move || servers.withdraw(&address)).await;
@@ -62,7 +62,7 @@ impl Presence {
     }
 }
 
-/// Keeps the Service `kubernetes` and its endpoints; what is to be put right at a start has been.
+/// Keeps the Service `kubernetes` and its endpoints. The start has already corrected them once.
 pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;

@@ -156,7 +156,7 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
 pub fn follow(engine: &Arc<Engine>, known: Known, start: WatchStart) -> Result<Watch, Fault> {
     let selection = select(engine, known, None)?;
     let of_kind = engine.of(selection.kind);
-    // A version of another log says nothing: then all objects come first.
+    // Versions of another log do not match this log's, so the watch begins with all objects.
     let start = if Arc::ptr_eq(of_kind, engine) { start } else { WatchStart::Now };
     Ok(of_kind.watch(selection, start))
 }

@@ -50,7 +50,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
-        // A dry run is allowed in a view of the past, if one log has all that it is judged by.
+        // A dry run is allowed in a view of the past, if everything on which it is judged is in one log.
         if !request.options.dry_run || !Arc::ptr_eq(engine, service.engine()) {
             scene.writable(engine)?;
         }

@@ -23,8 +23,8 @@ pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) ->
     refuse(found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until)))
 }
 
-/// Refuses a list or a watch with an object that cannot be read, up to a version, and of those that `includes` tells by
-/// their keys.
+/// Refuses a list or a watch if it would include an object that cannot be read, up to a version. `includes` selects
+/// objects by their keys.
 pub fn selection(
     engine: &Engine,
     kind: &Kind,
@@ -38,7 +38,7 @@ pub fn selection(
     refuse(found.filter(|one| until.is_none_or(|until| one.version <= until) && includes(&one.key)))
 }
 
-/// Refuses a write of an object that cannot be read, so that it stays as it is. Its name is taken.
+/// Refuses a write of an object that cannot be read, so that its value stays. Its name counts as taken.
 pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refusal> {
     if request.verb != Verb::Create || request.target.subresource.is_some() {
         return object(engine, kind, &request.key(), None);
@@ -48,7 +48,7 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     if engine.unreadable(&kind.storage, &prefix, 1).is_empty() {
         return Ok(());
     }
-    // Only now is it worth reading the body for the name.
+    // Only if there are such objects is the body read for the name.
     let body = parsed(&request.body).unwrap_or_default();
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     object(engine, kind, &meta::key(namespace, name), None).map_err(|_| {
@@ -58,7 +58,7 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     })
 }
 
-/// Keeps a namespace that is being deleted while it has objects that cannot be read, for they are not deleted either.
+/// Keeps a namespace that is being deleted while it has objects that cannot be read, because these cannot be deleted.
 pub fn release(engine: &Arc<Engine>, target: &Target) -> Result<(), Refusal> {
     let state = engine.snapshot();
     let (Some(name), Some("finalize")) = (&target.name, target.subresource.as_deref()) else { return Ok(()) };

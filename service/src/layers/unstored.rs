@@ -128,7 +128,7 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     let judge = |authorizer: &Authorizer<'_>| created(kind, request, review(kind, &body, &request.user, authorizer)?);
     let consulted = Consulted::default();
     loop {
-        // Who asks about somebody in 100,000 groups keeps no worker with that.
+        // A review of a user in 100,000 groups takes long, so it must not block a worker.
         let judged = || service.judged_so_far(&state, &consulted, judge);
         match engine.by_size(&request.user.name, request.body.content.len(), judged).await {
             Ok(outcome) => return outcome,

@@ -61,8 +61,8 @@ impl Follower {
         shared.local.keep_source(&self.source)
     }
 
-    /// Retries unreadable values: all of them once after the keys changed, and each round those whose KMS plug-in did not
-    /// answer.
+    /// Retries unreadable values: all of them once after the keys changed, and in each round those whose KMS plug-in
+    /// did not answer.
     pub(super) fn retry_unread(&mut self) {
         let shared = self.shared.clone();
         if shared.unread.is_empty() || self.retry.at > Instant::now() {
@@ -73,7 +73,7 @@ impl Follower {
         let are_new = !Arc::ptr_eq(&keyring, &self.retry.keyring);
         let some = shared.unread.to_retry(are_new, &self.retry.after, PAGE as usize);
         let last = some.last().filter(|_| some.len() == PAGE as usize).map(|again| again.object.clone());
-        // A plug-in that does not answer is asked once in a round.
+        // In one round a plug-in that does not answer is asked only once.
         let mut is_silent = false;
         for again in some {
             if is_silent && again.may_pass {
@@ -102,8 +102,8 @@ impl Follower {
         self.retry.after = last.unwrap_or_default();
     }
 
-    /// Writes a value again as it is. It can be read now, and gets a version that is new to all who have followed
-    /// without it.
+    /// Writes a value again unchanged. It can be read now, and needs a version that is new to all watches that passed
+    /// it over.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
         let txn = plain(mod_revision, Operation::Put { key, value, lease });

@@ -27,7 +27,7 @@ pub struct Address(http::Uri);
 pub struct BadAddress(String);
 
 impl Address {
-    /// Without a scheme it is `http`.
+    /// A text without a scheme means `http`.
     pub fn parse(text: &str) -> Result<Address, BadAddress> {
         let bad = || BadAddress(text.to_owned());
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -56,7 +56,7 @@ impl fmt::Display for Address {
 trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<L: AsyncRead + AsyncWrite + Send + Unpin> Line for L {}
 
-/// A connection that is opened at the first call, and again when it was lost.
+/// A connection that is opened at the first call, and again after it was lost.
 pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Channel {
     let (tls, target) = (tls.map(TlsConnector::from), address.0.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
@@ -68,7 +68,8 @@ pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Cha
             }
         }
     });
-    // The connector speaks TLS. For an endpoint of `https`, tonic wants to do that itself; requests still say `https`.
+    // The connector does TLS. tonic refuses an endpoint of `https` without its own TLS, so the endpoint is `http`, and
+    // `origin` makes requests say `https`.
     let mut parts = address.0.clone().into_parts();
     parts.scheme = Some(http::uri::Scheme::HTTP);
     let plain = http::Uri::from_parts(parts).unwrap_or_else(|_| address.0.clone());

@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 512;
 pub struct Stream {
     asking: Sender<wire::WatchRequest>,
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
-    /// What came behind the events that were read last.
+    /// The answer that followed the events that were last returned.
     held: Option<Result<Watched, Fault>>,
 }
 
@@ -98,8 +98,8 @@ impl Watch for Stream {
 }
 
 impl Stream {
-    /// Events with those that are there already: etcd sends each transaction's by themselves, and it is cheaper to keep
-    /// many at a time.
+    /// Appends the events that have arrived already. etcd sends each transaction's events in an answer of their own,
+    /// and it is cheaper to store many at a time.
     fn with_more(&mut self, mut watched: Watched) -> Watched {
         while !watched.events.is_empty() && watched.events.len() < EVENTS_MAX {
             match self.answers.try_recv() {

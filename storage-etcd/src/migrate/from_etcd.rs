@@ -11,7 +11,7 @@ use holdfast_encryption::Keyring;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How many keys are read at a time at first and at most, and how many bytes there may be from then on.
+/// The first and the largest page, in keys. After the first, a page is sized to hold about so many bytes.
 const PAGE: u64 = 100;
 const PAGE_MAX: u64 = 2000;
 const PAGE_BYTES: u64 = 4 << 20;
@@ -24,7 +24,7 @@ pub struct FromEtcd {
     places: Places,
     id: String,
     revision: u64,
-    /// The keys of encrypted values. Without them values are moved as they are.
+    /// The keys that decrypt values. Without them values are moved as they are.
     keyring: Option<Arc<Keyring>>,
 }
 
@@ -60,7 +60,7 @@ impl FromEtcd {
         }
     }
 
-    /// What a key stands for, and its resource; `None` for records about running servers.
+    /// The meaning of a key, and its resource; `None` for records about running servers.
     fn meaning(&self, key: &[u8], below: &str) -> Option<(Meaning, String)> {
         let known = registry();
         Some(match self.places.keys.place(known, key) {
@@ -96,7 +96,7 @@ impl FromEtcd {
         })
     }
 
-    /// How many keys there are at a revision, zero for the newest, without those that may expire.
+    /// The number of keys at a revision (zero: the newest), without those that may expire.
     fn lasting(&self, revision: u64) -> Result<u64, Stopped> {
         let count = |keys: Keys| {
             let asked = Range::of(keys).at(revision).only(What::Count);
@@ -113,7 +113,7 @@ impl FromEtcd {
     fn expiring(&self) -> Vec<Keys> {
         let kinds = registry().iter().filter(|(_, kind)| kind.expires);
         let mut storages: Vec<&str> = kinds.map(|(_, kind)| kind.storage.as_str()).collect();
-        // Kinds of several groups may share a place.
+        // Kinds of several groups may share a place in storage.
         storages.extend([SERVERS.storage, PEERS.storage]);
         storages.sort_unstable();
         storages.dedup();

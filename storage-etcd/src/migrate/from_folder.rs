@@ -18,7 +18,7 @@ pub struct FromFolder {
 
 impl FromFolder {
     pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
-        // A reader makes no log where there is none.
+        // Opening it as a reader first fails for a folder without a log; `RocksLog::open` would create one.
         drop(LogReader::open(folder)?);
         let log = RocksLog::open(folder)?;
         if log.source()?.is_partial {
@@ -43,7 +43,7 @@ impl Source for FromFolder {
         self.version
     }
 
-    /// Its lock keeps servers away.
+    /// The folder's lock keeps servers away.
     fn check_unused(&self) -> Result<(), Stopped> {
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Moves the objects of a cluster between data folders and etcd.
 //!
-//! Start at [`run`]. A [`Source`] is read as it is at one version, in an order that does not change; one thread reads
-//! and converts, the other writes batches of many objects at once. With each batch the target gets a [`Note`] of how far
-//! the migration has come. An interrupted migration goes on from there, and a target that has no such note and is not
-//! empty is refused.
+//! Start at [`run`]. A [`Source`] is read as of one version, in an order that does not change. One thread reads and
+//! converts, the other writes batches of objects. Each batch writes a [`Note`] of the progress into the target. An
+//! interrupted migration goes on from the note. A target that has no note and is not empty is refused.
 
 mod from_etcd;
 mod from_folder;
@@ -24,11 +23,11 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// The most objects that are written at once, and the size from which on fewer are.
+/// The most objects in a batch, and the size at which a batch ends earlier.
 const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The store that objects are read from. Nobody else may write to it meanwhile.
+/// The store that objects are read from. No server may write to it meanwhile.
 pub trait Source: Sync {
     /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
@@ -39,10 +38,10 @@ pub trait Source: Sync {
     /// Refuses a source that a running server writes to.
     fn check_unused(&self) -> Result<(), Stopped>;
 
-    /// Reads as of the version of an interrupted migration from now on.
+    /// Reads as of the version of an interrupted migration from now on. Fails if that version is no longer available.
     fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
 
-    /// Visits the objects behind a place; all of them if it is empty.
+    /// Visits the objects after a place; all of them if it is empty.
     fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source that was written to while it was read.
@@ -51,9 +50,10 @@ pub trait Source: Sync {
 
 /// An object of a source.
 pub struct Found {
-    /// Its place in the source's order; empty for one that has none, which comes again when a migration goes on.
+    /// Its place in the source's order. Empty for an object without a place, which is read again when a migration goes
+    /// on.
     pub place: String,
-    /// The part of the source up to this object.
+    /// The fraction of the source up to this object.
     pub part: f64,
     /// The resource, for counts.
     pub resource: String,
@@ -64,7 +64,7 @@ pub struct Found {
 pub type Unmovable = Box<dyn std::error::Error + Send + Sync>;
 
 pub enum Movable {
-    /// The newest event of an object in a log, with its value in plain.
+    /// The newest event of an object in a log, with its value decrypted.
     Event(Record),
     Pair(StoredPair),
 }
@@ -77,7 +77,7 @@ pub struct StoredPair {
     pub found: KeyValue,
 }
 
-/// What a key of etcd stands for.
+/// The meaning of a key of etcd.
 pub enum Meaning {
     /// `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: String, key: String },
@@ -89,26 +89,26 @@ pub enum Meaning {
 
 /// The store that objects are written to.
 pub trait Destination: Sync {
-    /// An object as the target keeps it.
+    /// An object in the form in which the target stores it.
     type Ready: Send;
 
     /// Names the target in messages.
     fn name(&self) -> String;
 
-    /// The note of an interrupted migration; `None` for an empty target. Any other target is refused.
+    /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
     fn look(&mut self) -> Result<Option<Note>, Stopped>;
 
     /// Keeps others from using the target until [`finish`](Self::finish).
     fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
 
-    /// Converts an object. `None` if the target does without it.
+    /// Converts an object. `None`: the target does not need it.
     fn prepare(&self, object: Movable) -> Result<Option<Prepared<Self::Ready>>, Unmovable>;
 
-    /// Makes a batch durable, with the note that it is there. A batch that is there already, as a whole or in part, is
-    /// written again without harm.
+    /// Makes a batch durable, together with the note of the progress. Writing a batch again does no harm, whether all
+    /// or a part of it was written.
     fn write(&self, batch: Vec<Self::Ready>, note: &Note) -> Result<(), Stopped>;
 
-    /// The target is whole. Returns its version.
+    /// Marks the target as complete. Returns its version.
     fn finish(&mut self) -> Result<u64, Stopped>;
 }
 
@@ -180,7 +180,7 @@ pub enum Stopped {
     Refused(String),
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
     Unreadable(#[source] Unmovable),
-    /// The writing thread has stopped, and says why.
+    /// The writing thread has stopped, and its result says why.
     #[error("nobody writes")]
     Ended,
 }
@@ -251,7 +251,7 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The source's place and the part of the source where the batch ends.
+    /// The place in the source where the batch ends, and the fraction of the source up to there.
     after: String,
     part: f64,
 }

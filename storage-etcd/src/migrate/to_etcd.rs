@@ -34,7 +34,7 @@ pub struct Storage {
     pub news_ttl: Option<Duration>,
 }
 
-/// An etcd without keys below the prefix, or one that the same migration has begun to fill.
+/// An etcd without keys below the prefix, or one that the same migration has partly filled.
 pub struct ToEtcd {
     etcd: Arc<dyn Etcd>,
     name: String,
@@ -44,8 +44,8 @@ pub struct ToEtcd {
     keyring: Option<Arc<Keyring>>,
     leases: Mutex<Leases>,
     began: Instant,
-    /// The revision of the note in etcd; zero if there is none. Every write compares it: of two processes that go on
-    /// with one migration, the first stops.
+    /// The revision of the note in etcd; zero if there is none. Every write compares it, so that of two processes that
+    /// continue one migration, the first stops.
     noted: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
-    /// The place of its resource in storage, by which keys are chosen; empty for what stays as it is.
+    /// The place of its resource in storage, which selects the encryption key; empty for a value that stays as it is.
     resource: String,
     expires: bool,
 }
@@ -107,7 +107,8 @@ impl ToEtcd {
         *found == *put.value || self.keyring.as_ref().is_some_and(same)
     }
 
-    /// A key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted anew if there are keys.
+    /// Converts a key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted anew if there
+    /// are keys.
     fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
         let KeyValue { key: before, value, lease, .. } = pair.found;
@@ -125,7 +126,7 @@ impl ToEtcd {
         self.sealed(Put { key, value, resource, expires: lease != 0 })
     }
 
-    /// The lease of something that expires; zero for what lasts.
+    /// The lease of an object that expires; zero for others.
     fn lease(&self, put: &Put) -> Result<u64, Fault> {
         let Some(ttl) = self.storage.news_ttl.filter(|_| put.expires) else { return Ok(0) };
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +182,7 @@ impl ToEtcd {
     }
 }
 
-/// How long etcd has not answered.
+/// Since when etcd has not answered.
 #[derive(Default)]
 struct Patience(Option<Instant>);
 
@@ -226,12 +227,12 @@ impl Destination for ToEtcd {
         }
     }
 
-    /// etcd numbers its writes itself. Its revision is raised above the source's version first, if that is possible, so
-    /// that no client sees a version go back.
+    /// etcd numbers its writes itself. So its revision is first raised above the source's version, if that is possible:
+    /// then no client gets an older version than before.
     fn begin(&mut self, note: &Note) -> Result<(), Stopped> {
         self.keep(note)?;
         let noted = self.noted.load(Ordering::Relaxed);
-        // A failure is no reason to stop: the summary tells the versions.
+        // A failure does not stop the migration: the summary shows both versions.
         let _ = raise(self.etcd.as_ref(), &self.places.tick(TICKS), noted, note.version);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Writes objects into a new data folder, under the versions that they have.
+//! Writes objects into a new data folder, with the versions that they have in the source.
 
 use super::{Destination, Meaning, Movable, Note, Prepared, Stopped, StoredPair, Unmovable};
 use crate::shared::now_ms;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A folder that is new or empty, or one that the same migration has begun to fill.
+/// A folder that is new or empty, or one that the same migration has partly filled.
 pub struct ToFolder {
     folder: PathBuf,
     /// Encrypts values, if the folder's are to be encrypted.
@@ -32,7 +32,8 @@ impl ToFolder {
         self.migration.as_ref().ok_or_else(|| Stopped::Refused("the migration has not begun".into()))
     }
 
-    /// Of several objects with one version, as one transaction of etcd can write them, the first keeps it.
+    /// Several objects may have one version, as one transaction of etcd can write them. The first keeps it, and the
+    /// others get free versions.
     fn with_own_version(&self, record: Record, taken: &BTreeSet<u64>) -> Result<Record, Stopped> {
         let is_other = |found: Record| found.resource != record.resource || found.key != record.key;
         let is_taken = taken.contains(&record.offset) || self.migration()?.read(record.offset())?.is_some_and(is_other);
@@ -48,7 +49,7 @@ impl ToFolder {
     }
 }
 
-/// The event of an object in etcd, as far as etcd tells of it.
+/// Builds the event of an object from its value in etcd.
 fn event(pair: StoredPair) -> Result<Option<Record>, Unmovable> {
     let (kind, resource, key) = match pair.meaning {
         Meaning::Object { kind, resource, key } => (kind, resource, key),

@@ -59,7 +59,7 @@ pub struct Bugs {
     pub loses_first_event: bool,
     /// Events are sent twice.
     pub repeats_events: bool,
-    /// A watch is told of progress that it has not made (etcd#15220).
+    /// A watch reports progress that it has not made (etcd#15220).
     pub early_progress: bool,
 }
 
@@ -80,7 +80,7 @@ struct State {
     now: u64,
     version: String,
     bugs: Bugs,
-    /// The revision of each lagging member, and after how many looks it catches up.
+    /// The revision of each lagging member, and after how many accesses it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
     /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
     is_alone: bool,
@@ -157,8 +157,8 @@ impl Model {
         self.0.lock().is_alone = true;
     }
 
-    /// Makes a member lag: it stays at its revision until it was looked at so often. Meanwhile its watches get no
-    /// events, and its reads fail, unless it has the bug of stale reads.
+    /// Makes a member lag: it stays at its revision for so many accesses. Meanwhile its watches get no events, and its
+    /// reads fail, unless it has the bug of stale reads.
     pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;
@@ -251,7 +251,7 @@ impl State {
         self.lagging.get(&member).map_or(self.store.revision, |(revision, _)| *revision)
     }
 
-    /// Counts one look at a lagging member.
+    /// Counts one access to a lagging member.
     fn look(&mut self, member: u64) {
         if let Some((_, looks)) = self.lagging.get_mut(&member) {
             *looks = looks.saturating_sub(1);
@@ -276,7 +276,7 @@ impl State {
     }
 }
 
-/// Whether a transaction is one of those that Kubernetes makes: create, update, delete, and the mark of compactions.
+/// Whether Kubernetes makes such a transaction: create, update, delete, or the mark of a compaction.
 fn is_plain(asked: &Txn) -> bool {
     let ([compare], [operation]) = (asked.compares.as_slice(), asked.operations.as_slice()) else { return false };
     let otherwise = asked.otherwise.as_ref().map(|keys| (&keys.from, keys.to.is_empty()));

@@ -150,7 +150,7 @@ impl World {
                     self.commit(1 - at)?;
                     self.note_truth();
                     let revision = self.model.revision();
-                    // It may be compacted already.
+                    // The revision may be compacted already.
                     let _ = self.model.plain_client(9).compact(revision);
                 }
                 self.open(at)
@@ -327,7 +327,7 @@ impl World {
                 Outcome::No => None,
             };
             let happened = done.map(|(revision, _)| *revision);
-            // A creation that comes so late that the object was deleted again cannot be stopped.
+            // A creation that arrives after the object was deleted again cannot be stopped.
             let is_late = self.is_plain() && *replaces == 0 && *outcome == Outcome::ReadBack(None);
             if told != happened && !is_late {
                 return Err(format!("value {value} of {name}: told {outcome:?}, and etcd has it at {happened:?}"));
@@ -395,7 +395,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that an older etcd in the place of this one is noticed.
+    /// Checks that the server notices an older etcd in the place of this one.
     fn judge_restore(&mut self) -> Result<(), String> {
         // With the same cluster id, as from a snapshot of a disk.
         let older = Model::default();
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// Checks that the older etcd, which is empty, can be accepted, and then is a log like any other.
+    /// Checks that the older etcd, which is empty, can be accepted, and then works like any other log.
     fn judge_accepted(&mut self) -> Result<(), String> {
         if self.transactions == Transactions::Plain {
             return Ok(());
@@ -434,8 +434,8 @@ impl World {
 }
 
 impl Happened {
-    /// Whether a value was written, in a store where no key says who did. Who deleted a version cannot be told: whoever
-    /// was told so may have done it.
+    /// Whether this event wrote a value, in a store where no key says who wrote. Deletions of one version look the
+    /// same, so every server that was told of success may have made it.
     fn is_of(&self, value: u64, name: &str, replaces: u64, outcome: &Outcome) -> bool {
         let Some(event) = self.events.first().filter(|event| event.now.key == format!("{PREFIX}{name}")) else {
             return false;
@@ -444,7 +444,7 @@ impl Happened {
         let is_told = matches!(outcome, Outcome::At(told) | Outcome::ReadBack(Some(told)) if *told == at);
         match event.is_delete {
             true => is_told && event.before.as_ref().is_some_and(|before| before.mod_revision == replaces),
-            // The value is in the object, where numbers end with a dot.
+            // The object contains the value, followed by a dot.
             false => contains(&event.now.value, &marker(value)),
         }
     }

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 const BUFFER_BYTES: usize = 16 << 10;
 /// The most streams that the other side has opened and that have not been accepted; beyond that no more is read.
 const ASKED_MAX: usize = 16;
-/// What a frame other than data counts for in the outbox.
+/// The cost in the outbox of a frame without data.
 const FRAME_COST: usize = 64;
 
 /// The limits of a connection.

@@ -98,8 +98,8 @@ impl Cluster {
         crate::server::succeeds(saved);
     }
 
-    /// Puts a snapshot in the place of what a cluster of one member has, as an operator does, with more options of
-    /// `etcdutl snapshot restore`.
+    /// Replaces the data of a cluster of one member by a snapshot, as an operator does, with more options of `etcdutl
+    /// snapshot restore`.
     pub fn restore(&mut self, file: &Path, options: &[&str]) {
         let member = &mut self.members[0];
         member.kill();

@@ -22,12 +22,12 @@ struct Way {
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
-    /// Members of etcd, by their ids, from which no bytes pass and to which none do.
+    /// Members of etcd, by their ids, whose connections are blocked in both directions.
     cut_off: Mutex<HashSet<String>>,
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// Who has opened a connection, as the first request says.
+/// The id of the program that opened a connection, from its first request.
 type Caller = Arc<OnceLock<String>>;
 
 /// How often a blocked direction checks whether it is still blocked.

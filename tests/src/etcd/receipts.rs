@@ -1,9 +1,9 @@
-//! What a log on etcd answers to a commit.
+//! Reads the answers of a log on etcd to a commit.
 
 use holdfast_engine::Append;
 use holdfast_engine::log::Receipt;
 
-/// What became of each decision.
+/// The receipt of each decision.
 pub fn numbered(append: Append) -> Vec<Receipt> {
     match append {
         Append::Numbered(receipts) => receipts,

@@ -1,5 +1,5 @@
-//! One etcd for all servers that the tests of a file start, if `STORE=etcd` asks for it: the same tests then show that
-//! servers on etcd are like servers on a log of their own.
+//! One etcd for all servers of a test file, if `STORE=etcd` is set: then the same tests show that servers on etcd
+//! behave like servers on a log of their own.
 
 use super::{Cluster, NEWEST};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Whether servers that name no etcd themselves keep their objects in one.
+/// Whether servers without an etcd option of their own use the shared etcd.
 pub fn is_asked_for() -> bool {
     match std::env::var("STORE").as_deref() {
         Err(_) | Ok("") => false,
@@ -16,8 +16,8 @@ pub fn is_asked_for() -> bool {
     }
 }
 
-/// The options of a server on this data folder. Each folder has a prefix, so that the next server on it finds what the
-/// one before has written, and need not wait until a lease of the one before has expired.
+/// The options of a server on this data folder. Each folder has a prefix of its own: a server finds what the last one
+/// on the same folder has written, and need not wait for the leases of servers on other folders.
 pub fn options(data: &Path) -> [String; 3] {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
@@ -40,8 +40,8 @@ pub fn cluster() -> &'static Cluster {
     cluster
 }
 
-/// A shell that ends the cluster when this process has ended, however it did: nobody else holds the other side of its
-/// standard input.
+/// A shell that ends the cluster when this process has ended, however it ended: only this process holds the other end
+/// of the shell's standard input.
 fn end_with_this_process(cluster: &Cluster) -> Child {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"read -r _; kill -s KILL "$1"; sleep 0.2; rm -rf "$2""#, "sh"]);

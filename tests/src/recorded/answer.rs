@@ -105,7 +105,8 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
-/// UIDs are not told apart, nor are the names of the server's flow schemas and levels known where their UIDs are.
+/// UIDs are treated as equal. So are flow schemas and priority levels, whose names are unknown where only UIDs are
+/// shown.
 static UIDS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("<(uid-[0-9]+|(flowschema|prioritylevel):[a-z-]+)>").expect("a pattern"));
 

@@ -185,6 +185,8 @@ impl Aggregator {
                     }
                 }
             }
+            // A Service or its endpoints may have become usable, so the APIServices that lead to it are checked at
+            // once.
             if !touched.is_empty() {
                 for server in self.table.load().servers.values() {
                     let Backend { namespace, name, .. } = &server.backend;

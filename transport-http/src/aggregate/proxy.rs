@@ -75,6 +75,8 @@ where
     let mut headers = wire.headers;
     strip(&mut headers, upgrade.is_some());
     headers.remove(header::HOST);
+    // The other server believes the headers that name the user, because this server's certificate vouches for them. So
+    // the client's own credentials and such headers are removed before the user's are added.
     headers.remove(header::AUTHORIZATION);
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();

@@ -20,7 +20,7 @@ impl Passwords {
         Ok(Passwords(users.map(|(_, password, user)| (user.name.clone(), (password, user))).collect()))
     }
 
-    /// Whom the headers name, with the right password.
+    /// The user that the headers name, if the password is right.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<Arc<User>>, String> {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
         let credentials = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));

@@ -1,4 +1,4 @@
-//! Streams to nodes as they are counted, under Kubernetes' names.
+//! Counts streams to nodes, under Kubernetes' metric names.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -41,12 +41,12 @@ impl Counts {
         registry.register("kube_apiserver_pod_logs_insecure_backend", help, self.logs.clone());
     }
 
-    /// What a kubelet said to exec or attach, for which a WebSocket is translated.
+    /// Counts a kubelet's answer to exec or attach whose WebSocket this server translates.
     pub fn translated(&self, code: u16) {
         self.translated.get_or_create(&Code { code }).inc();
     }
 
-    /// What a kubelet said to port forwarding, whose bytes come in a WebSocket.
+    /// Counts a kubelet's answer to port forwarding whose bytes come in a WebSocket.
     pub fn tunnelled(&self, code: u16) {
         self.tunnelled.get_or_create(&Code { code }).inc();
     }
@@ -58,7 +58,7 @@ impl Counts {
         self.websockets.get_or_create(&Method { subresource, method }).inc();
     }
 
-    /// A log for which a client asked, or did not, that the kubelet's certificate is not verified.
+    /// Counts a request for a log: `is_asked` if the client asked not to verify the kubelet's certificate.
     pub fn log(&self, is_asked: bool, is_insecure: bool) {
         let usage = match (is_asked, is_insecure) {
             (true, true) => "skip_tls_allowed",

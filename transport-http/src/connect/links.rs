@@ -1,8 +1,8 @@
-//! Pages that come from within the cluster: their links are made to lead there through this server, as the page's own
-//! address does.
+//! Rewrites the links of pages from servers within the cluster, so that they lead through this server, like the page's
+//! own address.
 //!
-//! A page goes through piece by piece. Only a tag that is not whole yet is held, up to a bound; what is larger, and
-//! what is no HTML, goes through as it is.
+//! A page passes through piece by piece. Only an incomplete tag is kept back, up to a bound. A larger tag, and content
+//! other than HTML, passes unchanged.
 
 use bytes::Bytes;
 use flate2::write::{DeflateDecoder, GzDecoder};
@@ -12,9 +12,9 @@ use std::io::Write as _;
 
 /// The longest tag whose links are rewritten.
 const TAG_BYTES_MAX: usize = 64 << 10;
-/// How much of a compressed page is read at once: it may come to a thousand times as much.
+/// How much of a compressed page is read at once: it may expand to a thousand times as much.
 const COMPRESSED_BYTES: usize = 512;
-/// Attributes that are links, with the elements that have them.
+/// Attributes that are links, with the elements in which they are.
 const LINKS: &[(&str, &[&str])] = &[
     ("action", &["form"]),
     ("background", &["body"]),
@@ -32,25 +32,25 @@ const LINKS: &[(&str, &[&str])] = &[
     ("src", &["audio", "embed", "frame", "iframe", "img", "input", "script", "source", "track", "video"]),
     ("usemap", &["img", "input", "object"]),
 ];
-/// Elements whose content is text, whatever it looks like.
+/// Elements whose content is text, even if it looks like tags.
 const TEXTS: [&str; 4] = ["script", "style", "textarea", "title"];
 
-/// Where links lead.
+/// The rewriting of links to a server.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// Host and port of whoever has answered.
+    /// Host and port of the server that sent the page.
     pub authority: String,
-    /// What the client calls this server.
+    /// The client's name for this server, from the `Host` header.
     pub host: String,
-    /// The path that stands for the root of whoever has answered.
+    /// The path on this server that stands for the root of the other server.
     pub prefix: String,
 }
 
 impl Way {
-    /// A link that leads to the same place through this server; nothing where it does so already, is relative, or leads
-    /// elsewhere.
+    /// The link rewritten to lead to the same place through this server; `None` if it does so already, is relative, or
+    /// leads to another host.
     pub fn lead_back(&self, link: &str) -> Option<String> {
-        // The authority of `//host/path` is none to this parser without a scheme.
+        // Without a scheme, this parser finds no authority in `//host/path`.
         let (scheme, rest) = match link.strip_prefix("//") {
             Some(rest) => ("//", rest),
             None => match link.split_once("://") {
@@ -79,7 +79,7 @@ impl Way {
     }
 }
 
-/// How a page is written.
+/// The encoding of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     Plain,
@@ -87,7 +87,7 @@ pub enum Coding {
     Deflate,
 }
 
-/// How an answer's page is written, where it is one whose links can be rewritten.
+/// The encoding of an answer's page; `None` if it is no page whose links can be rewritten.
 pub fn page(headers: &HeaderMap) -> Option<Coding> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -132,7 +132,7 @@ where
     })
 }
 
-/// Undoes the compression of a page.
+/// Decompresses a page.
 enum Reader {
     Plain,
     Gzip(GzDecoder<Vec<u8>>),
@@ -180,11 +180,11 @@ impl Reader {
 /// Rewrites the links of a page that comes in pieces.
 struct Rewriter {
     way: Way,
-    /// The begin of a tag whose end has not come yet.
+    /// The beginning of a tag whose end has not come yet.
     held: Vec<u8>,
-    /// Up to where `held` was looked at in vain, and within which quote.
+    /// How far `held` was scanned, and the quote within which that position is.
     looked: (usize, Option<u8>),
-    /// What ends the text or the comment that the page is within.
+    /// The end of the text or comment that the page is within.
     until: Option<&'static str>,
 }
 
@@ -193,7 +193,7 @@ impl Rewriter {
         Rewriter { way, held: Vec::new(), looked: (0, None), until: None }
     }
 
-    /// Takes a piece; gives what can go on.
+    /// Takes a piece. Returns the bytes that can be sent.
     fn put(&mut self, piece: &[u8]) -> Vec<u8> {
         let (mut out, mut rest) = (Vec::with_capacity(piece.len()), piece);
         while let Some((&byte, behind)) = rest.split_first() {
@@ -208,7 +208,7 @@ impl Rewriter {
                 }
                 continue;
             }
-            // What begins anew is no part of what was held.
+            // This begins a new tag, so the bytes before it are none.
             if byte == b'<' && (self.until.is_some() || self.held.len() == 1) {
                 out.append(&mut self.held);
                 continue;
@@ -224,10 +224,10 @@ impl Rewriter {
         std::mem::take(&mut self.held)
     }
 
-    /// Looks at what is held, to which a byte has come.
+    /// Scans the last byte of `held`, and moves bytes that need no rewriting to `out`.
     fn look(&mut self, out: &mut Vec<u8>) {
         if let Some(until) = self.until {
-            // Within text, only its end is of interest.
+            // Within text, only its end matters.
             let known = self.held.len().min(until.len());
             if !self.held[..known].eq_ignore_ascii_case(&until.as_bytes()[..known]) {
                 out.append(&mut self.held);
@@ -278,7 +278,7 @@ impl Rewriter {
                 tag[attribute.clone()].eq_ignore_ascii_case(link) && elements.contains(&name.as_str())
             });
             let told = &tag[value.clone()];
-            // `&amp;` stands for `&`; whatever else is written so is kept as it is.
+            // `&amp;` stands for `&`; other character references stay as they are.
             let led = is_link.then(|| self.way.lead_back(told.trim())).flatten();
             out.push_str(&tag[at..value.start]);
             out.push_str(led.as_deref().unwrap_or(told));
@@ -289,12 +289,12 @@ impl Rewriter {
     }
 }
 
-/// Whether a tag, or a comment, begins with this after its bracket.
+/// Whether a tag or a comment can begin with this byte after its bracket.
 fn is_begin(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'/' | b'!' | b'?')
 }
 
-/// The next attribute with a value in a tag from a place on: where its name and its value stand.
+/// The next attribute with a value in a tag, from a position on: the ranges of its name and its value.
 fn attribute(tag: &str, mut from: usize) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let bytes = tag.as_bytes();
     let skip = |mut at: usize, skipped: &dyn Fn(u8) -> bool| {
@@ -317,7 +317,7 @@ fn attribute(tag: &str, mut from: usize) -> Option<(std::ops::Range<usize>, std:
                 return Some((begin..end, value..close));
             }
             b'>' => return None,
-            // One without a value.
+            // An attribute without a value.
             _ if equals > from => from = equals,
             _ => from += 1,
         }

@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio_util::io::StreamReader;
 use warp::Reply as _;
 
-/// The most of a kubelet's words about a failure that is passed on.
+/// The most of a kubelet's error text that is passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
 pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
@@ -74,7 +74,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
     Ok(Answered { response: Response::from_parts(parts, Bytes::new().into()), ends: Some(ends) })
 }
 
-/// The pieces of a log as they come, until this server stops.
+/// The pieces of a log, until it ends or this server stops.
 fn until_stopped(
     outing: &Outing<'_>,
     body: Incoming,
@@ -88,7 +88,7 @@ fn until_stopped(
     })
 }
 
-/// The answer, if it is a success; or what is told of it.
+/// The answer if it is a success, otherwise the refusal for the client.
 async fn judged(
     response: http::Response<Incoming>,
     url: &str,
@@ -117,7 +117,7 @@ async fn judged(
     })
 }
 
-/// An answer that nobody expected of a kubelet, in the words of Kubernetes' client.
+/// The refusal for an unexpected answer of a kubelet, in the wording of Kubernetes' client.
 fn unexpected(status: StatusCode, words: &str, way: &holdfast_service::Connecting) -> Refusal {
     let (reason, message) = match status.as_u16() {
         401 => ("Unauthorized", "the server has asked for the client to provide credentials".to_owned()),

@@ -1,9 +1,9 @@
-//! What somebody behind the API answers: a node's kubelet, a pod, a Service. The door has said that the caller may, and
-//! where the way leads; here it is gone.
+//! Answers from behind the API: from a node's kubelet, a pod or a Service. The service has authorized the call and
+//! found the destination; this module connects to it.
 //!
-//! `logs` reads a container's log, `upgrade` joins the client's connection with a kubelet's, `translate` does so where
-//! they speak different protocols, `proxy` passes ordinary requests on, and `links` rewrites the
-//! links of pages. `paced` slows connections down.
+//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, and `translate` does so if
+//! they speak different protocols. `proxy` forwards ordinary requests, and `links` rewrites the links of pages. `paced`
+//! limits the speed of connections.
 
 mod counts;
 mod links;
@@ -31,27 +31,27 @@ use http_body_util::{BodyExt, Empty};
 use std::sync::Arc;
 use warp::Reply as _;
 
-/// What goes out behind the API.
+/// The connections to servers behind the API, and their limits.
 pub struct Connections {
     pub kubelets: Arc<Kubelets>,
-    /// How fast one connection may be, in bytes a second each way.
+    /// The speed limit of one connection, in bytes a second in each direction.
     pub bytes_a_second: Option<u64>,
     gates: KubeletGates,
-    /// A place for each connection there is, so that no user keeps others from their nodes.
+    /// A place for each open connection, so that no user keeps others from their nodes.
     places: Shares,
     pub(crate) counts: counts::Counts,
 }
 
-/// What is done with requests for kubelets, as feature gates say.
+/// How requests to kubelets are handled, according to feature gates.
 #[derive(Debug, Clone, Copy)]
 pub struct KubeletGates {
-    /// WebSockets of version 5 are translated to SPDY for kubelets that speak nothing else.
+    /// WebSockets of protocol version 5 are translated to SPDY for kubelets without WebSockets.
     pub translates: bool,
     /// SPDY in a WebSocket is unpacked for such kubelets.
     pub tunnels: bool,
-    /// Kubelets that declare that they speak both get them as clients send them.
+    /// Kubelets that declare support for both get the requests as clients send them.
     pub passes_on: bool,
-    /// Whoever reads a log may leave the kubelet's certificate unverified.
+    /// A client that reads a log may ask not to verify the kubelet's certificate.
     pub may_trust_any: bool,
 }
 
@@ -61,7 +61,7 @@ impl Default for KubeletGates {
     }
 }
 
-/// How many connections there may be, where nobody says.
+/// The default limit of connections.
 const PLACES: u64 = 4096;
 
 impl Default for Connections {
@@ -72,7 +72,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// At most so many at a time, of which no user has more than a share.
+    /// At most `most` connections at a time, of which no user has more than a fair share.
     pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
         let (places, gates) = (Shares::new(most), KubeletGates::default());
         Connections { kubelets, bytes_a_second, gates, places, counts: counts::Counts::default() }
@@ -83,17 +83,17 @@ impl Connections {
     }
 }
 
-/// One request on its way out.
+/// A request to a server behind the API.
 struct Outing<'a> {
     transport: &'a Arc<Transport>,
     head: Head,
     way: &'a Connecting,
-    /// How the request is named.
+    /// The id of the request.
     id: &'a str,
     place: Arc<Share>,
 }
 
-/// Goes where the way leads, and answers with what is said there.
+/// Connects to the destination, and returns its answer.
 pub(crate) async fn answer<B, D, E>(
     transport: &Arc<Transport>,
     head: Head,
@@ -132,10 +132,10 @@ where
     }
 }
 
-/// An answer, and what is kept until it has come to its end.
+/// An answer that may go on for long.
 struct Answered {
     response: Response,
-    /// Where the trail of the request goes, if the answer lasts.
+    /// Takes the request's audit trail, if the answer goes on after its head.
     ends: Option<tokio::sync::oneshot::Sender<Box<Trail>>>,
 }
 
@@ -144,14 +144,14 @@ impl Answered {
         Answered { response, ends: None }
     }
 
-    /// Tells auditors of the answer: that it has begun, and when it has ended.
+    /// Records in the audit trail that the answer has begun, and when it ends.
     async fn told(self, trail: Option<Box<Trail>>) -> Response {
         let Answered { response, ends } = self;
         if let Some(mut trail) = trail {
             let ended = Ended { code: response.status().as_u16(), ..Ended::default() };
             trail.start(ended.clone()).await;
             match ends {
-                // One that is dropped has ended.
+                // If the receiver is gone, the answer has ended, and dropping the trail records that.
                 Some(ends) => _ = ends.send(trail),
                 None => trail.end(ended).await,
             }
@@ -160,13 +160,13 @@ impl Answered {
     }
 }
 
-/// Holds what belongs to an answer until it is dropped.
+/// The values that an answer needs until its end: its place and its audit trail.
 struct Kept {
     _trail: tokio::sync::oneshot::Receiver<Box<Trail>>,
     _place: Arc<Share>,
 }
 
-/// The same answer, which holds something until its body has ended or is dropped.
+/// The same answer, which keeps `kept` until its body has ended or is dropped.
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {
@@ -183,7 +183,7 @@ fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// A Status with code 500 and this message, and no reason, as Kubernetes answers where a node cannot be reached.
+/// A Status with code 500, this message and no reason: Kubernetes' answer when a node cannot be reached.
 fn failed(message: impl Into<String>) -> Refusal {
     ruled(500, "", message)
 }
@@ -201,7 +201,7 @@ fn unreached(why: Unreached) -> Refusal {
     }
 }
 
-/// An upgrade that cannot be, as the libraries of Kubernetes' server tell it: in plain text.
+/// The answer to an impossible upgrade: plain text, as the libraries of Kubernetes' server send it.
 fn not_upgraded(refusal: NotUpgraded) -> Response {
     let (parts, text) = refusal.into_response().into_parts();
     Response::from_parts(parts, text.into())
@@ -211,7 +211,7 @@ fn without_body() -> OutBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A request without a body to a server behind the API, with the client's headers as far as they are for it.
+/// A request without a body to a server behind the API. `headers` are those for that server.
 fn request(method: http::Method, target: &str, headers: HeaderMap) -> Result<Request<OutBody>, Refusal> {
     let mut request = Request::new(without_body());
     *request.method_mut() = method;
@@ -225,7 +225,7 @@ impl Outing<'_> {
         &self.transport.connections.kubelets
     }
 
-    /// What is kept until the answer has come to its end, and the way for the trail to it.
+    /// The values to keep until the end of the answer, and the channel for the audit trail.
     fn keep(&self) -> (tokio::sync::oneshot::Sender<Box<Trail>>, Kept) {
         let (sender, trail) = tokio::sync::oneshot::channel();
         (sender, Kept { _trail: trail, _place: self.place.clone() })

@@ -1,4 +1,4 @@
-//! A connection that is slowed down to a number of bytes a second, each way.
+//! A connection whose speed is limited to a number of bytes a second in each direction.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How much of its rate a connection may use at once.
+/// How far a connection may exceed its rate at once.
 const BURST: Duration = Duration::from_millis(100);
 
 pub struct Paced<S> {
@@ -25,7 +25,7 @@ impl<S> Paced<S> {
 /// One direction.
 struct Pace {
     bytes_a_second: u64,
-    /// When all that has passed would have passed at this pace.
+    /// When all bytes so far would have passed at exactly this rate.
     due: Instant,
     sleep: Pin<Box<Sleep>>,
 }
@@ -36,7 +36,7 @@ impl Pace {
         Pace { bytes_a_second: bytes_a_second.max(1), due: now, sleep: Box::pin(sleep_until(now)) }
     }
 
-    /// How many bytes may pass; waits until some may.
+    /// How many bytes may pass now; waits until it is more than none.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         if let Some(until) = self.waits(Instant::now()) {
             self.sleep.as_mut().reset(until);
@@ -107,7 +107,7 @@ mod tests {
         pace.passed(900, start);
         assert_eq!(pace.waits(start), Some(start + Duration::from_millis(900)));
         assert_eq!(pace.waits(start + Duration::from_millis(900)), None);
-        // What was not used in time is gone.
+        // Unused time gives no credit beyond the burst.
         let later = start + Duration::from_secs(60);
         pace.passed(500, later);
         assert_eq!(pace.waits(later), Some(later + Duration::from_millis(400)));
@@ -119,7 +119,7 @@ mod tests {
         let (near, mut far) = duplex(1 << 20);
         let mut paced = Paced::new(near, Some(10_000));
         far.write_all(&sent).await.expect("written");
-        // Into memory that nobody has written yet.
+        // Reads into uninitialized memory.
         let mut all = BytesMut::new();
         while all.len() < sent.len() {
             assert!(paced.read_buf(&mut all).await.expect("read") > 0);

@@ -1,4 +1,4 @@
-//! Requests that are passed on to a node, a pod or a Service as they are.
+//! Requests that are forwarded to a node, a pod or a Service.
 
 use super::links::{self, Way};
 use super::{Answered, Outing, failed, keeping, ruled, unreached, upgrade};
@@ -17,17 +17,17 @@ use http_body_util::{BodyExt, StreamBody};
 use std::net::IpAddr;
 use warp::Reply as _;
 
-/// Where a request goes.
+/// The target of a request.
 struct Goal<'a> {
     scheme: &'static str,
-    /// Host and port, as URLs have them.
+    /// Host and port, as in URLs.
     authority: String,
     server: Server<'a>,
 }
 
 enum Server<'a> {
     Kubelet(Kubelet<'a>),
-    /// Somebody else within the cluster, who is shown nothing.
+    /// Another server within the cluster, which gets no credentials.
     Other {
         host: String,
         port: u16,
@@ -60,7 +60,7 @@ where
         return upgrade::pass(outing, link, &target, Some(&host)).await;
     }
     if rest.is_empty() && matches!(outing.head.method, Method::GET | Method::HEAD) {
-        // Links of a page are within it.
+        // Without the slash, relative links of a page would miss the `proxy` segment.
         let mut response = super::empty(StatusCode::MOVED_PERMANENTLY);
         if let Ok(place) = HeaderValue::from_str(&format!("{}/{query}", outing.head.path)) {
             response.headers_mut().insert(LOCATION, place);
@@ -121,7 +121,7 @@ fn goal<'a>(
     }
 }
 
-/// A path up to `proxy`, and what follows it, as it was written.
+/// Splits a path behind `proxy`; both parts stay as the client wrote them.
 fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     // /api/v1/nodes/NAME/proxy, or with namespaces/NAME before it.
     let names = if is_cluster { 5 } else { 7 };
@@ -132,7 +132,7 @@ fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     }
 }
 
-/// The client's request for whoever is asked.
+/// The client's request as it is forwarded.
 fn asked<B, D, E>(
     outing: &Outing<'_>,
     goal: &Goal<'_>,
@@ -182,7 +182,7 @@ where
     Ok(request)
 }
 
-/// Has a redirect within what is proxied, and the links of a page, lead there through this server.
+/// Rewrites a redirect, and the links of a page, so that they lead through this server.
 fn lead_back(mut response: Response, way: Way, is_bare: bool) -> Response {
     let place = response.headers().get(LOCATION).and_then(|place| place.to_str().ok());
     if let Some(place) = place.and_then(|place| way.lead_back(place))
@@ -192,7 +192,7 @@ fn lead_back(mut response: Response, way: Way, is_bare: bool) -> Response {
     }
     let Some(coding) = links::page(response.headers()).filter(|_| !is_bare) else { return response };
     let (mut parts, body) = response.into_parts();
-    // It becomes longer, and is not compressed.
+    // The page becomes longer, and is sent without compression.
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.remove(header::CONTENT_ENCODING);
     let pieces = links::rewritten(body.into_data_stream(), coding, way);

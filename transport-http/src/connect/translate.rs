@@ -1,4 +1,4 @@
-//! Exec and attach over a WebSocket of version 5, for kubelets that speak SPDY alone.
+//! Exec and attach over a WebSocket of protocol version 5, for kubelets that speak only SPDY.
 
 use super::upgrade::{spawn, spdy_headers, switched};
 use super::{Answered, Connections, Outing, failed, not_upgraded, request, unreached};
@@ -17,14 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 
-/// How often a kubelet is pinged, so that nothing between forgets the connection, and one that has vanished is missed.
+/// How often a kubelet is pinged. Pings keep proxies from dropping the connection, and show that a kubelet has
+/// vanished.
 const PING_PERIOD: Duration = Duration::from_secs(30);
-/// The most that a kubelet may say of a command's outcome.
+/// The longest outcome of a command that a kubelet may send.
 const OUTCOME_BYTES_MAX: u64 = 1 << 20;
-/// The most of a refusal that is passed on.
+/// The most of a refusal's text that is passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
-/// The WebSocket is taken first: what goes wrong behind it is told on it.
+/// The WebSocket is accepted first; errors behind it are sent on it.
 pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let protocol = "v5.channel.k8s.io";
     let answer = match upgrade::websocket_answer(&outing.head.headers, protocol) {
@@ -58,7 +59,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }
 
-/// The command behind the WebSocket.
+/// The kubelet's part of the connection.
 struct Behind {
     machine: Machine,
     target: String,
@@ -88,7 +89,7 @@ impl Behind {
     }
 }
 
-/// Passes everything on, and the outcome when all output has been.
+/// Passes all streams on, and sends the outcome when all output has been sent.
 async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
     let (remote, version) = match behind.open(wanted).await {
         Ok(opened) => opened,
@@ -104,7 +105,7 @@ async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
     };
     let outcome = async {
         let mut text = String::new();
-        // A stream may be reset behind its end.
+        // A stream may be reset after its end.
         _ = error.take(OUTCOME_BYTES_MAX).read_to_string(&mut text).await;
         text
     };
@@ -142,10 +143,10 @@ fn refused(refusal: &Refusal) -> Outcome {
     Outcome::status(Status::from(refusal).document.to_string(), None)
 }
 
-/// One stream from one side to the other, to its end.
+/// Copies one stream to its end.
 async fn pass(source: Option<Input>, sink: Option<Output>) {
     let (Some(mut source), Some(mut sink)) = (source, sink) else { return };
-    // A stream that is reset, or that nobody reads any more, has ended.
+    // A stream that is reset, or whose reader is gone, has ended.
     _ = copy(&mut source, &mut sink).await;
     _ = sink.shutdown().await;
 }

@@ -1,5 +1,5 @@
-//! The client's connection and a server's become one. Where both speak the same, bytes are passed on as they are; where
-//! they do not, [`translate`](super::translate) goes between.
+//! Joins the client's connection with a server's. If both speak the same protocol, bytes are copied unchanged;
+//! otherwise [`translate`](super::translate) converts them.
 
 use super::{Answered, Kept, Outing, failed, not_upgraded, request, ruled, translate, unreached};
 use crate::connect::paced::Paced;
@@ -22,14 +22,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
 use warp::Reply as _;
 
-/// How long a refusal of an upgrade may take to come.
+/// How long the body of a refused upgrade may take.
 const REFUSAL_MAX: Duration = Duration::from_secs(10);
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
-/// How long it may take to say that a connection has ended.
+/// How long the orderly end of a connection may take.
 const END_MAX: Duration = Duration::from_secs(5);
 
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
-    // Over HTTP/2 there is no connection to go on with.
+    // HTTP/2 has no connection to upgrade.
     let Some(wire) = upgrade::wire(&outing.head.headers).filter(|_| outing.head.upgrade.is_some()) else {
         return Err(ruled(400, "BadRequest", "Upgrade request required"));
     };
@@ -55,12 +55,12 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     }
     let kubelet = outing.kubelets().find(machine).map_err(unreached)?;
     let link = kubelet.dial(false).await.map_err(unreached)?;
-    // A node of this process is told by the host which one it is.
+    // All nodes of this process share a listener, which finds the node by the `Host` header.
     let host = kubelet.is_inside().then(|| kubelet.authority());
     pass(outing, link, &target, host.as_deref()).await
 }
 
-/// The client's request as it is, at another place. Its host stays what the client says, unless another one is named.
+/// Forwards the client's request to another target. The `Host` header stays the client's unless `host` is given.
 pub async fn pass(mut outing: Outing<'_>, link: Link, target: &str, host: Option<&str>) -> Result<Answered, Refusal> {
     let mut headers = outing.headers();
     if let Some(protocol) = outing.head.headers.get(UPGRADE) {
@@ -79,7 +79,7 @@ pub async fn pass(mut outing: Outing<'_>, link: Link, target: &str, host: Option
     }
 }
 
-/// What a server says that does not want to switch protocols.
+/// The answer of a server that refuses the upgrade.
 async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal> {
     let status = response.status().as_u16();
     if status < 400 {
@@ -95,7 +95,7 @@ async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal
     Ok(Answered::now(Response::from_parts(parts, words.into())))
 }
 
-/// Both connections become one. As in Kubernetes, the first side to end ends both.
+/// Joins both connections. As in Kubernetes, the first side to end ends both.
 fn joined(
     outing: &Outing<'_>,
     mut response: http::Response<Incoming>,
@@ -118,7 +118,7 @@ fn joined(
     Ok(Answered { response: answer, ends: Some(ends) })
 }
 
-/// Copies both ways until either side ends.
+/// Copies in both directions until either side ends.
 async fn join(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (split(client), split(server));
     tokio::select! {
@@ -128,7 +128,7 @@ async fn join(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + Asyn
     _ = timeout(END_MAX, async { tokio::join!(to_client.shutdown(), to_server.shutdown()) }).await;
 }
 
-/// Has something go on with connections that are no longer HTTP, until it ends or the server stops.
+/// Runs work on connections that are no longer HTTP, until it ends or the server stops.
 pub fn spawn(outing: &Outing<'_>, kept: Kept, work: impl Future<Output = ()> + Send + 'static) {
     let mut stopping = outing.transport.stopping.subscribe();
     outing.transport.sockets.spawn(async move {
@@ -140,7 +140,7 @@ pub fn spawn(outing: &Outing<'_>, kept: Kept, work: impl Future<Output = ()> + S
     });
 }
 
-/// Headers of a request that asks a kubelet to go on as SPDY, with one of these protocols.
+/// Headers of a request to a kubelet to upgrade to SPDY, with one of these protocols.
 pub fn spdy_headers(protocols: impl Iterator<Item = impl AsRef<str>>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -153,7 +153,7 @@ pub fn spdy_headers(protocols: impl Iterator<Item = impl AsRef<str>>) -> HeaderM
     headers
 }
 
-/// A WebSocket that carries the bytes of a SPDY connection, which goes on behind.
+/// Port forwarding: the WebSocket carries the bytes of a SPDY connection, which are passed on to the kubelet.
 async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let offered = upgrade::offered(&outing.head.headers).filter_map(|offered| offered.strip_prefix(TUNNEL));
     let headers = spdy_headers(offered);
@@ -187,7 +187,7 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }
 
-/// An answer that switches protocols.
+/// The answer that switches protocols.
 pub fn switched(answer: http::Response<()>) -> Response {
     let (parts, ()) = answer.into_parts();
     Response::from_parts(parts, Bytes::new().into())

@@ -70,6 +70,8 @@ impl Wakes {
 
     /// The task rests. False when something was marked since it looked: then it must run again.
     pub fn rest(&self, task: &Waker) -> bool {
+        // The flag is lowered before the marks are read. A waker sets its mark before it reads the flag: so either the
+        // waker wakes the task, or the mark is seen here.
         self.is_awake.store(false, Ordering::SeqCst);
         let is_marked = self.is_marked();
         if is_marked && !self.is_awake.swap(true, Ordering::SeqCst) {

@@ -20,7 +20,7 @@ pub struct EventLimit {
     keys_max: usize,
 }
 
-/// How many rate limiters a limit keeps unless configured.
+/// The most rate limiters of a limit, unless configured.
 const KEYS_MAX: usize = 4096;
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {

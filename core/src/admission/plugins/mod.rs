@@ -1,7 +1,7 @@
 //! The table of plug-ins. Each has its own file, except the smallest.
 //!
-//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); nothing else here knows a
-//! kind by its name.
+//! A plug-in is specific to certain kinds and finds them by [`known`](crate::kinds::known); no other code here names a
+//! kind.
 
 mod certificates;
 mod configuration;

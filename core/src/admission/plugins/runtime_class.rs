@@ -66,7 +66,7 @@ fn class(attributes: &Attributes) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// Whether two resource lists are equal.
+/// Whether two resource lists are equal as quantities.
 fn is_same(one: &Value, other: &Value) -> bool {
     let fields = |list: &Value| list.as_object().cloned().unwrap_or_default();
     let (one, other) = (fields(one), fields(other));

@@ -1,4 +1,4 @@
-//! Durations and timestamps: their texts and their parts.
+//! Durations and timestamps: parsing, formatting, and their parts.
 
 use super::{Cost, Overload, overload};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
@@ -179,10 +179,10 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339 with as much of a fraction as there is.
+/// RFC 3339, with a fraction if it is not zero.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Arithmetic may bring a time so near to the end of year 9999 that its own zone is past it.
+        // In its own zone, a time near the end of year 9999 may be past that year; then it is shown in UTC.
         let here = self.civil(self.offset_seconds.into()).map(|time| (time, self.offset_seconds));
         let in_utc = || self.civil(0).map(|time| (time, 0));
         let Some((time, offset_seconds)) = here.or_else(in_utc) else { return f.write_str("timestamp overflow") };
@@ -251,7 +251,7 @@ impl Duration {
     }
 }
 
-/// Seconds, with as much of a fraction as there is.
+/// Seconds, with a fraction if it is not zero.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();

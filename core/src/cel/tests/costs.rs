@@ -1,8 +1,8 @@
-//! What expressions cost, and how fast they are.
+//! Costs of expressions, and a measurement of speed.
 
 use super::*;
 
-/// Costs that Kubernetes promises to keep, for expressions of these shapes.
+/// Costs of these expressions in Kubernetes, which guarantees them.
 #[test]
 fn evaluation_costs_what_it_costs_in_kubernetes() {
     for (source, cost) in [

@@ -1,4 +1,4 @@
-//! What compiling complains of, and the types that it finds.
+//! Compile errors, and inferred types.
 
 use super::*;
 

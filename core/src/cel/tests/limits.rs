@@ -1,4 +1,4 @@
-//! What strangers may send without harm.
+//! Limits against untrusted expressions.
 
 use super::*;
 
@@ -17,13 +17,13 @@ fn a_spent_budget_ends_everything() {
     let source = format!("dyn([0]{twice}) == dyn([0]{twice})");
     let program = compile(&source, &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
-    // And so would lists that double their length.
+    // Lists that double their length would too.
     let doubled: String = (0..100).map(|level| format!(".map(x{level}, x{level} + x{level})")).collect();
     let program = compile(&format!("[[0]]{doubled}.size()"), &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
-/// Calls that cost a unit or two in Kubernetes, whatever they read and write, in loops over thousands of items.
+/// Calls that cost a unit or two in Kubernetes however much they process, in loops over thousands of items.
 #[test]
 fn work_that_costs_do_not_show_is_bounded() {
     let text = Type::String.sized(3 << 20);
@@ -61,7 +61,7 @@ fn work_that_costs_do_not_show_is_bounded() {
         let result = program.eval(&[value], &mut Budget::new(1_000_000));
         assert_eq!(result.map(|value| show(&value)), Err(EvalError::Cost), "{source}");
     }
-    // These end in time because they look no further than they must.
+    // These are cheap, since comparisons stop early.
     for source in ["self.items.all(i, self.text != '')", "self.items.all(i, self.labels != {})"] {
         let program = compile(source, &environment).unwrap();
         let value = Value::json(&document, &schema).unwrap();
@@ -82,7 +82,7 @@ fn a_hundred_faults_are_enough() {
     assert_eq!(compile(&source, &Environment::kubernetes()).unwrap_err().len(), 100);
 }
 
-/// The deepest trees that the parser lets through, from compiling to dropping, on a small stack.
+/// The deepest trees that the parser accepts, compiled, evaluated and dropped on a small stack.
 #[test]
 fn depth_does_not_exhaust_the_stack() {
     let nested = |open: &str, inner: &str, close: &str, times: usize| {
@@ -130,7 +130,7 @@ fn depth_does_not_exhaust_the_stack() {
     std::thread::Builder::new().stack_size(3 << 19).spawn(run).unwrap().join().unwrap();
 }
 
-/// Whatever strangers send, nothing panics.
+/// No input causes a panic.
 mod properties {
     use super::*;
     use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Defaults of signing requests, which only the first version has.
+//! Defaults of signing requests; only `v1beta1` has any.
 
 use crate::schema::defaults::Rule;
 use holdfast_value::json;

@@ -109,7 +109,7 @@ pub(super) fn organizations(request: &[u8]) -> Option<Vec<String>> {
     subject_parts(request, ORGANIZATION)
 }
 
-/// The same for common names.
+/// The common names in a certificate request; `None` if it cannot be parsed.
 pub(super) fn common_names(request: &[u8]) -> Option<Vec<String>> {
     subject_parts(request, COMMON_NAME)
 }

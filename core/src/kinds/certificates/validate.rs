@@ -1,4 +1,4 @@
-//! The rules of requests for certificates, and of bundles of trust.
+//! Validation of certificate signing requests and trust bundles.
 
 use super::pem;
 use crate::kinds::rules::{At, Seen, immutable, same};

@@ -159,7 +159,7 @@ pub fn kinds() -> Vec<Kind> {
 mod tests {
     use super::*;
 
-    /// As the discovery documents of Kubernetes list them.
+    /// The subresources in Kubernetes' discovery documents.
     #[test]
     fn subresources_are_those_of_discovery() {
         let mut shown = String::new();

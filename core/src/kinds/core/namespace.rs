@@ -1,4 +1,4 @@
-//! Namespace: it is finalized through its own subresource, by a finalizer of its spec.
+//! Namespace: a finalizer in its spec, removed through its own subresource, holds up its deletion.
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
@@ -13,7 +13,7 @@ pub fn kind() -> Kind {
         .short(["ns"])
         .columns(columns::of("Namespace"))
         .names(NameRule::Label)
-        // A collection of namespaces is too much to delete at once.
+        // No `deletecollection`: as in Kubernetes, namespaces are deleted one at a time.
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
         .part("finalize", None, &["update"])
         .part_resets("finalize", &[&["status"]])
@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
         .is_held(is_held)
 }
 
-/// What finalizers of the spec stand for must be done before a namespace goes.
+/// A namespace stays until its spec has no finalizers.
 fn is_held(namespace: &Document) -> bool {
     let finalizers = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
@@ -37,7 +37,7 @@ fn is_held(namespace: &Document) -> bool {
 
 fn prepare_create(namespace: &mut Value) {
     let Some(fields) = namespace.as_object_mut() else { return };
-    // One that was named just now has the label of its name, too.
+    // A generated name is known only now, after the defaults ran; so the label with the name is set here too.
     let meta = metadata_mut(fields);
     let name = text(meta, "name").to_owned();
     object_mut(meta, "labels").insert("kubernetes.io/metadata.name", name.into());

@@ -1,4 +1,4 @@
-//! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
+//! Node: kubelets create it together with its status. Its pod networks have an older and a newer field.
 
 use super::{PACKAGE, columns, validate, warnings};
 use crate::kinds::build::drop_from_spec;
@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
         .agree(pair_addresses)
         .note(drop_configuration)
-        // The status stays: a kubelet sends it with the first request.
+        // Keeps the status: a kubelet sends it with the create.
         .prepare_create(|_| ())
         .leads(leads)
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
@@ -37,7 +37,7 @@ fn leads(node: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     Ok(Destination::Node { machine: Machine::of(node), is_secure, port })
 }
 
-/// Kubelets once took their configuration from the API: what is left of that stays, and nobody begins with it.
+/// Kubelets once read their configuration from the API: existing fields stay, but they cannot be newly set.
 fn drop_configuration(node: &mut Value, old: Option<&Value>, _: &Asking) {
     for [part, field] in [["spec", "configSource"], ["status", "config"]] {
         let is_used = old.is_some_and(|old| !old[part][field].is_null());
@@ -47,7 +47,7 @@ fn drop_configuration(node: &mut Value, old: Option<&Value>, _: &Asking) {
     }
 }
 
-/// `podCIDR` is the first of `podCIDRs`. Where the two differ the older name wins: its clients know no other.
+/// `podCIDR` is the first of `podCIDRs`. If they differ, the older field wins: its clients know no other.
 fn pair_addresses(node: &mut Value) {
     let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let single = spec.get("podCIDR").filter(|cidr| cidr.as_str().is_some_and(|cidr| !cidr.is_empty())).cloned();

@@ -1,4 +1,4 @@
-//! Pod: many subresources, and a status that starts with what the server itself knows.
+//! Pod: many subresources, and a status that the server initializes.
 
 use super::service::{refuse_sctp, uses_sctp};
 use super::{PACKAGE, columns, connect, measure, validate, warnings};
@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
         .pods_at("/spec")
         .measured(&measure::POD)
         .return_deleted_object()
-        // What pods use must stay until they have stopped.
+        // The controllers delete pods before other kinds, so that resources in use stay until their pods have stopped.
         .deleted_first()
         .glance(&[
             "spec.containers.name",
@@ -59,7 +59,7 @@ pub fn kind() -> Kind {
         .select_with(None, "status.podIP", &["status.podIP", "status.podIPs"], |pod| {
             text_or(pod, "/status/podIPs/0/ip", &text(pod, "/status/podIP"))
         })
-        // Kubernetes takes this name and then compares with nothing.
+        // As in Kubernetes, this field can be selected, but its value is always empty.
         .select_with(None, "status.podIPs", &[], |_| String::new())
         .gated(STATUS_GATED)
         .select("status.nominatedNodeName")
@@ -80,10 +80,10 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Only a pod that runs on a node has time to stop; the others go at once.
+/// Only a scheduled, unfinished pod gets a grace period; others are deleted at once.
 fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
     const SECONDS: i64 = 30;
-    // Less than no time counts as a second.
+    // As in Kubernetes, a negative period means one second.
     let not_negative = |seconds: i64| if seconds < 0 { 1 } else { seconds };
     let field = |parent: &str, name: &str| pod.get(parent).and_then(|value| value.get(name));
     let scheduled = field("spec", "nodeName").is_some_and(|node| node.as_str().is_some_and(|node| !node.is_empty()));
@@ -95,7 +95,7 @@ fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
     asked.or_else(own).map_or(SECONDS, not_negative)
 }
 
-/// `podIP` is the first of `podIPs`. Where the two differ the older name wins: its clients know no other.
+/// `podIP` is the first of `podIPs`. If they differ, the older field wins: its clients know no other.
 fn pair_addresses(pod: &mut Value) {
     let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
     let first = status.get("podIPs").and_then(|all| all.get(0)?.get("ip")).cloned();
@@ -125,15 +125,15 @@ fn prepare_create(pod: &mut Value) {
     fields.insert("status", status);
     narrow_terms(fields);
     profiles_of_annotations(fields);
-    // Less than no time counts as a second.
+    // As in Kubernetes, a negative period means one second.
     let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
     if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0)) {
         *grace = 1.into();
     }
 }
 
-/// AppArmor profiles that are still told in annotations become fields of their containers, where neither these nor the
-/// pod say the same.
+/// Copies AppArmor profiles from the older annotations to the fields of their containers, unless a container has its
+/// own profile or the pod has the same one.
 fn profiles_of_annotations(pod: &mut Document) {
     let annotations = pod.get("metadata").map(|metadata| metadata["annotations"].clone()).unwrap_or_default();
     let Some(spec) = pod.get_mut("spec").filter(|spec| annotations.is_object() && spec["os"]["name"] != "windows")
@@ -154,7 +154,7 @@ fn profiles_of_annotations(pod: &mut Document) {
                 },
                 None => continue,
             };
-            // Reading a part that is not there must not make it.
+            // Indexing mutably would create the missing parts, so read with `get`.
             let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
             if own.is_none_or(Value::is_null) && profile != whole {
                 container["securityContext"]["appArmorProfile"] = profile;
@@ -163,7 +163,8 @@ fn profiles_of_annotations(pod: &mut Document) {
     }
 }
 
-/// Terms over other pods may name keys whose values are to be the pod's own, or not: their selectors say so from now on.
+/// Adds the values of `matchLabelKeys` and `mismatchLabelKeys` from the pod's own labels to the selectors of its
+/// affinity terms and spread constraints.
 fn narrow_terms(pod: &mut Document) {
     let labels = pod.get("metadata").map(|metadata| metadata["labels"].clone()).unwrap_or_default();
     let Some(spec) = pod.get_mut("spec") else { return };
@@ -199,7 +200,7 @@ fn narrow(term: &mut Value, labels: &Value) {
     }
 }
 
-/// Fields of a pod's spec that hang on gates, wherever the pod is described.
+/// Gated fields of a pod's spec, in pods and in templates.
 pub const POD_GATED: &[Gated] = &[
     Gated::fields("CSIInlineVolume", &["volumes[].csi"]),
     Gated::fields("ClusterTrustBundleProjection", &["volumes[].projected.sources[].clusterTrustBundle"]),
@@ -245,7 +246,7 @@ pub const POD_GATED: &[Gated] = &[
     Gated::fields("UserNamespacesSupport", &["hostUsers"]),
 ];
 
-/// Rules about a pod's spec that hang on gates, wherever the pod is described.
+/// Gated rules for a pod's spec, in pods and in templates.
 pub const POD_RULES: &[GatedRule] = &[
     GatedRule { gates: &["RestartAllContainersOnContainerExits"], judge: restart_one },
     GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
@@ -258,7 +259,7 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = (usize, &
     spec[list].as_array().into_iter().flatten().enumerate()
 }
 
-/// While the gate is off a container that ends restarts itself alone.
+/// While the gate is off, rules cannot restart all containers of the pod.
 fn restart_one(judging: &Judging<'_>, causes: &mut Causes) {
     const ALL: &str = "RestartAllContainers";
     let rules = |container: &Value| container["restartPolicyRules"].as_array().cloned().unwrap_or_default();
@@ -295,7 +296,7 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// A pod with users of its own may be on its node's network, by a gate.
+/// With the gate, a pod with its own user namespace may use the host's network.
 fn share_network(judging: &Judging<'_>, causes: &mut Causes) {
     let had = |spec: &Value| spec["hostUsers"] == false && spec["hostNetwork"] == true;
     if judging.is_on("UserNamespacesHostNetworkSupport") || judging.old.is_some_and(had) {
@@ -304,7 +305,7 @@ fn share_network(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// What containers say of themselves and the gates of it.
+/// Gated fields of a pod's status.
 const STATUS_GATED: &[Gated] = &[
     Gated::fields("DRAExtendedResource", &["status.extendedResourceClaimStatus"]),
     Gated::fields("InPlacePodLevelResourcesVerticalScaling", &["status.resources", "status.allocatedResources"]),
@@ -318,8 +319,8 @@ const STATUS_GATED: &[Gated] = &[
     ),
 ];
 
-/// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is
-/// requested or limited, else `Burstable`. Resources of the whole pod, where given, count instead of its containers'.
+/// `Guaranteed` if every container has limits for CPU and memory and its requests equal them; `BestEffort` if nothing
+/// is requested or limited; otherwise `Burstable`. Pod-level resources, if set, count instead of the containers'.
 pub fn qos_class(spec: &Value) -> &'static str {
     let whole = &spec["resources"];
     let resources: Vec<&Value> = if counted(&whole["requests"]).is_some() || counted(&whole["limits"]).is_some() {
@@ -336,7 +337,7 @@ pub fn qos_class(spec: &Value) -> &'static str {
     if resources.iter().all(|resources| is_fixed(resources)) { "Guaranteed" } else { "Burstable" }
 }
 
-/// Whether CPU and memory are both limited and requests, where there are any, are just the limits.
+/// Whether CPU and memory both have limits, and requests are absent or equal to them.
 fn is_fixed(resources: &Value) -> bool {
     ["cpu", "memory"].iter().all(|name| {
         let limit = &resources["limits"][*name];
@@ -345,7 +346,7 @@ fn is_fixed(resources: &Value) -> bool {
     })
 }
 
-/// The map when it says anything about CPU or memory.
+/// The map if it has a nonzero amount of CPU or memory.
 fn counted(amounts: &Value) -> Option<&Map> {
     amounts.as_object().filter(|map| ["cpu", "memory"].iter().any(|name| map.get(*name).is_some_and(|v| !is_zero(v))))
 }

@@ -1,18 +1,18 @@
-//! Statuses that new objects begin with, whatever the client sent.
+//! The initial statuses of new objects; they replace what the client sent.
 
 use holdfast_value::{Value, json};
 
-/// Nothing is known of a balancer yet.
+/// Without load balancer addresses.
 pub fn service(object: &mut Value) {
     begin(object, json!({ "loadBalancer": {} }));
 }
 
-/// No pod has been made yet.
+/// Without replicas.
 pub fn controller(object: &mut Value) {
     begin(object, json!({ "replicas": 0 }));
 }
 
-/// Nothing has been counted yet.
+/// Empty until the quota controller has counted.
 pub fn quota(object: &mut Value) {
     begin(object, json!({}));
 }

@@ -1,4 +1,4 @@
-//! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
+//! Volumes and claims start as pending. A claim has an older and a newer field for its data source.
 
 use crate::kinds::build::keep_old;
 use crate::kinds::{Asking, Gated};
@@ -11,7 +11,7 @@ pub fn prepare_create(volume: &mut Value) {
     }
 }
 
-/// When the phase last changed, unless whoever reports the phase says so.
+/// Sets the time of the last phase change, unless the client sets it.
 pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
     const FIELD: &str = "lastPhaseTransitionTime";
     if asking.subresource.is_empty() && old.is_some() {
@@ -48,7 +48,7 @@ pub const CLAIM_GATED: &[Gated] = &[
 const CLAIM: (&str, &str) = ("", "PersistentVolumeClaim");
 const SNAPSHOT: (&str, &str) = ("snapshot.storage.k8s.io", "VolumeSnapshot");
 
-/// Takes a data source away that is none of these, unless the claim has it already.
+/// Removes a data source of an unwanted kind, unless the claim already has it.
 fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str, &str)) -> bool) {
     let Some(source) = claim["spec"].get("dataSource").filter(|source| !source.is_null()) else { return };
     let text = |field: &str| source[field].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str,
     }
 }
 
-/// While the gate is off there are claims and snapshots alone, and they have one name.
+/// While the gate is off, only claims and snapshots can be data sources, and `dataSourceRef` does not exist.
 fn drop_other_sources(claim: &mut Value, old: Option<&Value>) {
     if old.is_none_or(|old| old["spec"]["dataSourceRef"].is_null()) {
         claim.get_mut("spec").and_then(Value::as_object_mut).map(|spec| spec.remove("dataSourceRef"));
@@ -70,7 +70,7 @@ fn drop_snapshots(claim: &mut Value, old: Option<&Value>) {
     drop_source(claim, old, |kind| kind != SNAPSHOT);
 }
 
-/// No source is taken from another namespace; a claim that names one keeps it.
+/// While the gate is off, a source in another namespace cannot be newly set.
 fn drop_foreign_source(claim: &mut Value, old: &Value) {
     let is_foreign = |claim: &Value| {
         claim["spec"]["dataSourceRef"]["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty())
@@ -81,8 +81,8 @@ fn drop_foreign_source(claim: &mut Value, old: &Value) {
     }
 }
 
-/// Older clients know only `dataSource`, newer ones may write only `dataSourceRef`: each is filled from the other.
-/// A reference into another namespace has no older form.
+/// Older clients know only `dataSource`, newer ones may write only `dataSourceRef`: each is filled from the other. A
+/// reference into another namespace has no older form.
 fn fill_data_source(claim: &mut Value) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();

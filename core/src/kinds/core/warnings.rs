@@ -1,4 +1,4 @@
-//! What Kubernetes warns of: what is kept, and will not do what its author may expect.
+//! Kubernetes' warnings: valid objects that may not do what their author expects.
 
 pub(crate) mod addresses;
 mod paths;
@@ -14,11 +14,11 @@ use base64::Engine as _;
 use holdfast_value::Value;
 pub use template::{job, pod, template, workload};
 
-/// A set's claims are told of as its pods are, and its history by itself.
+/// Warnings for the set's template, claims and history.
 pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Texts {
     let mut warnings = template(set, old, "spec.template");
     let spec = part(set, "spec");
-    // Kubernetes spells the field so where a set is updated, and leaves it out where one is made.
+    // As in Kubernetes, the field has this odd name on update, and none on create.
     let field = if old.is_some() { ".Spec" } else { "" };
     for (index, claim) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
         of_claim(&claim["spec"], &format!("spec.volumeClaimTemplates[{index}]{field}"), &mut warnings);
@@ -76,7 +76,7 @@ pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Addresses behind a service that people wrote: those that the controllers write are as they should be.
+/// Addresses that users wrote; those of the controller need no check.
 pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     if label(endpoints, "endpoints.kubernetes.io/managed-by") == Some("endpoint-controller") {
@@ -93,7 +93,7 @@ pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts 
     warnings
 }
 
-/// The same of a slice, which may name what has no address at all: that is told once, for it cannot change.
+/// Like [`endpoints`]. The FQDN address type is warned of only on create, since it cannot change.
 pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     if old.is_none() && *part(slice, "addressType") == "FQDN" {
@@ -109,7 +109,7 @@ pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Tex
     warnings
 }
 
-/// A certificate and a key that are none.
+/// Warns of a TLS secret whose certificate or key is not PEM.
 pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Texts {
     if secret.get("type").is_none_or(|ty| ty != "kubernetes.io/tls") {
         return Texts::default();
@@ -123,7 +123,7 @@ pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Texts {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// Sources of volumes of the cluster that are on their way out, or gone.
+/// Volume sources that are deprecated or removed.
 const SOURCES: [(&str, &str, &str); 6] = [
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -180,7 +180,7 @@ pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Whoever had the annotation before has heard of it.
+/// Warns only when the annotation is new.
 pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> Texts {
     const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
     let mut warnings = Texts::default();
@@ -191,7 +191,7 @@ pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> 
     warnings
 }
 
-/// Of what a claim asks for: bytes come whole.
+/// Warns of a claim for a fraction of a byte.
 fn of_claim(spec: &Value, at: &str, warnings: &mut Texts) {
     for part in ["requests", "limits"] {
         fraction(&spec["resources"][part], "storage", &format!("{at}.resources.{part}"), warnings);
@@ -205,7 +205,7 @@ fn fraction(resources: &Value, name: &str, at: &str, warnings: &mut Texts) {
     }
 }
 
-/// Labels of nodes that have other names now: since which version, and which.
+/// Older node labels: deprecated since which version, and the newer label.
 const LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
@@ -214,13 +214,14 @@ const LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
-/// What is said of a label of nodes that has another name now.
+/// The warning for an older node label; `None` for other labels.
 pub(crate) fn old_label(key: &str) -> Option<String> {
     let (_, since, now) = LABELS.iter().find(|(label, ..)| *label == key)?;
     Some(format!("deprecated since {since}; use \"{now}\" instead"))
 }
 
-/// Of the expressions of a selector of nodes, or of one of its terms. Values are told of where no rule looks at them.
+/// Warnings for the expressions of a node selector term. `with_values`: also for the values, where validation ignores
+/// them.
 pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut Texts) {
     for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");
@@ -236,7 +237,7 @@ pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut 
     }
 }
 
-/// Of each text of a list.
+/// Calls `of` for each text of a list.
 pub(crate) fn of_each(texts: &Value, at: &str, of: fn(&str, &str, &mut Texts), warnings: &mut Texts) {
     for (index, text) in list(texts).iter().enumerate() {
         of(text.as_str().unwrap_or_default(), &format!("{at}[{index}]"), warnings);

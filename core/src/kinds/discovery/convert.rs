@@ -15,7 +15,7 @@ fn to_hub(slice: &mut Fields) {
         if let Some(zone) = topology.remove(ZONE) {
             endpoint.insert("zone", zone);
         }
-        // A topology may name another host than `nodeName` does: then both are kept.
+        // A topology may name another host than `nodeName`; then both are kept.
         match (topology.get(HOSTNAME), endpoint.get("nodeName")) {
             (Some(host), None) => {
                 endpoint.insert("nodeName", host.clone());

@@ -31,7 +31,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Only clients of `v1beta1` may write a topology; what is there stays as long as the endpoints do.
+/// Only `v1beta1` clients may set a topology. An existing one stays until the endpoints change.
 fn drop_topology(slice: &mut Value, old: Option<&Value>, asking: &Asking) {
     if asking.version.version != "v1" || old.is_some_and(|old| old.get("endpoints") == slice.get("endpoints")) {
         return;

@@ -1,4 +1,4 @@
-//! The rules of endpoint slices.
+//! Validation of endpoint slices.
 
 use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, known, labels, named};
 use crate::kinds::shapes::{at_most, domain_name, need_one_of, qualified};
@@ -72,7 +72,7 @@ fn one(endpoint: At, ty: &str, causes: &mut Causes) {
     }
 }
 
-/// Kubernetes tells of an address of the other family at the list.
+/// Kubernetes reports an address of the wrong family at the list.
 fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     let Some(address) = address(at.text()) else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
@@ -88,7 +88,7 @@ fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     }
 }
 
-/// Why no endpoint may have an address that means something else.
+/// Why an address cannot be an endpoint's: it has a special meaning.
 fn special(address: IpAddr) -> Option<String> {
     let (link_local, multicast) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
@@ -120,7 +120,7 @@ fn ports(list: At, causes: &mut Causes) {
         if !name.is_empty() {
             named(name, names::label, causes);
         }
-        // A port without a name is one named "".
+        // A port without a name has the name "".
         if seen.again(&Value::from(name.text())) {
             causes.push(Cause::duplicate(name.path(), &Value::from(name.text())));
         }

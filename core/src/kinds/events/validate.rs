@@ -1,4 +1,4 @@
-//! The rules of events, whichever group they come through.
+//! Validation of events, in both groups.
 
 use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::qualified;
@@ -10,7 +10,7 @@ use holdfast_value::{Map, Value};
 const WORD_BYTES_MAX: usize = 128;
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// What was once said stays said.
+/// Fields that never change.
 const FIXED: [&str; 12] = [
     "involvedObject",
     "reason",
@@ -26,12 +26,12 @@ const FIXED: [&str; 12] = [
     "reportingInstance",
 ];
 
-/// Only events of the newer form, which have a time of their own, must say everything.
+/// Only newer events, which have an `eventTime`, have required fields.
 pub fn event(new: &Value, _: Option<&Value>) -> Causes {
     of_any_version(new, "reportingComponent")
 }
 
-/// Events through the newer group, which has no place for what older clients wrote.
+/// Events written through `events.k8s.io`, which has no fields for what older clients write.
 pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = of_any_version(new, "reportingController");
     let root = At::root(new);
@@ -51,7 +51,7 @@ pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     for field in FIXED {
         immutable(root.get(field), &old[field], &mut causes);
     }
-    // Kubernetes looks at this one twice.
+    // As in Kubernetes, this field is checked twice.
     immutable(root.get("reason"), &old["reason"], &mut causes);
     let reporter = root.get("reportingController");
     immutable(reporter.holding(&new["reportingComponent"]), &old["reportingComponent"], &mut causes);

@@ -1,10 +1,10 @@
-//! Defaults of the group that workloads and network kinds first lived in.
+//! Defaults of the group `extensions`, where workloads and network kinds began.
 
 use crate::kinds::apps::defaults::{rolling_update, select_template};
 use crate::kinds::networking::defaults::policy_types;
 use crate::schema::defaults::Rule;
 
-/// Deployments of this version keep all revisions and never run out of time.
+/// Deployments of this version keep all revisions and have no progress deadline.
 const NO_LIMIT: i32 = i32::MAX;
 
 pub fn rules() -> Vec<Rule> {

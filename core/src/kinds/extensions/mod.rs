@@ -1,4 +1,4 @@
-//! `extensions`: the first home of kinds that moved to `apps` and `networking.k8s.io`, where they stand.
+//! `extensions`: the older group of kinds that are now in `apps` and `networking.k8s.io`.
 
 pub mod columns;
 pub mod defaults;
@@ -12,7 +12,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new("extensions", kinds, defaults::rules).prioritized(1, &[("v1beta1", 1)])
 };
 
-/// None: each of these kinds is one with that of its later group.
+/// None: the later groups define these kinds.
 pub fn kinds() -> Vec<Kind> {
     Vec::new()
 }

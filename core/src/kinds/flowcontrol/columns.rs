@@ -1,4 +1,4 @@
-//! Columns of the kinds that share the server among its users.
+//! Columns of flow schemas and priority levels.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, text};
@@ -59,7 +59,7 @@ fn queuing(doc: &Value, field: &str) -> Value {
     number_below(doc, "spec.limited.limitResponse.queuing", field)
 }
 
-/// A number of a part that may be absent as a whole.
+/// A number inside an object that may be absent.
 fn number_below(doc: &Value, part: &str, field: &str) -> Value {
     at(doc, part).map_or_else(|| NONE.into(), |part| number(part, field).into())
 }

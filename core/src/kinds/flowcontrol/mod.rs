@@ -1,4 +1,4 @@
-//! `flowcontrol.apiserver.k8s.io`: who waits how long when the server is busy.
+//! `flowcontrol.apiserver.k8s.io`: how a busy server shares its capacity among users.
 
 pub mod columns;
 mod convert;

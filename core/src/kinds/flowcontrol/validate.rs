@@ -1,4 +1,4 @@
-//! The rules of flow schemas and priority levels. Those that the server cannot do without stay as they are.
+//! Validation of flow schemas and priority levels. The mandatory objects have a fixed spec.
 
 use crate::authz::bootstrap_objects::bootstrap_objects;
 use crate::kinds::rules::{At, Seen, named, need, need_name, same};
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 const MANDATORY: &[&str] = &["catch-all", "exempt"];
 const PRECEDENCE_MAX: i64 = 10_000;
 const QUEUES_MAX: i64 = 10_000_000;
-/// Bits of the hash that deals requests to queues.
+/// Bits of the hash that selects a flow's queues.
 const HASH_BITS: u32 = 60;
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
@@ -99,7 +99,7 @@ fn wildcard(list: At, missing: &str, what: &str, causes: &mut Causes) {
     all_or_some(list, what, causes);
 }
 
-/// True when the list is without `*`, which must stand alone.
+/// Returns whether the list is without `*`; `*` must be the only item.
 fn all_or_some(list: At, what: &str, causes: &mut Causes) -> bool {
     let all = texts(list).contains("*");
     if all && count(list) > 1 {
@@ -232,12 +232,12 @@ fn queues(queuing: At, causes: &mut Causes) {
     }
 }
 
-/// In how many ways a hand can be dealt, counting roughly; `None`: in more than can be counted.
+/// An upper bound for the number of different hands; `None` if it overflows.
 fn deals(deck: i64, hand: i64) -> Option<u128> {
     u128::try_from(deck).ok()?.checked_pow(u32::try_from(hand).ok()?)
 }
 
-/// Status of both kinds.
+/// The status of both kinds.
 pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -255,7 +255,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// The mandatory objects have one spec only; but how much of itself the exempt level lends is the operator's business.
+/// The mandatory objects have a fixed spec, except for how much the exempt level lends.
 fn fixed(root: At, kind: &str, causes: &mut Causes) {
     static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mandatory =

@@ -1,4 +1,4 @@
-//! `internal.apiserver.k8s.io`: which server stores what in which version.
+//! `internal.apiserver.k8s.io`: the versions in which servers store resources.
 
 pub mod columns;
 pub mod defaults;

@@ -1,4 +1,4 @@
-//! The rules of what servers tell of the versions that they store.
+//! Validation of StorageVersions.
 
 use crate::kinds::rules::{At, distinct, named};
 use crate::kinds::shapes::texts;
@@ -40,7 +40,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     }
     common(status, &mut causes);
     let mut seen = BTreeMap::new();
-    // Kubernetes leaves `conditions` out of these paths.
+    // Kubernetes omits `conditions` from these paths.
     for (index, condition) in status.get("conditions").items().enumerate() {
         let path = format!("status[{index}]");
         let text = |field: &str| condition.value[field].as_str().unwrap_or("");
@@ -73,7 +73,7 @@ fn of_server(server: At, causes: &mut Causes) {
         let why = format!("decodableVersions must include encodingVersion {}", encoded.text());
         causes.push(decodable.invalid(&why));
     }
-    // Each fault shows the whole list, so that only the first ones are told.
+    // Each fault shows the whole list, so only the first ones are reported.
     let mut faults_left = FAULTS_MAX;
     for version in server.get("servedVersions").items() {
         api_version(version, causes);
@@ -90,7 +90,7 @@ fn of_server(server: At, causes: &mut Causes) {
     }
 }
 
-/// The version that all servers agree on is said when there is one.
+/// The common version must be set exactly if all servers agree on one.
 fn common(status: At, causes: &mut Causes) {
     let said = status.get("commonEncodingVersion");
     let servers = status.get("storageVersions");

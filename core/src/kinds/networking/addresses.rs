@@ -1,4 +1,4 @@
-//! The rules of addresses and ranges of services.
+//! Validation of IPAddresses and ServiceCIDRs.
 
 use crate::kinds::rules::{At, IMMUTABLE, immutable, named};
 use crate::kinds::shapes::{canonical_cidr, count, need_segment};
@@ -9,19 +9,19 @@ use holdfast_value::{Value, json};
 use std::net::IpAddr;
 
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
-/// Whoever gives addresses to Services marks them so.
+/// The label of addresses that an API server allocated for Services.
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const SERVICES: &str = "services";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 
-/// The Service to which an address is given.
+/// The Service that holds an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressOwner {
     pub namespace: String,
     pub name: String,
 }
 
-/// The object that gives an address to a Service.
+/// The IPAddress for an address of a Service.
 pub fn given_address(address: &str, holder: &AddressOwner) -> Value {
     let family = if address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) { "IPv6" } else { "IPv4" };
     json!({
@@ -32,7 +32,7 @@ pub fn given_address(address: &str, holder: &AddressOwner) -> Value {
     })
 }
 
-/// The Service that has an address; `None` if it is given to something else.
+/// The Service that holds an address; `None` if its parent is no Service.
 pub fn holder(address: &Value) -> Option<AddressOwner> {
     let parent = &address["spec"]["parentRef"];
     let text = |field: &str| parent[field].as_str().unwrap_or_default();
@@ -40,7 +40,7 @@ pub fn holder(address: &Value) -> Option<AddressOwner> {
     is_service.then(|| AddressOwner { namespace: text("namespace").to_owned(), name: text("name").to_owned() })
 }
 
-/// Whether an address was given by an API server, and not made by somebody else.
+/// Whether an API server created the address, rather than a user.
 pub fn is_given(address: &Value) -> bool {
     address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR
 }
@@ -78,7 +78,7 @@ pub fn service_cidr(new: &Value, old: Option<&Value>) -> Causes {
         checked(ranges, &mut causes);
         return causes;
     };
-    // A cluster may get its second family of addresses, but keeps its first.
+    // A second address family may be added; the first one stays.
     let before = old["spec"]["cidrs"].as_array().map_or(&[][..], Vec::as_slice);
     if count(ranges) != before.len() && (before.len(), count(ranges)) != (1, 2) {
         causes.push(ranges.invalid(IMMUTABLE));

@@ -1,4 +1,4 @@
-//! An Ingress of `v1beta1`, in `networking.k8s.io` and in `extensions`, names the service of a backend flatly.
+//! A backend of a `v1beta1` Ingress names its service in flat fields, in `networking.k8s.io` and in `extensions`.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, rename, within};
@@ -11,7 +11,7 @@ fn to_hub(ingress: &mut Fields) {
     rename(spec, "backend", "defaultBackend");
     each_backend(spec, nest_service);
     for path in paths(spec) {
-        // The hub requires a type; this is what its absence meant.
+        // The hub requires a type; absent has meant this one.
         path.entry("pathType").or_insert_with(|| "ImplementationSpecific".into());
     }
 }

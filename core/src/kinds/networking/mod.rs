@@ -1,4 +1,4 @@
-//! `networking.k8s.io`: ways into the cluster, walls inside it, and addresses of services.
+//! `networking.k8s.io`: ingresses, network policies, and service addresses.
 
 mod addresses;
 pub mod columns;
@@ -68,7 +68,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// The class of a new ingress was an annotation once, and may still be one beside the field.
+/// Warns of a new ingress with its class only in the older annotation.
 fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Texts {
     let annotations = metadata(ingress).get("annotations");
     let has_class = ingress.get("spec").is_some_and(|spec| !spec["ingressClassName"].is_null());
@@ -80,7 +80,7 @@ fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Tex
     told.to_owned().into()
 }
 
-/// Networks of peers that are not written as they should be.
+/// Warns of peer networks in non-standard form.
 fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     let spec = policy.get("spec").unwrap_or(&Value::Null);

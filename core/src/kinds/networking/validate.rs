@@ -1,4 +1,4 @@
-//! The rules of ways in: ingresses, their classes, and walls between pods.
+//! Validation of ingresses, their classes, and network policies.
 
 use crate::kinds::rules::{self, At, cidr, immutable, known, named, need_name, port, selector};
 use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};

@@ -1,4 +1,4 @@
-//! `node.k8s.io`: ways to run containers.
+//! `node.k8s.io`: runtime classes.
 
 pub mod columns;
 mod convert;
@@ -32,7 +32,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Labels of nodes that have other names now.
+/// Warns of older node labels.
 fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Texts {
     let labels = class.get("scheduling").and_then(|scheduling| scheduling["nodeSelector"].as_object());
     let why = labels.into_iter().flat_map(|labels| labels.keys()).filter_map(|label| old_label(label));

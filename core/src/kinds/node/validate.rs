@@ -1,4 +1,4 @@
-//! The rules of runtime classes.
+//! Validation of runtime classes.
 
 use crate::kinds::core::validate::{container_amounts, tolerations};
 use crate::kinds::rules::{At, Seen, immutable, labels, need_name};
@@ -12,7 +12,7 @@ pub fn runtime_class(new: &Value, old: Option<&Value>) -> Causes {
     let handler = root.get("handler");
     need_name(handler, names::label, &mut causes);
     let overhead = root.get("overhead");
-    // Kubernetes judges and names what a pod needs in addition as the limits of a container.
+    // Kubernetes validates and reports the overhead as if it were a container's limits.
     container_amounts(overhead.get("limits").holding(&overhead.value["podFixed"]), &mut causes);
     let scheduling = root.get("scheduling");
     labels(scheduling.get("nodeSelector"), &mut causes);

@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 
 pub const EMPTY_SELECTOR: Convert = Convert { to_hub, from_hub };
 
-/// A label that no pod has: selectors on it say "all" and "none" in a version that has no other words for it.
+/// No pod has this label. Selectors on it express "all" and "none" in the version where `{}` has the other meaning.
 const NEVER_SET: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
 
 fn to_hub(budget: &mut Fields) {
@@ -17,7 +17,7 @@ fn from_hub(budget: &mut Fields) {
     swap(budget, &selects_all(), &selects_none());
 }
 
-/// Says what `{}` means in words of the other version, and `{}` for what the other version says with it.
+/// Replaces `{}` by its meaning in the other version, and the other version's spelling of that by `{}`.
 fn swap(budget: &mut Fields, meaning: &Value, other_meaning: &Value) {
     let Some(selector) = within(budget, &["spec"]).and_then(|spec| spec.get_mut("selector")) else { return };
     if *selector == json!({}) {

@@ -1,4 +1,4 @@
-//! `policy`: how much disruption a workload bears. An Eviction is only the body of a pod's subresource.
+//! `policy`: disruption budgets. An Eviction is only the body of a pod's subresource.
 
 pub mod columns;
 mod convert;

@@ -1,4 +1,4 @@
-//! The rules of pod disruption budgets.
+//! Validation of pod disruption budgets.
 
 use crate::kinds::rules::{At, none_negative, number_or_percent, percent, selector};
 use crate::kinds::shapes::{conditions, exactly_one_of};

@@ -1,4 +1,4 @@
-//! Columns of role bindings. Roles have none of their own.
+//! Columns of role bindings. Roles have no columns of their own.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{age_column, column, field, items, name, text};

@@ -16,7 +16,7 @@ fn to_hub(binding: &mut Fields) {
             "User" | "Group" => GROUP,
             _ => api_version.as_ref().and_then(Value::as_str).and_then(|v| v.split_once('/')).map_or("", |(g, _)| g),
         };
-        // Everyone, in the oldest version, never meant those who did not log in.
+        // In `v1alpha1`, "*" means all authenticated users, not anonymous ones.
         if kind == "User" && subject.get("name").is_some_and(|name| name == "*") {
             subject.insert("kind", "Group".into());
             subject.insert("name", "system:authenticated".into());
@@ -35,7 +35,7 @@ fn from_hub(binding: &mut Fields) {
             ("ServiceAccount", "") => "v1".into(),
             ("User" | "Group", GROUP) => format!("{GROUP}/v1alpha1"),
             (_, "") => continue,
-            // The version of a foreign group is not known.
+            // The version of a foreign group is unknown.
             _ => format!("{group}/"),
         };
         subject.insert("apiVersion", api_version.into());

@@ -1,4 +1,4 @@
-//! Defaults of bindings: roles, users and groups are of this group.
+//! Defaults of bindings: roles, users and groups belong to this API group.
 
 use crate::schema::defaults::{Rule, set_empty, text};
 use holdfast_value::Map;
@@ -19,7 +19,7 @@ fn subject_group(subject: &mut Map) {
     }
 }
 
-/// The first version named a group together with its version.
+/// `v1alpha1` has a group with its version here.
 fn subject_version(subject: &mut Map) {
     match text(subject, "kind") {
         "ServiceAccount" => set_empty(subject, "apiVersion", "v1"),

@@ -1,4 +1,4 @@
-//! The rules of roles and of bindings.
+//! Validation of roles and bindings.
 
 use super::GROUP;
 use crate::kinds::rules::{At, named, need, need_name, selector};
@@ -67,7 +67,7 @@ fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(binding);
     if old.is_some_and(|old| old["roleRef"] != binding["roleRef"]) {
-        // Whom the binding was trusted with its role for must not come to another by a change of the role.
+        // The role cannot change: the creator's permission to bind was checked for this role only.
         causes.push(Cause::invalid("roleRef", &binding["roleRef"], "cannot change roleRef"));
     }
     let role = root.get("roleRef");
@@ -87,7 +87,7 @@ fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Causes {
                 if !name.is_empty() {
                     named(name, names::subdomain, &mut causes);
                 }
-                // A binding in a namespace means an account of that namespace.
+                // In a RoleBinding, an account without namespace belongs to the binding's namespace.
                 if !kinds.contains(&"Role") {
                     need(subject.get("namespace"), &mut causes);
                 }

@@ -1,4 +1,4 @@
-//! Columns of the kinds that hand out devices.
+//! Columns of the device allocation kinds.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{age_column, at, column, field, items, name, since, text};

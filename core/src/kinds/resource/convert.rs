@@ -1,4 +1,4 @@
-//! What `v1beta1` nests or flattens otherwise: requests of a claim, devices of a slice.
+//! `v1beta1` differs in two nestings: the requests of a claim, and the devices of a slice.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, within};
@@ -16,7 +16,7 @@ pub const CLAIM_TEMPLATE: Convert = Convert {
 
 pub const SLICE: Convert = Convert { to_hub: flatten_devices, from_hub: nest_devices };
 
-/// Fields of a request that stand in `exactly` since `v1beta2`.
+/// Fields of a request that are inside `exactly` since `v1beta2`.
 const EXACTLY: [&str; 7] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"];
 

@@ -13,7 +13,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// A request that does not say how many devices it wants gets one.
+/// A request without a count is for one device.
 fn one_device(request: &mut Map) {
     set_empty(request, "allocationMode", "ExactCount");
     if text(request, "allocationMode") == "ExactCount" {
@@ -21,7 +21,7 @@ fn one_device(request: &mut Map) {
     }
 }
 
-/// In the first version a request is exact when it names a class; otherwise its alternatives are.
+/// In `v1beta1` a request has either a class or alternatives; only one with a class gets these defaults.
 fn flat_request(request: &mut Map) {
     if !text(request, "deviceClassName").is_empty() {
         one_device(request);

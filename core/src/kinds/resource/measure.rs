@@ -1,12 +1,12 @@
-//! What quotas count of claims on devices.
+//! What quotas count for device claims.
 
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Usage};
 use crate::schema::amount::Amount;
 use holdfast_value::Value;
 
-/// Behind the name of a class of devices.
+/// The suffix after the name of a device class.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
-/// As many as one claim may be given, where it asks for all there are.
+/// The most devices of one claim; counts for a request of all devices.
 const MOST: i64 = 32;
 
 pub(super) const CLAIM: Measure = Measure {
@@ -16,7 +16,7 @@ pub(super) const CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// Of alternatives the worst counts, for each class by itself.
+/// For alternatives, the largest number for each class counts.
 fn usage(claim: &Value) -> Usage {
     let mut usage = Usage::default();
     for request in claim["spec"]["devices"]["requests"].as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! `resource.k8s.io`: devices, and the claims that pods make on them.
+//! `resource.k8s.io`: devices, and pods' claims on them.
 
 pub mod columns;
 mod convert;
@@ -24,7 +24,7 @@ const PACKAGE: &str = "io.k8s.api.resource";
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
 
-/// Drivers are told apart by their names, which are names of domains.
+/// Warns of driver names in upper case: they are DNS names.
 fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Texts {
     let driver = slice.get("spec").and_then(|spec| spec["driver"].as_str()).unwrap_or_default();
     if driver.to_lowercase() == driver {
@@ -33,7 +33,7 @@ fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Texts {
     format!("spec.driver: driver names should be lowercase; \"{driver}\" contains uppercase characters").into()
 }
 
-/// A taint without a time has just been added.
+/// Sets the time of new taints.
 fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
     let Some(spec) = slice.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for device in objects(spec, "devices") {
@@ -41,7 +41,7 @@ fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
     }
 }
 
-/// The same for the taint of a rule.
+/// Sets the time of a rule's taint.
 fn date_taint(rule: &mut Value, _: Option<&Value>, asking: &Asking) {
     if let Some(taint) = rule.pointer_mut("/spec/taint").and_then(Value::as_object_mut) {
         set_absent(taint, "timeAdded", asking.now);

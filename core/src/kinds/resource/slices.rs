@@ -1,4 +1,4 @@
-//! The rules of what a slice of devices holds, and of where it can be reached.
+//! Validation of slices: their devices, and the nodes that can use them.
 
 use super::shapes::{attribute_name, device_name, taint};
 use crate::kinds::core::validate::node_selector;
@@ -9,7 +9,7 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
-/// Devices with taints or counters take more room.
+/// Lower for devices with taints or counters, which are larger.
 const RICH_DEVICES_MAX: usize = 64;
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64;
@@ -19,7 +19,7 @@ const COUNTERS_MAX: usize = 32;
 const CONSUMED_MAX: usize = 2;
 const CONDITIONS_MAX: usize = 4;
 
-/// One field says which nodes reach the devices.
+/// Exactly one field selects the nodes that can use the devices.
 pub(super) fn nodes(spec: At, causes: &mut Causes) {
     let selector = spec.get("nodeSelector");
     let mut set = Vec::new();

@@ -1,4 +1,4 @@
-//! What may be told of claims on devices: what they got, who uses it, and how the devices are.
+//! Validation of a claim's status: its allocation, the users of it, and the devices' state.
 
 use super::shapes::LIST_MAX;
 use super::shapes::{configuration, device_name, parameters, pool_name};

@@ -1,4 +1,4 @@
-//! The rules of claims on devices, and of classes. Selectors are expressions, which are not compiled.
+//! Validation of device claims and classes.
 
 use super::shapes::{LIST_MAX, cel_selectors, configuration, device_class, device_name, pool_name, toleration};
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
@@ -14,7 +14,7 @@ const TOLERATIONS_MAX: usize = 16;
 const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request and a subrequest \
                              separated by '/'";
 
-/// Requests of a claim with their alternatives.
+/// The requests of a claim, each with the names of its alternatives.
 pub(super) type Requests = BTreeMap<String, BTreeSet<String>>;
 
 pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
@@ -22,7 +22,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
     let root = At::root(new);
     let spec = root.get("spec");
     match old {
-        // What may not change was judged when it was made.
+        // An immutable spec is validated only once.
         Some(old) => immutable(spec, &old["spec"], &mut causes),
         None => claim_spec(spec, &mut causes),
     }
@@ -56,7 +56,7 @@ fn claim_spec(spec: At, causes: &mut Causes) {
     for constraint in constraints.items() {
         references(constraint.get("requests"), &known, causes);
         let (same, apart) = (constraint.get("matchAttribute"), constraint.get("distinctAttribute"));
-        // Kubernetes looks at the second only where the first is not there.
+        // Kubernetes validates the second only if the first is absent.
         match [same, apart].into_iter().find(At::is_set) {
             Some(attribute) => full_name(attribute, causes),
             None => causes.push(constraint.required(
@@ -80,7 +80,7 @@ pub(super) fn requests(devices: &Value) -> Requests {
     all.iter().map(|one| (name(one), list(&one["firstAvailable"]).iter().map(name).collect())).collect()
 }
 
-/// Devices that somebody else uses are for those who look after the cluster.
+/// Access to devices in use requires a labelled namespace, which only administrators can provide.
 pub fn claim_in_namespace(new: &Value, labels: &Value) -> Causes {
     admin_access(&new["spec"]["devices"], labels)
 }
@@ -94,7 +94,7 @@ fn admin_access(devices: &Value, labels: &Value) -> Causes {
     let requests = devices["requests"].as_array().map_or(&[][..], Vec::as_slice);
     let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
     let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
-    // Kubernetes names the field of a claim in its first form.
+    // Kubernetes' path is that of the `v1beta1` field.
     let cause =
         |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
     if labels[LABEL] == "true" { Causes::default() } else { asking.map(cause).collect() }
@@ -268,7 +268,7 @@ pub(super) mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
     use holdfast_value::{Value, json};
 
-    /// A claim that asks in every way.
+    /// A claim with every form of request.
     pub fn claim() -> Value {
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a"},

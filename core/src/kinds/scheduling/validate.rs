@@ -1,4 +1,4 @@
-//! The rules of priority classes and of workloads that are scheduled as one.
+//! Validation of priority classes and workloads.
 
 use crate::kinds::rules::{At, distinct, immutable, need_name, same};
 use crate::kinds::shapes::{at_least, at_most, local_reference, without_value};
@@ -8,7 +8,7 @@ use holdfast_value::Value;
 
 const SYSTEM: &str = "system-";
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
-/// The classes of the system itself, which nobody may define otherwise.
+/// The system's own classes; only these values are valid for them.
 const SYSTEM_CLASSES: &[(&str, i64)] =
     &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 const POD_GROUPS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! `storage.k8s.io`: drivers of volumes, and what they offer.
+//! `storage.k8s.io`: storage classes, CSI drivers and attachments.
 
 pub mod columns;
 pub mod defaults;
@@ -78,7 +78,7 @@ const DRIVER_GATED: &[Gated] = &[
     Gated::fields("SELinuxMountReadWriteOncePod", &["spec.seLinuxMount"]),
 ];
 
-/// Labels of nodes that have other names now.
+/// Warns of older node labels.
 fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     for (index, term) in list(class.get("allowedTopologies").unwrap_or(&Value::Null)).iter().enumerate() {
@@ -91,7 +91,7 @@ fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// The same of the nodes that a capacity is there for.
+/// Warns of older node labels in the topology of a capacity.
 fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     let Some(topology) = capacity.get("nodeTopology") else { return warnings };
@@ -102,7 +102,7 @@ fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Tex
     warnings
 }
 
-/// Said where tokens are asked for, and where others are.
+/// Warns when token requests are added or changed.
 fn driver_warnings(_: &Kind, driver: &Document, old: Option<&Document>) -> Texts {
     let Some(spec) = driver.get("spec") else { return Texts::default() };
     let requests = list(&spec["tokenRequests"]);

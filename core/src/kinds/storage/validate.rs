@@ -1,4 +1,4 @@
-//! The rules of storage: classes, what is attached where, and drivers.
+//! Validation of storage classes, attachments and drivers.
 
 use crate::kinds::core::validate::inline_volume;
 use crate::kinds::rules::{At, Seen, distinct, immutable, is_less, named, not_negative, one_of, same, selector};
@@ -43,11 +43,11 @@ fn provisioner(at: At, causes: &mut Causes) {
 
 fn topologies(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
-    // A term that says nothing is one too many.
+    // An empty term counts as a repeated one.
     seen.again(&json!({}));
     for term in list.items() {
         let expressions = term.get("matchLabelExpressions");
-        // What a term says, whatever the order in which it does.
+        // The content of the term, independent of the order of its expressions.
         let mut said = BTreeMap::new();
         for expression in expressions.items() {
             let (key, values) = (expression.get("key"), expression.get("values"));
@@ -138,7 +138,7 @@ pub fn driver(new: &Value, old: Option<&Value>) -> Causes {
         causes.push(secret.invalid("serviceAccountTokenInSecrets is set but no tokenRequests are specified"));
     }
     if let Some(old) = old {
-        // Kubernetes reports this field under a name of its own.
+        // Kubernetes misspells this field's name.
         let attach = spec.get("attachRequired");
         immutable(spec.get("attachedRequired").holding(attach.value), &old["spec"]["attachRequired"], &mut causes);
         immutable(modes, &old["spec"]["volumeLifecycleModes"], &mut causes);

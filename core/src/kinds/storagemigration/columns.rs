@@ -9,7 +9,7 @@ pub fn of(kind: &str) -> Vec<Column> {
         "StorageVersionMigration" => vec![
             Column { format: "", ..name() },
             column("Resource", "string", 0, field("spec.resource"), |doc, _| {
-                // For the core group, whose name is empty, Kubernetes shows the bare dot too.
+                // The name of the core group is empty; Kubernetes shows the dot nevertheless.
                 format!("{}.{}", text(doc, "spec.resource.resource"), text(doc, "spec.resource.group")).into()
             }),
         ],

@@ -1,4 +1,4 @@
-//! The rules of storage migrations.
+//! Validation of storage version migrations.
 
 use crate::kinds::rules::{At, IMMUTABLE, not_negative};
 use crate::kinds::shapes::{conditions, is_condition_true};
@@ -19,7 +19,7 @@ pub fn migration(new: &Value, old: Option<&Value>) -> Causes {
         causes.push(name.required("resource is required"));
     }
     if let Some(old) = old {
-        // Kubernetes names these fields without their parents.
+        // Kubernetes omits the parents of these fields.
         for field in ["group", "resource"] {
             let (text, before) = (resource.get(field).text(), &old["spec"]["resource"][field]);
             if text != before.as_str().unwrap_or("") {

@@ -1,6 +1,6 @@
-//! Where Go declares fields in another order than that of their numbers.
+//! Structs whose fields Go declares in another order than that of the Protobuf numbers.
 
-/// Structures whose fields Kubernetes declares in another order than that of their numbers.
+/// The name of each such struct, and its JSON field names in order of declaration.
 pub const ORDERS: &[(&str, &[&str])] = &[
     (
         "JobSpec",

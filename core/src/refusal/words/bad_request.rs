@@ -1,4 +1,4 @@
-//! The sentences for requests that contradict themselves or cannot be understood.
+//! The messages for requests that are contradictory or cannot be parsed.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -204,7 +204,8 @@ impl Walk<'_> {
         tally.matches += 1;
     }
 
-    /// Says of a value, or of what limits it, that it is beyond its type.
+    /// Records that a value, or a limit such as `multipleOf`, is outside the range of the schema's type; `what` names
+    /// it.
     fn fail_range(&mut self, what: &str, schema: &Structural, path: &Path, tally: &mut Tally) {
         let ty = schema.ty.map_or("", Type::as_str);
         let kind = format_of(schema).map_or("(default format)".to_owned(), |format| format!("with format {format}"));
@@ -312,7 +313,8 @@ impl Walk<'_> {
     fn number(&mut self, schema: &Structural, checks: &Checks, number: &Number, path: &Path, tally: &mut Tally) {
         let value = Value::Number(number.clone());
         let float = number.as_f64().unwrap_or_default();
-        // As in Kubernetes, what limits a whole number loses its fraction, unless the type is to have none.
+        // As in Kubernetes, an integer is compared with the integral part of a limit, if the limit fits the schema's
+        // type.
         let whole = |limit: f64| number.as_i64().filter(|_| has_room(schema, None, limit));
         if let Some(factor) = checks.multiple_of {
             if !has_room(schema, None, factor) {
@@ -437,7 +439,7 @@ fn format_of(schema: &Structural) -> Option<&str> {
     schema.checks.as_ref().and_then(|checks| checks.format.as_ref()).map(|format| &*format.name)
 }
 
-/// Whether a number has room in the type of a schema, and in its format.
+/// Whether a number fits the type and the format of a schema.
 fn has_room(schema: &Structural, whole: Option<i64>, float: f64) -> bool {
     let format = format_of(schema);
     match (schema.ty, whole) {
@@ -451,7 +453,7 @@ fn has_room(schema: &Structural, whole: Option<i64>, float: f64) -> bool {
     }
 }
 
-/// Whether Kubernetes takes a number with a point for an integer.
+/// Whether Kubernetes treats a float as an integer.
 fn is_whole(number: f64) -> bool {
     const SAFE_MAX: f64 = 9_007_199_254_740_991.0;
     let whole = number.trunc();
@@ -459,7 +461,7 @@ fn is_whole(number: f64) -> bool {
     number.abs() <= SAFE_MAX && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
 }
 
-/// The value as Go prints it: a whole number without a decimal point.
+/// The value as Go prints it: an integral number without a decimal point.
 fn plain(value: &Value) -> Value {
     match value.as_f64() {
         Some(float) if value.as_i64().is_none() && is_whole(float) => Value::from(float as i64),

@@ -80,8 +80,8 @@ fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -
     faults.add(|| Fault { group, cause: cause().into() });
 }
 
-/// What may stand beside `properties` at the root where a status subresource exists, with Go's names, which the message
-/// lists.
+/// Keywords that may stand beside `properties` at the root of a schema with a status subresource, and their Go names
+/// for the message.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),

@@ -24,7 +24,7 @@ pub trait Backend: Sized + Sync {
     fn server(&self, nth: usize) -> &dyn Log;
     /// Stops a server. Its log is not used until it starts again.
     fn stop(&mut self, nth: usize);
-    /// Starts a stopped server, with what it has kept itself or without it.
+    /// Starts a stopped server, with the data on its own disk or without.
     fn start(&mut self, nth: usize, with_its_own: bool);
 }
 
@@ -47,7 +47,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// A ConfigMap's event, numbered as a writer would that knows the log up to the offset before.
+/// A ConfigMap's event, numbered as by a writer that knows the log up to the offset before.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
@@ -133,7 +133,7 @@ fn await_event(log: &dyn Log, offset: u64) {
     }
 }
 
-/// The log of each server, followed as by an engine.
+/// The logs of both servers, each followed as by an engine.
 fn followed<B: Backend>() -> B {
     let backend = B::fresh();
     follow(&backend);
@@ -161,7 +161,7 @@ pub fn all_servers_read_what_one_has_written<B: Backend>() {
     let log = backend.server(0);
     let records: Vec<Record> = (0..200).map(|nth| map(next(log) + nth, &format!("c{nth}"), "1", 0)).collect();
     let receipts = each(log, &records);
-    // The tail of the server that wrote has them already.
+    // The tail of the server that wrote has the events already.
     let mut expected: Vec<Record> =
         records.iter().zip(&receipts).map(|(record, receipt)| at(record, written(receipt)[0].0)).collect();
     expected.sort_by_key(|record| record.offset);
@@ -211,7 +211,7 @@ pub fn counts_on_what_was_seen<B: Backend>() {
     let updated = commit(log, &[map(next(log), "c", "2", created)], &[decision]);
     let updated = written(&updated[0])[0].0;
     write(log, deletion(map(next(log), "c", "2", updated)));
-    // A deleted object can be created again, and not be deleted twice.
+    // A deleted object can be created again, and cannot be deleted twice.
     let again = write(backend.server(1), map(next(backend.server(1)), "c", "3", 0));
     assert!(is_overtaken(&each(log, &[deletion(map(next(log), "c", "2", updated))])[0]));
     assert_eq!(current(log)[&(MAPS.to_owned(), "a/c".to_owned())].offset, again);
@@ -223,7 +223,8 @@ pub fn decisions_of_a_batch_stand_alone<B: Backend>() {
     let n = next(log);
     let taken: Vec<Record> = (0..20).map(|nth| map(n + nth, &format!("c{nth}"), "theirs", 0)).collect();
     each(backend.server(1), &taken);
-    // Of 40 creates every other one was made by somebody else, and this server may not have heard of it.
+    // Of 40 creations every second one was already made by the other server, and this server may not have read that
+    // yet.
     let ours: Vec<Record> = (0..40)
         .map(|nth| map(n + nth, &if nth % 2 == 0 { format!("c{}", nth / 2) } else { format!("d{nth}") }, "ours", 0))
         .collect();
@@ -292,7 +293,7 @@ pub fn claims_are_made_once<B: Backend>() {
             threads.map(|thread| thread.join().expect("a server"))
         });
         assert_eq!(receipts.iter().filter(|receipt| is_overtaken(receipt)).count(), 1, "{receipts:?}");
-        // Whoever was overtaken claims another when it has seen what the other one has.
+        // The loser claims another value once it has read the winner's event.
         let nth = usize::from(is_overtaken(&receipts[1]));
         written(&claim(nth, next(backend.server(nth)), format!("other/{round}")));
     }
@@ -324,7 +325,7 @@ pub fn the_last_has_all_that_was_answered<B: Backend>() {
     }
 }
 
-/// What is written by turns drawn from a seed, by both servers.
+/// Writes of both servers, in an order drawn from a seed.
 fn write_much<B: Backend>(backend: &B, turns: usize) {
     let names = ["b", "b-c", "bc", "b.c", "c", "d", "dd", "e"];
     let mut draw = 7u64;
@@ -334,7 +335,7 @@ fn write_much<B: Backend>(backend: &B, turns: usize) {
         let n = next(log);
         let found = current(log);
         let mut records = Vec::new();
-        // Each name at most once in a batch, half of the batches with the first one.
+        // Each name at most once in a batch; half of the batches contain the first one.
         for (nth, name) in names.iter().enumerate().filter(|(nth, _)| *nth == 0 || draw >> (10 + nth) & 3 == 0) {
             let before = found.get(&(MAPS.to_owned(), format!("a/{name}"))).map_or(0, |record| record.offset);
             let record = map(n + nth as u64, name, &turn.to_string(), before);
@@ -360,12 +361,12 @@ pub fn all_servers_tell_one_history<B: Backend>() {
     }
 }
 
-/// Versions, lists and changes, against a plain look through all events.
+/// Compares versions, lists and changes with a plain scan of all events.
 fn tells(log: &dyn Log, events: &[Record], from: Offset, last: Offset) {
     let mut names: Vec<&str> = events.iter().map(|record| record.key.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    // Some of the versions are those of events, some lie in the gaps between them.
+    // Some of the versions are those of events, others lie in gaps between events.
     let versions = events.iter().map(Record::offset).filter(|at| *at >= from).step_by(5);
     for version in versions.flat_map(|at| [at, Offset(at.0 + 1)]).chain([last, Offset(last.0 + 99)]) {
         let mut there: BTreeMap<&str, u64> = BTreeMap::new();
@@ -442,7 +443,7 @@ pub fn a_lost_folder_loses_no_object<B: Backend>() {
     backend.start(0, false);
     let log = backend.server(0);
     let (found, expected) = (current(log), current(log_of_other(&backend)));
-    // Who wrote it is not known any more.
+    // The writer of each object is no longer known.
     let bare = |found: BTreeMap<(String, String), Record>| {
         let record = |(place, record): ((String, String), Record)| (place, record.offset, record.object);
         found.into_iter().map(record).collect::<Vec<_>>()

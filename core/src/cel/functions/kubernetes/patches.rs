@@ -1,4 +1,4 @@
-//! What operations of a JSON patch are written with.
+//! A helper for JSON patches.
 
 use super::{Cost, CustomCost, Overload, text};
 use crate::cel::cost::{CallEstimate, Range, traversal};
@@ -17,7 +17,7 @@ const ESCAPE: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// A key as one step of a path.
+/// Escapes a key as one step of a JSON pointer.
 fn escape<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     Ok(Value::text(text(arguments)?.replace('~', "~0").replace('/', "~1")))
 }

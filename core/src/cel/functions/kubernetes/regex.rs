@@ -1,4 +1,4 @@
-//! What regular expressions find.
+//! Searching with regular expressions.
 
 use super::{Cost, CustomCost, Overload, no_overload};
 use crate::cel::cost::{CallEstimate, REGEX_FACTOR, Range, scaled, traversal};

@@ -1,8 +1,8 @@
-//! Expressions that use the libraries: what they give, and what that costs.
+//! Results and costs of expressions that use Kubernetes' libraries.
 
 use crate::cel::{Budget, Environment, Value, compile};
 
-/// What an expression gives, as far as the tables below need it, and what it cost.
+/// The result of an expression, in the form of the tables below, and its cost.
 fn run(source: &str) -> (String, u64) {
     let program = match compile(source, &Environment::kubernetes()) {
         Ok(program) => program,
@@ -89,7 +89,7 @@ fn values() {
     }
 }
 
-/// The least and most that is estimated, and what is spent: lists of literals are made once, before any evaluation.
+/// The estimated range and the actual cost. Lists of literals are computed at compile time, so they cost nothing.
 #[test]
 fn costs() {
     for (source, (min, max), spent) in [
@@ -118,7 +118,7 @@ fn costs() {
         let found = ((estimate.min, estimate.max), run(source).1);
         assert_eq!(found, ((min, max), spent), "{source}");
     }
-    // Nothing is known of how long the texts of a list are that is no document's.
+    // The text lengths of a computed list are unknown, so the estimate is unbounded.
     const TEXTS: &str = "['012345678901', '012345678901', '012345678901', '012345678901', '012345678901']";
     for call in ["isSorted()", "indexOf('x')"] {
         let source = format!("{TEXTS}.{call}");

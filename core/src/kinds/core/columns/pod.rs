@@ -202,7 +202,7 @@ mod tests {
     use crate::kinds::cells::shown;
     use holdfast_value::{Value, json};
 
-    /// Name, Ready, Status and Restarts of a pod with two containers and what the case adds.
+    /// Name, Ready, Status and Restarts of a pod with two containers, merged with the fields of the case.
     #[track_caller]
     fn check(case: Value, expected: &str) {
         let mut pod = json!({

@@ -1,4 +1,4 @@
-//! What quotas count of services and of claims on storage; of pods: [`pod`].
+//! What quotas count for services, storage claims ([`volume_claim`]) and pods ([`pod`]).
 
 mod pod;
 
@@ -10,7 +10,7 @@ use holdfast_value::Value;
 
 const STORAGE: &str = "requests.storage";
 const CLAIMS: &str = "persistentvolumeclaims";
-/// Between the name of a class and what of it is limited.
+/// Separates a class's name from the limited resource.
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
 pub(super) const CONFIG_MAP: Measure = Measure { alias: Some("configmaps"), ..NOTHING_BUT_ITS_NUMBER };
@@ -38,7 +38,7 @@ pub(super) const VOLUME_CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// Ports on nodes are counted as they will be handed out: when a Service is new it has none yet.
+/// Node ports are counted before they are allocated, since a new Service has none yet.
 fn service(service: &Value, _: &str) -> Usage {
     let spec = &service["spec"];
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -55,7 +55,7 @@ fn service(service: &Value, _: &str) -> Usage {
     usage
 }
 
-/// What it asks for, or what it was given of an earlier and larger request, in whole bytes.
+/// Storage in whole bytes: the request, or the allocated amount if an earlier request was larger.
 fn volume_claim(claim: &Value) -> Usage {
     let asked = Amount::of(&claim["spec"]["resources"]["requests"]["storage"]);
     let given = Amount::of(&claim["status"]["allocatedResources"]["storage"]);
@@ -76,7 +76,7 @@ fn volume_claim(claim: &Value) -> Usage {
     usage
 }
 
-/// A claim has the class of attributes that it wants, the one that it has, and the one that it is being given.
+/// A claim counts under its wanted, its current and its target attributes class.
 fn claim_within(claim: &Value, selector: &Selector) -> bool {
     let classes = [
         &claim["spec"]["volumeAttributesClassName"],

@@ -1,4 +1,4 @@
-//! What quotas count of pods: those that still run, and what their containers ask for.
+//! What quotas count for pods: the requests and limits of pods that have not ended.
 
 use crate::kinds::core::pod::qos_class;
 use crate::kinds::core::validate::is_extended;
@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(in crate::kinds::core) const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
 const LIMITS: &str = "limits.";
-/// What is limited by its bare name, which means requests, and under both prefixes.
+/// Resources that quotas name in three ways: bare (meaning requests), `requests.` and `limits.`.
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// Where a quota limits these, each container must say how much it wants. Of other resources this was not repeated.
+/// If a quota limits one of these, each container must set it. As in Kubernetes, resources added later have no such
+/// rule.
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 pub(in crate::kinds::core) const POD: Measure =
@@ -27,7 +28,7 @@ fn answers(name: &str) -> bool {
         || requested.is_some_and(|plain| plain.starts_with(HUGE_PAGES) || is_extended(plain))
 }
 
-/// A pod that has ended, or should have by now, uses nothing, but it is still an object.
+/// A pod that has ended, or whose deadline has passed, uses no resources; it still counts as an object.
 fn usage(pod: &Value, now: &str) -> Usage {
     if has_ended(pod, now) {
         return Usage::default();
@@ -51,7 +52,7 @@ fn has_ended(pod: &Value, now: &str) -> bool {
     now.as_second() > deleted.as_second().saturating_add(grace)
 }
 
-/// Amounts of one pod or container under the names that quotas have for them.
+/// Amounts of one pod or container, under the names that quotas use.
 fn compute(requests: &Usage, limits: &Usage) -> Usage {
     let mut usage = Usage::default();
     for (name, amount) in &requests.0 {
@@ -69,7 +70,7 @@ fn compute(requests: &Usage, limits: &Usage) -> Usage {
     usage
 }
 
-/// What the whole pod requests, or is limited to.
+/// The requests or limits of a whole pod.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let statuses = Statuses::of(pod);
@@ -82,18 +83,18 @@ fn sum(pod: &Value, part: &str) -> Usage {
         }
     }
     let overhead = Usage::of(&spec["overhead"]);
-    // An overhead does not limit what had no limit.
+    // An overhead does not limit a resource that has no limit.
     running.add(&overhead.only(|name| part == "requests" || running.get(name).is_some_and(|limit| !limit.is_zero())));
     running
 }
 
-/// Whether a pod can say as a whole how much of it it needs.
+/// Whether a pod can set the resource for all its containers together.
 pub(in crate::kinds::core) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES)
 }
 
-/// What the containers of a pod come to. What those that only prepare it ask for is given back before the others start,
-/// but those of them that stay are beside all that come later.
+/// The most that a pod's containers need at one time. Ordinary init containers end before the main containers start;
+/// sidecars keep running beside everything that starts after them.
 pub(in crate::kinds::core) fn of_containers(
     containers: &[Value],
     init_containers: &[Value],
@@ -120,10 +121,11 @@ pub(in crate::kinds::core) fn of_containers(
     running
 }
 
-/// What nodes say that they have given containers: while one is being resized, the larger amount counts.
+/// Amounts in the container statuses. While a container is being resized, the larger of wanted and actual amount
+/// counts.
 struct Statuses<'a> {
     by_name: BTreeMap<&'a str, &'a Value>,
-    /// The node will not resize the pod, so what is asked for now does not count.
+    /// The node cannot resize the pod, so the wanted amounts do not count.
     infeasible: bool,
 }
 
@@ -172,7 +174,7 @@ fn within(pod: &Value, selector: &Selector) -> bool {
     }
 }
 
-/// Whether where it may go depends on pods of other namespaces.
+/// Whether the pod's affinity refers to pods of other namespaces.
 fn looks_across_namespaces(affinity: &Value) -> bool {
     let crosses = |term: &Value| {
         term["namespaces"].as_array().is_some_and(|names| !names.is_empty()) || term["namespaceSelector"].is_object()
@@ -189,7 +191,7 @@ fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
     let spec = &pod["spec"];
     let lists =
         ["containers", "initContainers"].map(|list| spec[list].as_array().map(Vec::as_slice).unwrap_or_default());
-    // What the pod says for all of them no container has to repeat.
+    // Containers need not repeat resources that are set for the whole pod.
     let of_pod = &spec["resources"];
     let of_pod = compute(&Usage::of(&of_pod["requests"]), &Usage::of(&of_pod["limits"]));
     let mut lacking: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a service is given: cluster addresses and node ports that no other service holds.
+//! Allocation of a service's cluster addresses and node ports. Each is a claim that only one service can hold.
 
 use super::range::ServiceRange;
 use crate::kinds::Allocator;
@@ -11,16 +11,16 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// How many random picks are tried before the range is searched from its beginning.
+/// Number of random picks before the range is searched from its start.
 const RANDOM_TRIES: u64 = 32;
 
-/// How many addresses of a range are searched: of those of IPv6 there are too many to look at.
+/// The most addresses of a range that are searched: an IPv6 range has too many.
 const SEARCHED_MAX: usize = 1 << 20;
 
-/// The number of the stream that second addresses are drawn from. First ones have 0, and ports those behind it.
+/// Random stream of second addresses. First addresses use stream 0, and ports the streams after it.
 const SECOND_ADDRESS: u64 = 1 << 20;
 
-/// What a service holds that no other may hold.
+/// The claims that a service holds.
 pub fn claims(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let addresses: BTreeSet<String> = cluster_ips(spec).map(address_claim).collect();
@@ -36,15 +36,15 @@ pub fn claims(service: &Value) -> Vec<String> {
     claims
 }
 
-/// What a claim of a service is about.
+/// The meaning of a service's claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceClaim<'c> {
     Address(&'c str),
-    /// The same number for any protocol.
+    /// A node port, of any protocol.
     Port(u16),
 }
 
-/// What a claim is about; `None` if it is not a service's.
+/// Parses a claim; `None` if it is not a service's.
 pub fn held(claim: &str) -> Option<ServiceClaim<'_>> {
     let (what, rest) = claim.split_once('/')?;
     match what {
@@ -59,7 +59,7 @@ pub fn port_claims(port: u16) -> [String; 3] {
     ["TCP", "UDP", "SCTP"].map(|protocol| port_claim(port.into(), protocol))
 }
 
-/// An address can be written in many ways, and is the same.
+/// Normalizes the address, since one address has several spellings.
 fn address_claim(ip: &str) -> String {
     match address(ip) {
         Some(address) => format!("ip/{address}"),
@@ -98,13 +98,13 @@ pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value)
     causes
 }
 
-/// What the client is told when everything has been handed out.
+/// The cause for an exhausted range.
 fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     let message = format!("failed to allocate a {what}: range is full");
     Cause::told(CauseReason::Internal, field, message)
 }
 
-/// What a new service says of its addresses must fit together.
+/// The first contradiction among the address fields of a new service.
 fn contradiction(spec: &Document) -> Option<Cause> {
     let count = |field: &str| spec.get(field).and_then(Value::as_array).map_or(0, Vec::len);
     let (single, list) = (text(spec, "clusterIP"), spec.get("clusterIPs").unwrap_or(&Value::Null));
@@ -139,8 +139,8 @@ fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// Clients of old know one address, and newer ones a list of two: what one of them left out is what the service had, or
-/// what the other field says.
+/// Makes `clusterIP` and `clusterIPs` agree, since older clients know only the first. A field that a client left out is
+/// filled from the old service or from the other field.
 fn link(spec: &mut Document, old: &Value) {
     let had_single = old["clusterIP"].as_str().unwrap_or_default().to_owned();
     let had = old["clusterIPs"].as_array().filter(|list| !list.is_empty());
@@ -156,7 +156,7 @@ fn link(spec: &mut Document, old: &Value) {
         _ => None,
     };
     spec.extend(linked.map(|list| ("clusterIPs".to_owned(), list)));
-    // Whoever gives up a family need not say which address goes with it.
+    // A client that gives up the second family need not remove its address and family itself.
     let was_dual = old["ipFamilyPolicy"].as_str().is_some_and(|policy| DUAL.contains(&policy));
     if was_dual && text(spec, "ipFamilyPolicy") == "SingleStack" {
         for field in ["clusterIPs", "ipFamilies"] {
@@ -166,8 +166,8 @@ fn link(spec: &mut Document, old: &Value) {
     }
 }
 
-/// Whether a service that takes what there is stays as it is: families that the cluster has got or lost since do not
-/// concern it.
+/// Whether an unchanged `PreferDualStack` service keeps its families even if the cluster has gained or lost a family
+/// since.
 fn stays(spec: &Document, old: &Value) -> bool {
     let prefers = |policy: &str| policy == "PreferDualStack";
     prefers(text(spec, "ipFamilyPolicy"))
@@ -178,7 +178,7 @@ fn stays(spec: &Document, old: &Value) -> bool {
 struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
-    /// Families and addresses, as many as the policy wants.
+    /// Sets families and addresses as the policy wants.
     fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         link(spec, old);
         if stays(spec, old) {
@@ -207,7 +207,7 @@ impl Allocation<'_> {
         }
     }
 
-    /// Adds the families of the addresses that a client names. Tells whether all can be read.
+    /// Adds the families of the addresses that the client named. Returns whether all addresses are readable.
     fn infer_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let list: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let mut families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
@@ -223,7 +223,7 @@ impl Allocation<'_> {
             };
             let family = family_of(address);
             match families.get(index) {
-                // It is told with the rest that the two do not fit.
+                // Validation reports the mismatch later.
                 Some(said) if said != family => return false,
                 Some(_) => {}
                 None if self.0.service_ranges.of(family).is_none() => {
@@ -243,8 +243,8 @@ impl Allocation<'_> {
         true
     }
 
-    /// A headless service without a selector has whatever addresses somebody gives it: of both families, unless
-    /// it says otherwise.
+    /// A headless service without a selector may get endpoints of any family, so it has both families unless it
+    /// chooses.
     fn any_family(&self, spec: &mut Document) {
         let policy = text(spec, "ipFamilyPolicy").to_owned();
         let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_ranges.first.family()]));
@@ -255,7 +255,7 @@ impl Allocation<'_> {
         }
     }
 
-    /// Completes the families with those of the cluster. Tells whether the cluster has all that are wanted.
+    /// Completes the families with the cluster's. Returns whether the cluster has all wanted families.
     fn choose_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let (ranges, policy) = (self.0.service_ranges, text(spec, "ipFamilyPolicy").to_owned());
         let is_dual = ranges.second.is_some();
@@ -284,7 +284,7 @@ impl Allocation<'_> {
         true
     }
 
-    /// Gives the service an address of each of its families, those that it names or others.
+    /// Sets an address for each family: the named one, or a free one.
     fn take_addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         let had: Vec<&str> = old["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
@@ -302,7 +302,7 @@ impl Allocation<'_> {
             ranges.iter().filter(|range| range.family() == family).copied().collect()
         };
         for (index, family) in families.iter().enumerate() {
-            // What no family is, is told with the rest.
+            // Validation reports an unknown family later.
             if self.0.service_ranges.of(family).is_none() {
                 continue;
             }
@@ -332,8 +332,8 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// The ranges that addresses are taken of, in the order in which they are tried: the option's, then those of the
-    /// ServiceCIDRs. A range that several ServiceCIDRs list is ready as soon as one of them is.
+    /// The ranges to allocate from, in the order in which they are tried: the option's, then those of ServiceCIDRs. A
+    /// range that several ServiceCIDRs list is ready if one of them is.
     fn ranges(&self) -> Vec<ServiceRange> {
         let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
         for service_cidr in (self.0.service_cidrs)() {
@@ -345,13 +345,13 @@ impl Allocation<'_> {
             }
         }
         ready.iter().for_each(|range| _ = unready.remove(range));
-        // A bare server has no ServiceCIDR for the option's ranges; where there is one, it says whether they are used.
+        // Without controllers, no ServiceCIDR lists the option's ranges. If one does, its readiness counts.
         let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
         let mut seen = BTreeSet::new();
         own.chain(ready).filter(|range| seen.insert(*range)).collect()
     }
 
-    /// Why the service cannot have an address.
+    /// Why a service cannot have an address; `None` if it can.
     fn why_not(&self, wanted: &str, ranges: &[ServiceRange]) -> Option<String> {
         let is_within = address(wanted).is_some_and(|address| ranges.iter().any(|range| range.contains(address)));
         match is_within {
@@ -361,8 +361,8 @@ impl Allocation<'_> {
         }
     }
 
-    /// A free address of one of the ranges. All are tried at random before any is searched, so that services of a
-    /// cluster whose first range is full do not search that one each time.
+    /// A free address in one of the ranges. All ranges are tried at random before one is searched: otherwise every
+    /// service of a cluster with a full first range would search that range.
     fn pick_address(&self, ranges: &[ServiceRange], nth: u64) -> Option<String> {
         let mut stream = self.0.stamp.stream(Purpose::Address, SECOND_ADDRESS * nth);
         let free = |range: &ServiceRange, nth: u128| {
@@ -390,10 +390,10 @@ impl Allocation<'_> {
         let number = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
         let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
         let old_ports = || old["ports"].as_array().into_iter().flatten();
-        // A port keeps what it was given as long as it has its name, whatever else becomes of it.
+        // A port keeps its number while it keeps its name, even if its other fields change.
         let given: BTreeMap<String, Option<i64>> = old_ports().map(|port| (name(port), number(port))).collect();
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
-        // What another port asks for now it gives up.
+        // A number that another port explicitly wants is not kept.
         let asked_for: BTreeSet<i64> = ports.iter().filter_map(number).collect();
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {
@@ -412,7 +412,7 @@ impl Allocation<'_> {
                     Some(number) => number,
                     None => {
                         causes.push(exhausted(format!("spec.ports[{index}].nodePort"), "nodePort"));
-                        // The range was searched to its end, and will not have grown for the next port.
+                        // The whole range was searched, so it has none for the next port either.
                         return;
                     }
                 },
@@ -470,8 +470,8 @@ impl Allocation<'_> {
     }
 }
 
-/// Whether addresses may be taken of a ServiceCIDR. One of which nobody has said anything is ready, as in Kubernetes:
-/// a server without controllers has nobody to say so.
+/// Whether addresses may be allocated from a ServiceCIDR. As in Kubernetes, one without a condition counts as ready:
+/// without controllers nothing sets conditions.
 fn is_ready(service_cidr: &Value) -> bool {
     let mut conditions = service_cidr["status"]["conditions"].as_array().into_iter().flatten();
     let is_told = conditions.find(|condition| condition["type"] == "Ready");

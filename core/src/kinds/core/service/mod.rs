@@ -1,4 +1,5 @@
-//! Service: its addresses and ports are the cluster's, and what belongs to a type goes when the type does.
+//! Service: addresses and ports are allocated from the cluster's ranges, and fields of a type are removed with the
+//! type.
 
 mod allocate;
 mod proxied;
@@ -48,7 +49,7 @@ const RULES: &[GatedRule] = &[
     GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
 ];
 
-/// By a gate, a name may begin with a digit.
+/// With the gate, a name may begin with a digit.
 fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     if !judging.is_on("RelaxedServiceNameValidation") {
         return;
@@ -67,7 +68,7 @@ fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Clusters of old that do not know SCTP refuse it.
+/// Refuses SCTP while the gate is off, as older clusters do.
 fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("SCTPSupport") {
         return;
@@ -78,12 +79,12 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Whether one of the ports is of SCTP.
+/// Whether a port uses SCTP.
 pub fn uses_sctp(ports: &Value) -> bool {
     ports.as_array().into_iter().flatten().any(|port| port["protocol"] == "SCTP")
 }
 
-/// Tells of those that are.
+/// Reports the ports that use SCTP.
 pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Causes) {
     for (index, port) in ports.as_array().into_iter().flatten().enumerate() {
         if port["protocol"] == "SCTP" {
@@ -93,7 +94,7 @@ pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Causes) {
     }
 }
 
-/// Another cluster gives other addresses and ports. A service without an address chose to have none.
+/// Another cluster allocates other addresses and ports. `None` as an address is the client's choice, so it stays.
 fn export(service: &mut Document) {
     if service.get("spec").is_some_and(|spec| spec["clusterIP"] != "None") {
         drop_from_spec(service, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
@@ -106,7 +107,7 @@ fn export(service: &mut Document) {
     }
 }
 
-/// A client that changes the type need not clear what only the old type had, as long as it leaves it as it was.
+/// If the type changes, unchanged fields that only the old type has are removed, so that clients need not do it.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let old = &old["spec"];
@@ -124,7 +125,7 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
 
 type Belongs = fn(&Value) -> bool;
 
-/// Fields and the services that have them, the dependent ones first.
+/// Fields, and whether a service may have them; a dependent field comes before the field that it depends on.
 const DEPENDENT: &[(&str, Belongs)] = &[
     ("healthCheckNodePort", |spec| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"),
     ("externalTrafficPolicy", |spec| {
@@ -143,7 +144,7 @@ fn spec_type(spec: &Map) -> Value {
     spec.get("type").cloned().unwrap_or_default()
 }
 
-/// Only when none of them has changed: otherwise the client means them, and is told that it cannot.
+/// Removes node ports only if none has changed: a changed one is the client's wish, and validation refuses it.
 fn drop_node_ports(spec: &mut Map, old: &Value) {
     let numbers = |ports: Option<&Value>| -> Vec<i64> {
         ports

@@ -1,4 +1,4 @@
-//! The proxy below a Service: one of its ready endpoints that is a pod.
+//! The proxy of a Service: connects to one of its ready endpoints that is a pod.
 
 use super::super::connect::refuse_simulated;
 use crate::kinds::build::text;
@@ -8,7 +8,7 @@ use crate::refusal::{Refusal, Subject, Unavailable};
 use holdfast_value::Value;
 use std::net::IpAddr;
 
-/// Where a request to the Service's proxy leads.
+/// The destination of a request to the Service's proxy.
 pub fn leads(service: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Named { is_secure, name, port } = *leading.way;
     let namespace = text(service, "/metadata/namespace");
@@ -32,7 +32,7 @@ pub fn leads(service: &Value, leading: &Leading<'_>) -> Result<Destination, Refu
     Err(Refusal::Unavailable(Unavailable::NoEndpoints { service: name.to_owned() }))
 }
 
-/// The name of the port that is asked for, which may be told by its number.
+/// The name of the requested port, which may be given by its number.
 fn named_port(service: &Value, port: &str) -> Result<String, Refusal> {
     let Ok(number) = port.parse::<i64>() else { return Ok(port.to_owned()) };
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -41,13 +41,14 @@ fn named_port(service: &Value, port: &str) -> Result<String, Refusal> {
     found.map(|own| text(own, "/name")).ok_or_else(|| Refusal::Unavailable(missing()))
 }
 
-/// All of them, from a random one on.
+/// All items, starting at a random one.
 fn turned(all: &[Value], draw: u64) -> impl Iterator<Item = &Value> {
     let first = usize::try_from(draw % u64::try_from(all.len().max(1)).unwrap_or(1)).unwrap_or(0);
     all.iter().cycle().skip(first).take(all.len())
 }
 
-/// An address that is one of a pod of the same namespace. Others were written by hand, and may be anybody's.
+/// The address, if it belongs to a pod of the same namespace. Other endpoints are written by users and may point
+/// anywhere.
 fn of_a_pod(address: &Value, namespace: &str, leading: &Leading<'_>) -> Option<(IpAddr, Value)> {
     let target = &address["targetRef"];
     if target["kind"] != "Pod" || target["namespace"] != namespace {

@@ -1,9 +1,9 @@
-//! The ranges of addresses that services get.
+//! The address ranges of services.
 
 use crate::object::address::network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The addresses that services get: `10.0.0.0/24`.
+/// One range: `10.0.0.0/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceRange {
     base: IpAddr,
@@ -11,9 +11,9 @@ pub struct ServiceRange {
 }
 
 const IPV6_PREFIX_BITS_MIN: u8 = 64;
-/// A range of so many addresses or fewer is not divided.
+/// Ranges of up to this size have no reserved part.
 const UNDIVIDED_MAX: u128 = 16;
-/// What part of a range is kept for those who name an address, and within which bounds.
+/// The reserved part of a range is a sixteenth of it, within these bounds.
 const NAMED_PART: u128 = 16;
 const NAMED_MIN: u128 = 16;
 const NAMED_MAX: u128 = 256;
@@ -65,8 +65,8 @@ impl ServiceRange {
         }
     }
 
-    /// A CIDR of a ServiceCIDR, which may be smaller than the option's ranges. `None` where services can get nothing
-    /// of it, because it has no address for them or is too large for Kubernetes to hand any out.
+    /// Parses a CIDR of a ServiceCIDR, which may be smaller than the option's ranges. `None` if nothing can be
+    /// allocated from it: it has no usable address, or it is larger than Kubernetes supports.
     pub(super) fn listed(text: &str) -> Option<Self> {
         let (base, prefix_bits) = network(text)?;
         let range = Self { base, prefix_bits };
@@ -74,18 +74,18 @@ impl ServiceRange {
         (!is_too_large && range.usable() > 0).then_some(range)
     }
 
-    /// Whether a service may have an address: not the network's own, nor the broadcast one.
+    /// Whether the address can be a service's: not the network's own, and not the broadcast address.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.base.is_ipv4()
             && number(address).checked_sub(number(self.base)).is_some_and(|nth| (1..=self.usable()).contains(&nth))
     }
 
-    /// How many addresses services may have: not the network's own, and not the broadcast one, which IPv6 lacks.
+    /// The number of usable addresses: without the network's own and, for IPv4, the broadcast address.
     pub(super) fn usable(&self) -> u128 {
         self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
     }
 
-    /// How many of the first addresses are given only to those who name them, as long as there are others.
+    /// The number of addresses at the start that are reserved for clients that name an address, while there are others.
     pub(super) fn named(&self) -> u128 {
         match self.size() {
             size if size <= UNDIVIDED_MAX => 0,
@@ -109,7 +109,7 @@ impl ServiceRange {
 /// The ranges of a cluster: one, or one of each family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServiceRanges {
-    /// The family that services are of which do not say.
+    /// The family of services that do not choose one.
     pub first: ServiceRange,
     pub second: Option<ServiceRange>,
 }
@@ -146,7 +146,7 @@ impl ServiceRanges {
         std::iter::once(&self.first).chain(&self.second)
     }
 
-    /// The range of a family, if the cluster has it.
+    /// The range of a family, if the cluster has one.
     pub(super) fn of(&self, family: &str) -> Option<&ServiceRange> {
         self.iter().find(|range| range.family() == family)
     }

@@ -1,5 +1,5 @@
-//! Annotations of pods that mean something: mirrors of static pods, the cost of a deletion, and older security
-//! settings, which must agree with the fields that have taken their place.
+//! Annotations of pods with a meaning: mirrors of static pods, the deletion cost, and older security settings, which
+//! must agree with the newer fields.
 
 use super::security::CONTAINER_LISTS;
 use crate::kinds::rules::{At, descending_path};
@@ -14,7 +14,7 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LOCALHOST: &str = "localhost/";
 
-/// The annotations alone.
+/// Validates the annotations by themselves.
 pub(super) fn check(annotations: At, spec: At, causes: &mut Causes) {
     let lists = CONTAINER_LISTS.iter().filter_map(|list| spec.value[*list].as_array()).flatten();
     let containers: BTreeSet<&str> = lists.filter_map(|container| container["name"].as_str()).collect();
@@ -42,7 +42,7 @@ pub(super) fn check(annotations: At, spec: At, causes: &mut Causes) {
     }
 }
 
-/// Fields that say the same as annotations of the new object must not say otherwise.
+/// Annotations and fields with the same meaning must have the same value.
 pub(super) fn agree(annotations: &Value, spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     profiles_agree(&annotations[SECCOMP_POD], context.get("seccompProfile"), "seccomp", causes);
@@ -80,7 +80,7 @@ fn profiles_agree(annotation: &Value, profile: At, what: &str, causes: &mut Caus
     }
 }
 
-/// Some annotations are for good.
+/// Some annotations cannot change.
 pub(super) fn update(new: At, old: &Value, causes: &mut Causes) {
     let fixed = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
@@ -99,7 +99,7 @@ pub(super) fn update(new: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// A whole number of 32 bits, in its plain spelling.
+/// A 32-bit integer in its plain spelling.
 fn is_cost(text: &str) -> bool {
     let plain = text == "0" || text.starts_with('-') || text.starts_with(|c: char| matches!(c, '1'..='9'));
     plain && text.parse::<i32>().is_ok()

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets: keys, size, and what the types of secrets promise.
+//! ConfigMaps and Secrets: keys, size, and the data that a secret's type requires.
 
 use crate::kinds::rules::{At, config_key, immutable, need};
 use crate::refusal::{Cause, Causes};
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 
-/// Bytes that the values may take together.
+/// The most bytes of all values together.
 const BYTES_MAX: usize = 1024 * 1024;
 
 pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {
@@ -22,13 +22,13 @@ pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {
     }
     let bytes = data.entries().map(|(_, at)| at.text().len()).sum::<usize>() + decoded_bytes(binary);
     if bytes > BYTES_MAX {
-        // The whole object is meant, which Kubernetes writes as an index of nothing.
+        // Kubernetes reports the whole object with this path.
         causes.push(Cause::too_long("[]", BYTES_MAX));
     }
     causes
 }
 
-/// What is marked as immutable stays as it is.
+/// An immutable object cannot be changed.
 fn frozen(new: &Value, old: Option<&Value>) -> Causes {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     let Some(old) = old.filter(|old| old["immutable"] == true) else { return Causes::default() };
@@ -73,7 +73,7 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A file of JSON, whose contents are nobody's business.
+/// A JSON object; its contents are not validated.
 fn docker_config(at: At, causes: &mut Causes) {
     let Some(text) = at.value.as_str() else {
         causes.push(at.required(""));
@@ -85,7 +85,7 @@ fn docker_config(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether the bytes are one JSON object, or what Go says of them.
+/// Whether the bytes are one JSON object; the error is Go's message.
 fn go_json_object(bytes: &[u8]) -> Result<(), String> {
     let found = match serde_json::from_slice(bytes) {
         Ok(Value::Object(_) | Value::Null) => return Ok(()),
@@ -103,7 +103,7 @@ fn go_json_object(bytes: &[u8]) -> Result<(), String> {
     Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
 }
 
-/// Where a line begins, counted from 1.
+/// The offset of a line, which is counted from 1.
 fn line_start(bytes: &[u8], line: usize) -> usize {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     std::iter::once(0).chain(ends).nth(line.saturating_sub(1)).unwrap_or(0)
@@ -116,7 +116,7 @@ fn keys(map: At, causes: &mut Causes) {
     }
 }
 
-/// How many bytes the values hold, which are base64 here.
+/// The number of decoded bytes in the base64 values.
 fn decoded_bytes(map: At) -> usize {
     let bytes = |text: &str| {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();

@@ -1,4 +1,4 @@
-//! Containers of every kind: those of the pod, those that run before them, and those that are added to debug.
+//! Containers: main containers, init containers and ephemeral containers.
 
 use super::environment;
 use super::mount::mounts_and_devices;
@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const NOT_IN_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_IN_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
-/// What only a container that the pod was made with can have.
 const RESTART_ACTIONS: &[&str] = &["Restart", "RestartAllContainers"];
+/// Fields that ephemeral containers cannot have.
 const LASTING: &[&str] = &[
     "ports",
     "resources",
@@ -31,11 +31,11 @@ const LASTING: &[&str] = &[
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-/// What the containers of a pod refer to.
+/// The parts of a pod that its containers refer to.
 pub(super) struct Surroundings<'a> {
     pub volumes: &'a Volumes<'a>,
     pub claims: &'a BTreeSet<String>,
-    /// Pods are checked more closely than templates.
+    /// Pods have stricter rules than templates.
     pub is_pod: bool,
 }
 
@@ -104,7 +104,7 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
         }
         for field in LASTING {
             let at = container.get(field);
-            // An empty list is one, but resources that say nothing are none.
+            // An empty list counts as set, but empty resources do not.
             if at.is_set() && (!at.is_empty() || field != &"resources") {
                 causes.push(at.forbidden(NOT_IN_EPHEMERAL));
             }
@@ -120,7 +120,7 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
     }
 }
 
-/// What holds for every container.
+/// Rules for all containers.
 fn common(spec: At, container: At, around: &Surroundings, causes: &mut Causes) {
     need_name(container.get("name"), names::label, causes);
     need(container.get("image"), causes);
@@ -190,7 +190,7 @@ fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Causes) {
     }
 }
 
-/// On the host's network a container's port is the host's. A template may leave the second one open.
+/// On the host's network, a container port must equal its host port. In a template the host port may be unset.
 fn host_network_ports(spec: At, is_pod: bool, causes: &mut Causes) {
     if !spec.get("hostNetwork").is_true() {
         return;
@@ -206,7 +206,7 @@ fn host_network_ports(spec: At, is_pod: bool, causes: &mut Causes) {
     }
 }
 
-/// What a container does when it ends, and rules that depend on how it ended.
+/// `restartPolicy` and `restartPolicyRules`.
 fn restart_policy(container: At, causes: &mut Causes) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     if !policy.is_set() && !rules.is_empty() {
@@ -237,7 +237,7 @@ fn restart_policy(container: At, causes: &mut Causes) {
     }
 }
 
-/// What a change of resources does to the container. Kubernetes tells of these at the list.
+/// How a change of resources affects the container. Kubernetes reports some faults at the list.
 fn resize_policies(list: At, pod_restarts: &str, causes: &mut Causes) {
     let mut seen = Seen::default();
     for policy in list.items() {

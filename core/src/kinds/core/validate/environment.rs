@@ -1,4 +1,4 @@
-//! Environment variables, and the fields of a pod that variables and files show.
+//! Environment variables, and the pod fields that variables and files may contain.
 
 use super::resources::text;
 use crate::kinds::rules::{At, config_key, env_name, file_path, named_if_any, need, need_name};
@@ -7,7 +7,7 @@ use crate::refusal::Causes;
 use crate::schema::quantity;
 use std::collections::BTreeMap;
 
-/// Fields that a variable may show.
+/// Fields that a variable may contain.
 const VARIABLE_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -19,10 +19,10 @@ const VARIABLE_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-/// Fields that a file may show.
+/// Fields that a file may contain.
 pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Fields of a pod that have a name for such uses.
+/// Further known fields; they are refused with another message than unknown ones.
 const NAMED_FIELDS: &[&str] = &["spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"];
 const RESOURCES: &[&str] = &[
     "limits.cpu",
@@ -101,7 +101,7 @@ pub(super) fn sources(list: At, causes: &mut Causes) {
             let reference = source.get(reference);
             if reference.is_set() {
                 count += 1;
-                // A name that ends in a dash passes here, as the beginning of a generated name would.
+                // As in Kubernetes, the rule of generateName applies, so a name may end in a dash.
                 let name = reference.get("name");
                 if name.is_empty() {
                     causes.push(name.required(""));
@@ -111,7 +111,7 @@ pub(super) fn sources(list: At, causes: &mut Causes) {
                 }
             }
         }
-        // Kubernetes tells of these at the list, not at the item.
+        // Kubernetes reports these at the list, not at the item.
         match count {
             0 => causes.push(list.invalid_unshown("must specify one of: `configMapRef` or `secretRef`")),
             1 => {}
@@ -120,7 +120,7 @@ pub(super) fn sources(list: At, causes: &mut Causes) {
     }
 }
 
-/// A field of the pod, by its path.
+/// A reference to a field of the pod.
 pub(super) fn field_reference(at: At, fields: &[&str], causes: &mut Causes) {
     let (version, field) = (at.get("apiVersion"), at.get("fieldPath"));
     for needed in [version, field] {
@@ -161,13 +161,13 @@ fn unreadable(version: &str, field: &str) -> Option<String> {
     }
 }
 
-/// `metadata.labels['app']` as path and key.
+/// Splits `metadata.labels['app']` into path and key.
 fn subscripted(field: &str) -> Option<(&str, &str)> {
     let (path, key) = field.strip_suffix("']")?.split_once("['")?;
     (!path.is_empty()).then_some((path, key))
 }
 
-/// A resource of a container.
+/// A reference to a resource of a container.
 pub(super) fn resource_reference(at: At, in_file: bool, causes: &mut Causes) {
     let (container, resource) = (at.get("containerName"), at.get("resource"));
     let is_huge = ["limits.hugepages-", "requests.hugepages-"].iter().any(|start| resource.text().starts_with(start));

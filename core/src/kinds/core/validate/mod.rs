@@ -1,4 +1,4 @@
-//! The rules of the core group's kinds.
+//! Validation of the core group's kinds.
 
 mod annotations;
 mod config;

@@ -1,4 +1,4 @@
-//! Where containers see volumes: as directories, or as block devices.
+//! Volume mounts and block devices of containers.
 
 use super::volume::Volumes;
 use crate::kinds::rules::{At, Seen, descending_path, has_backsteps, need};
@@ -69,7 +69,7 @@ pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut 
     }
 }
 
-/// `subPath` and `subPathExpr`, which Kubernetes tells of without the item's index.
+/// `subPath` and `subPathExpr`. Kubernetes omits the item's index from their paths.
 fn below(list: At, mount: At, causes: &mut Causes) {
     let (plain, expanded) = (mount.get("subPath"), mount.get("subPathExpr"));
     descending_path(list.get("subPath").holding(plain.value), causes);
@@ -79,7 +79,7 @@ fn below(list: At, mount: At, causes: &mut Causes) {
     descending_path(list.get("subPathExpr").holding(expanded.value), causes);
 }
 
-/// How mounts inside the volume spread, told of without the item's index as well.
+/// `mountPropagation`. Kubernetes omits the item's index from its path, too.
 fn propagation(list: At, mount: At, privileged: bool, causes: &mut Causes) {
     let value = mount.get("mountPropagation");
     if value.is_set() {

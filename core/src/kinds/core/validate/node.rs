@@ -1,4 +1,4 @@
-//! Nodes: what they offer, what keeps pods away, and what never changes.
+//! Nodes: resources, taints, and fields that never change.
 
 use super::placement::taints;
 use super::resources::amount;
@@ -7,14 +7,14 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::cmp::Ordering;
 
-/// As long as names of objects.
+/// The same limit as for object names.
 const FEATURE_BYTES_MAX: usize = 253;
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., \
                             MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
 const PROVIDER_FIXED: &str = "node updates may not change providerID except from \"\" to valid";
 
-/// A node itself, and then once more as an update: Kubernetes tells of most faults of an update twice.
+/// Validates a node, and on update also the changes. As in Kubernetes, an update reports most faults twice.
 pub fn node(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -34,7 +34,7 @@ pub fn node(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The rules for a write to the status, and for updates besides.
+/// Rules for status writes, which also apply to updates of the node.
 pub fn node_status(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let mut causes = Causes::default();
@@ -51,12 +51,12 @@ pub fn node_status(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Kubernetes tells of taints as if they were metadata.
+/// Kubernetes reports taints below `metadata`.
 fn taints_of<'a>(place: &At<'a>, spec: At<'a>) -> At<'a> {
     place.holding(&spec.value["taints"])
 }
 
-/// Kubernetes tells of resources as if they were fields.
+/// Kubernetes reports resources as if their names were fields.
 fn amounts(status: At, causes: &mut Causes) {
     for list in ["capacity", "allocatable"] {
         let list = status.get(list);
@@ -89,7 +89,7 @@ fn is_feature(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(word)
 }
 
-/// Networks of the node's pods: one of each family.
+/// The networks of the node's pods: at most one for each family.
 fn ranges(list: At, causes: &mut Causes) {
     list.items().for_each(|range| cidr(range, causes));
     if list.len() < 2 {
@@ -100,7 +100,7 @@ fn ranges(list: At, causes: &mut Causes) {
     }
 }
 
-/// What is set once.
+/// Fields that can be set only once.
 fn fixed(spec: At, old: &Value, causes: &mut Causes) {
     let (ranges, provider) = (spec.get("podCIDRs"), spec.get("providerID"));
     if old["podCIDRs"].as_array().is_some_and(|old| !old.is_empty()) && *ranges.value != old["podCIDRs"] {
@@ -201,7 +201,7 @@ mod tests {
                     ]),
                     "status.addresses[1]: Duplicate value: {\"address\":\"10.0.0.1\",\"type\":\"InternalIP\"}",
                 ),
-                // Only a node as a whole is judged by this.
+                // Status writes do not check this.
                 ("/status/nodeInfo/swap/capacity", json!(-1), ""),
             ],
         );

@@ -7,7 +7,7 @@ use holdfast_value::Value;
 
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// Finalizers of the spec change through a subresource of their own.
+/// Only a create is checked: an update cannot change the finalizers, since they have their own subresource.
 pub fn namespace(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     if old.is_some() {
@@ -17,7 +17,7 @@ pub fn namespace(new: &Value, old: Option<&Value>) -> Causes {
     let spec = root.get("spec");
     let list = spec.get("finalizers");
     for finalizer in list.items() {
-        // A new namespace is told of its finalizers at the list.
+        // Kubernetes reports finalizers of a new namespace at the list.
         finalizer_name(list.holding(finalizer.value), &mut causes);
     }
     causes
@@ -38,7 +38,7 @@ fn finalizer_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// The phase follows from the deletion.
+/// The phase must match the deletion timestamp.
 pub fn namespace_status(new: &Value, _: Option<&Value>) -> Causes {
     let root = At::root(new);
     let (metadata, status) = (root.get("metadata"), root.get("status"));

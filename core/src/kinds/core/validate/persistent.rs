@@ -1,4 +1,4 @@
-//! Persistent volumes, and claims of them.
+//! Persistent volumes and claims.
 
 use super::placement::{node_selector, same_but_for_old_labels};
 use super::resources::{amount, positive, text};
@@ -39,7 +39,7 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Causes {
     let old = &old["spec"];
     let mut source = sources_of(spec.value);
     if old["csi"].is_object() && old["csi"]["controllerExpandSecretRef"].is_null() {
-        // A volume may learn later how to grow.
+        // The secret for expansion may be added later.
         if let Some(csi) = source["csi"].as_object_mut() {
             csi.remove("controllerExpandSecretRef");
         }
@@ -48,7 +48,7 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Causes {
         let path = spec.get("persistentvolumesource").path();
         causes.push(Cause::changed(path, SOURCE_FIXED, &sources_of(old), &source));
     }
-    // Kubernetes leaves `spec` out of the paths of these two.
+    // Kubernetes omits `spec` from the paths of these two.
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
     let affinity = root.get("nodeAffinity").holding(&spec.value["nodeAffinity"]);
     if old["nodeAffinity"].is_object() && !same_but_for_old_labels(affinity.value, &old["nodeAffinity"]) {
@@ -65,14 +65,14 @@ fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
 }
 
-/// The affinity of a volume may change while it is in use, by a gate.
+/// With the gate, the node affinity of a volume may change.
 pub fn free_affinity(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("MutablePVNodeAffinity") {
         causes.retain(|cause| cause.field != "nodeAffinity");
     }
 }
 
-/// Options of the older form, which some volumes are not mounted with.
+/// Mount options in the older annotation; some volume types do not support them.
 fn mount_options(metadata: At, spec: At, causes: &mut Causes) {
     const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
     const WITHOUT: [&str; 8] =
@@ -84,7 +84,7 @@ fn mount_options(metadata: At, spec: At, causes: &mut Causes) {
     }
 }
 
-/// A volume that stands in an attachment: bound to no claim, and of a driver.
+/// A volume inside a VolumeAttachment: it has no claim, and must be a CSI volume.
 pub fn inline_volume(spec: At, causes: &mut Causes) {
     for field in ["claimRef", "capacity"] {
         let at = spec.get(field);
@@ -152,7 +152,7 @@ fn of_any_volume(spec: At, name: &str, causes: &mut Causes) {
     }
 }
 
-/// Kubernetes shows such an amount as a whole number.
+/// Kubernetes shows a negative amount as an integer.
 fn not_less_than_nothing(size: At, causes: &mut Causes) {
     if let Some(nanos) = quantity::nanos(&text(size.value)).filter(|nanos| *nanos < 0) {
         let shown = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
@@ -162,7 +162,7 @@ fn not_less_than_nothing(size: At, causes: &mut Causes) {
     }
 }
 
-/// Kubernetes tells of a mode at the list.
+/// Kubernetes reports a mode at the list.
 fn access_modes(list: At, detail: &str, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(detail));
@@ -188,7 +188,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// `volumeClaimTemplate` of a pod: of its metadata only labels and annotations are of use.
+/// `volumeClaimTemplate` of a pod: its metadata may have only labels and annotations.
 pub(super) fn claim_template(template: At, causes: &mut Causes) {
     let metadata = template.get("metadata");
     let annotations = metadata.get("annotations");
@@ -225,7 +225,7 @@ pub fn claim_spec(spec: At, causes: &mut Causes) {
     }
     let namespace = reference.get("namespace");
     named_if_any(namespace, names::label, causes);
-    // Kubernetes shows the path, which has nothing to show.
+    // Kubernetes' message shows `{}` instead of a value.
     let elsewhere =
         |detail: &str| Cause::told(CauseReason::Invalid, spec.path(), format!("Invalid value: {{}}: {detail}"));
     if source.is_set() && !namespace.is_empty() {
@@ -247,7 +247,7 @@ fn data_source(source: At, causes: &mut Causes) {
     named_if_any(group, names::subdomain, causes);
 }
 
-/// A claim is bound once, and then may only grow.
+/// The spec of a claim is immutable, except that it is bound once and its request may grow.
 fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
     let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());
@@ -284,7 +284,7 @@ fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let nothing = json!("0");
     let size = if size.is_null() { &nothing } else { size };
     if is_less(size, old_size) {
-        // What has grown in vain may be asked for with less, but not with what there is already.
+        // A failed expansion may be retried with a smaller request, which must exceed the present capacity.
         let there = &old["status"]["capacity"]["storage"];
         let there = if there.is_null() { &json!("0") } else { there };
         if compare(size, there) != Some(Ordering::Greater) {
@@ -322,7 +322,7 @@ pub fn claim_status(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// Of Kubernetes' own resources a claim has only storage.
+/// Of the native resources, a claim can have only `storage`.
 fn claim_resource(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
@@ -382,7 +382,7 @@ mod tests {
         );
     }
 
-    /// What is shown of a claim that is bound and loses its class at once differs in the class alone.
+    /// The change shown in the message omits the permitted binding; it shows only the removed class.
     #[test]
     fn a_claim_may_be_bound_beside_what_is_refused() {
         let mut old = claim();

@@ -1,4 +1,4 @@
-//! Where pods may run: tolerations, affinity and spread.
+//! Where pods may run: tolerations, affinity and topology spread.
 
 use crate::kinds::rules::{At, Seen, known, named, named_if_any, need_one_of, one_of, same, selector};
 use crate::object::names;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-/// Labels of nodes that have a newer name.
+/// Older node labels and their newer names.
 const OLD_LABELS: &[(&str, &str)] = &[
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -99,7 +99,7 @@ pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Causes) {
     }
 }
 
-/// What is merely preferred may name values that no label can have.
+/// Preferred terms may have values that are not valid label values.
 fn node_term(term: At, is_required: bool, causes: &mut Causes) {
     for expression in term.get("matchExpressions").items() {
         let (operator, values) = (expression.get("operator"), expression.get("values"));
@@ -139,7 +139,7 @@ fn node_term(term: At, is_required: bool, causes: &mut Causes) {
     }
 }
 
-/// Whether two demands on nodes are the same, but for labels that have got their newer names.
+/// Whether two node affinities are equal, apart from older labels that were replaced by their newer names.
 pub(super) fn same_but_for_old_labels(new: &Value, old: &Value) -> bool {
     let mut old = old.clone();
     let terms = old["required"]["nodeSelectorTerms"].as_array_mut().into_iter().flatten().enumerate();
@@ -168,7 +168,7 @@ fn pod_term(term: At, causes: &mut Causes) {
     selector(term.get("labelSelector"), causes);
     selector(term.get("namespaceSelector"), causes);
     for namespace in term.get("namespaces").items() {
-        // Kubernetes tells of a namespace as if there were one only.
+        // Kubernetes' path has `namespace`, without an index.
         named_if_any(term.get("namespace").holding(namespace.value), names::label, causes);
     }
     label_keys(term, causes);
@@ -179,7 +179,7 @@ fn pod_term(term: At, causes: &mut Causes) {
     causes.extend(names::qualified_name(key.text()).iter().map(|message| key.invalid_as(key.text(), message)));
 }
 
-/// Keys whose values are the new pod's own.
+/// `matchLabelKeys` and `mismatchLabelKeys`, whose values come from the pod's labels.
 fn label_keys(term: At, causes: &mut Causes) {
     let (own, others, labels) = (term.get("matchLabelKeys"), term.get("mismatchLabelKeys"), term.get("labelSelector"));
     for keys in [own, others] {
@@ -190,7 +190,7 @@ fn label_keys(term: At, causes: &mut Causes) {
         }
     }
     let positions: BTreeMap<&str, usize> = own.items().enumerate().map(|(at, key)| (key.text(), at)).collect();
-    // The selector holds each of these keys once already, so that the second one is the client's own.
+    // The server has added each of these keys to the selector once, so a second one is the client's.
     let plain = labels.value["matchLabels"].as_object().into_iter().flatten();
     let mut selected: BTreeSet<&str> = plain.map(|(key, _)| key.as_str()).collect();
     for expression in labels.value["matchExpressions"].as_array().into_iter().flatten() {
@@ -227,7 +227,7 @@ pub(super) fn spread(list: At, causes: &mut Causes) {
         if !ACTIONS.contains(&action.text()) {
             causes.push(action.not_supported(ACTIONS));
         }
-        // The one that comes later is fine.
+        // Only the earlier of two equal constraints is reported.
         if last.get(&identity(&constraint)).is_some_and(|last| *last > at) {
             let shown = Value::from(format!("{{{}, {}}}", key.text(), action.text()));
             causes.push(Cause::duplicate(constraint.get("{topologyKey, whenUnsatisfiable}").path(), &shown));
@@ -358,7 +358,7 @@ mod tests {
                     json!("X"),
                     "spec.topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported value: \"X\": supported values: ",
                 ),
-                // What a template may have, a pod may not: its selector holds the key by then.
+                // Valid in a template but not in a pod, where the server has already added the key to the selector.
                 (&spread("0/matchLabelKeys"), json!(["a"]), ""),
                 (
                     &spread("0"),

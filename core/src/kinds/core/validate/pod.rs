@@ -1,4 +1,4 @@
-//! Pods, and the templates that they are made from.
+//! Pods and pod templates.
 
 use super::container::{Surroundings, containers};
 use super::resources::{container_resource, pod_requirements, requirements};
@@ -37,7 +37,7 @@ pub fn pod(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// What holds for a pod at any time.
+/// Rules for a pod regardless of its old state.
 pub(super) fn pod_itself(pod: &Value) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(pod);
@@ -64,10 +64,10 @@ pub fn pod_template(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// `{metadata, spec}` of the pods that a workload makes.
+/// A workload's pod template.
 pub(in crate::kinds) fn template(at: At, causes: &mut Causes) {
     let metadata = at.get("metadata");
-    // Kubernetes leaves `metadata` out of these paths.
+    // Kubernetes omits `metadata` from these paths.
     labels(at.get("labels").holding(&metadata.value["labels"]), causes);
     let noted = at.get("annotations").holding(&metadata.value["annotations"]);
     if let Value::Object(map) = noted.value {
@@ -83,7 +83,7 @@ pub(in crate::kinds) fn template(at: At, causes: &mut Causes) {
     }
 }
 
-/// The spec of a pod, whose name is known, or of a template.
+/// The spec of a pod (with its name) or of a template.
 fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Causes) {
     let grace = spec.get("terminationGracePeriodSeconds");
     if !grace.is_set() {
@@ -122,7 +122,7 @@ fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Causes) {
     }
     let overhead = spec.get("overhead");
     if overhead.is_set() {
-        // Overhead is told of as the limits of a container.
+        // Kubernetes reports the overhead as if it were a container's limits.
         let limits = json!({ "limits": overhead.value });
         requirements(overhead.holding(&limits), container_resource, &BTreeSet::new(), causes);
     }
@@ -158,7 +158,7 @@ fn names_of(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Claims of devices, each made beforehand or from a template; the names are for containers to refer to.
+/// ResourceClaims of the pod, each existing or from a template. Returns the names that containers can refer to.
 fn resource_claims(list: At, causes: &mut Causes) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for claim in list.items() {
@@ -229,7 +229,7 @@ fn dns(spec: At, causes: &mut Causes) {
     }
 }
 
-/// A subdomain whose labels may begin with an underscore, or hold one.
+/// A DNS subdomain whose labels may also contain underscores, and begin with one.
 fn search_path(name: &str) -> Vec<String> {
     const PATTERN: &str = r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9_]([-_a-z0-9]*[a-z0-9])?)*";
     let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_', or '.', \
@@ -254,7 +254,7 @@ fn search_path(name: &str) -> Vec<String> {
     messages
 }
 
-/// Kubernetes tells of a gate, not of its name.
+/// Kubernetes reports a gate, not its name.
 fn scheduling_gates(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for gate in list.items() {

@@ -1,4 +1,4 @@
-//! What may change in a pod that exists through its subresources: debugging containers, resources, and its status.
+//! Writes to a pod's subresources: ephemeral containers, resize, status.
 
 use super::annotations::{self, MIRROR};
 use super::pod::pod_itself;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RESIZABLE: &str = "only cpu and memory resources are mutable";
 
-/// Debugging containers are added and then stay as they are.
+/// Ephemeral containers can be added but not changed or removed.
 pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     if old["metadata"]["annotations"][MIRROR].is_string() {
@@ -42,7 +42,7 @@ pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// CPU and memory of containers that run.
+/// The CPU and memory of running containers.
 pub fn resize(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let whole = |pod: &Value| {
@@ -97,7 +97,7 @@ pub fn resize(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A node shows that it can resize by telling what its containers have.
+/// Whether the node supports resizing: then the statuses of running containers contain resources.
 fn can_resize(pod: &Value) -> bool {
     let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let mut running = statuses.filter(|status| !status["state"]["running"].is_null());
@@ -114,7 +114,7 @@ fn nothing_removed(resources: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// The container with the CPU and memory that it had.
+/// The new container with its old CPU and memory, to compare the rest.
 fn with_old_amounts(new: &Value, old: &Value) -> Value {
     let mut container = new.clone();
     for field in ["requests", "limits"] {
@@ -132,7 +132,7 @@ fn with_old_amounts(new: &Value, old: &Value) -> Value {
     container
 }
 
-/// What a kubelet tells of a pod.
+/// A status write, usually a kubelet's.
 pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let mut causes = Causes::default();
@@ -181,14 +181,14 @@ pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The lists of a status, each with that of the spec that it tells of.
+/// The lists of the status, each with the list of the spec that it describes.
 const CONTAINERS: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
     ("initContainerStatuses", "initContainers"),
     ("ephemeralContainerStatuses", "ephemeralContainers"),
 ];
 
-/// A container that has ended and is not to be started again stays as it is.
+/// A container that has ended and will not be restarted keeps its state.
 fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes: &mut Causes) {
     let is_debugging = containers == "ephemeralContainers";
     if !is_debugging && restarts_all(spec) {
@@ -214,20 +214,21 @@ fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes:
     }
 }
 
-/// Containers by their names: there may be as many as fit into a request.
+/// Containers by name; a map, since a request may contain very many.
 fn by_name(containers: &Value) -> BTreeMap<&str, &Value> {
     let list = containers.as_array().into_iter().flatten();
     list.filter_map(|container| Some((container["name"].as_str()?, container))).collect()
 }
 
-/// Whether some container may have all of the pod's containers started again.
+/// Whether a container's rules may restart all containers of the pod.
 fn restarts_all(spec: &Value) -> bool {
     let containers = ["containers", "initContainers"].iter().filter_map(|list| spec[*list].as_array()).flatten();
     let mut rules = containers.filter_map(|container| container["restartPolicyRules"].as_array()).flatten();
     rules.any(|rule| rule["action"] == "RestartAllContainers")
 }
 
-/// Whether a container that ended so is started again: its own rules say so, else its own policy, else the pod's.
+/// Whether a container is restarted after this exit code. Its rules have precedence over its policy, and that over the
+/// pod's.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     let own = &container["restartPolicy"];
     let matching = container["restartPolicyRules"].as_array().into_iter().flatten().find(|rule| {
@@ -249,7 +250,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     }
 }
 
-/// Whom a container runs as, and how its devices are.
+/// The user of each container, and the health of its devices.
 fn container_statuses(status: At, spec: &Value, causes: &mut Causes) {
     for (list, _) in CONTAINERS {
         for container in status.get(list).items() {
@@ -287,7 +288,7 @@ fn run_as(user: At, os: &str, causes: &mut Causes) {
     }
 }
 
-/// How devices are that a container has by its requests or claims.
+/// The health of the devices that a container requested or claimed.
 fn health(allocated: At, asked: Option<&Value>, causes: &mut Causes) {
     if allocated.is_empty() {
         return;
@@ -323,7 +324,7 @@ fn health(allocated: At, asked: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// What a container's resources claim, as `CLAIM` or `CLAIM/REQUEST`.
+/// The claims of a container's resources, as `CLAIM` or `CLAIM/REQUEST`.
 fn claimed(resources: &Value) -> BTreeSet<String> {
     let full = |claim: &Value| {
         let of = |field: &str| claim[field].as_str().filter(|text| !text.is_empty());
@@ -349,7 +350,7 @@ fn claim_statuses(list: At, claims: &Value, causes: &mut Causes) {
     }
 }
 
-/// What containers have of the claim that was made for their extended resources.
+/// The status of the claim that was created for the pod's extended resources.
 fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
     if !status.is_set() {
         return;
@@ -377,7 +378,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
             )),
             Some(_) => {}
         }
-        // Kubernetes does not tell which of the mappings.
+        // Kubernetes omits the index of the mapping.
         let place = status.get("requestName");
         let shown = request.text();
         causes.extend(names::label(shown).iter().map(|message| place.invalid_as(shown, message)));
@@ -389,10 +390,10 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
     need_name(status.get("resourceClaimName"), names::subdomain, causes);
 }
 
-/// Addresses of a pod or host: one of each family.
+/// Addresses of a pod or host: at most one for each family.
 fn addresses(list: At, causes: &mut Causes) {
     for entry in list.items() {
-        // Kubernetes tells of the entry, not of its field.
+        // Kubernetes reports the entry, not its field.
         let text = Value::from(entry.value["ip"].as_str().unwrap_or_default());
         ip(entry.holding(&text), causes);
     }
@@ -408,7 +409,7 @@ pub(super) mod tests {
     use crate::kinds::rules::testing::check_part;
     use holdfast_value::{Value, json};
 
-    /// A pod as it stands before somebody changes it.
+    /// A valid pod, as the old object of an update.
     pub fn good() -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},

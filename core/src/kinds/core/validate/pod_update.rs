@@ -1,4 +1,4 @@
-//! What may change in a pod that exists through the pod itself: little.
+//! Updates of a pod, which may change few fields.
 
 use super::annotations;
 use super::container::bare_image;
@@ -8,14 +8,14 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::{CompactString, Value, json};
 use std::collections::BTreeSet;
 
-/// What an update of a pod may change, in the words of Kubernetes.
+/// Kubernetes' message.
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
                      to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                      previously negative)";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// A pod that runs keeps its spec but for images, a shorter deadline and more tolerations.
+/// The spec of a pod is immutable except for images, a shorter deadline, more tolerations and fewer scheduling gates.
 pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     let metadata = root.get("metadata");
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], causes);
@@ -38,7 +38,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     if !keeps_tolerations(tolerations.value, &old["tolerations"]) {
         causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
     } else {
-        // They have been judged as those of any pod, and Kubernetes tells of them once more.
+        // The rules of a new pod have already run; as in Kubernetes, an update reports bad tolerations once more.
         placement::tolerations(tolerations, causes);
     }
     only_fewer_gates(spec.get("schedulingGates"), &old["schedulingGates"], causes);
@@ -48,7 +48,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// False when the rest need not be looked at.
+/// Returns false if the remaining rules should be skipped.
 fn deadline(deadline: At, old: &Value, causes: &mut Causes) -> bool {
     match (deadline.number(), old.as_i64()) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
@@ -65,7 +65,7 @@ fn deadline(deadline: At, old: &Value, causes: &mut Causes) -> bool {
     true
 }
 
-/// Whether every toleration is still there, for however long.
+/// Whether every old toleration is still present, whatever its duration.
 fn keeps_tolerations(new: &Value, old: &Value) -> bool {
     let identity = |toleration: &Value| {
         let fields = ["key", "operator", "value", "effect"];
@@ -87,7 +87,7 @@ fn only_fewer_gates(gates: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// The new spec with everything that may change put back.
+/// The new spec with all changeable fields set back to their old values.
 fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     let new = at.value;
     let mut spec = new.clone();
@@ -101,7 +101,7 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     if lasted_for_ever && new["terminationGracePeriodSeconds"] == json!(1) {
         back.push("terminationGracePeriodSeconds");
     }
-    // A pod that has not been let loose yet may be told more narrowly where to run.
+    // Node selectors and affinity of a gated pod may become narrower.
     if old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         back.push("nodeSelector");
         let selector = at.get("nodeSelector");
@@ -119,14 +119,14 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     for field in back {
         spec[field] = old[field].clone();
     }
-    // The two names of one field.
+    // `serviceAccount` is the old name of `serviceAccountName`.
     if spec["serviceAccount"].is_null() {
         spec["serviceAccount"] = old["serviceAccount"].clone();
     }
     spec
 }
 
-/// Every term that nodes had to fulfil stands, with more demands at most.
+/// Every required term must stay, and may only get further requirements.
 fn narrower_affinity(affinity: At, old: &Value, causes: &mut Causes) {
     let Some(old_terms) = old[REQUIRED]["nodeSelectorTerms"].as_array().filter(|terms| !terms.is_empty()) else {
         return;
@@ -145,7 +145,7 @@ fn narrower_affinity(affinity: At, old: &Value, causes: &mut Causes) {
         let grown = |new: &[Value], old: &[Value]| {
             new.len() >= old.len() && new.iter().zip(old).all(|(new, old)| same(new, old))
         };
-        // A term that demands nothing fits no node, and so it must stay.
+        // An empty term matches no node, so it must stay empty.
         let was_empty = labels.is_empty() && fields.is_empty();
         let is_empty = new_labels.is_empty() && new_fields.is_empty();
         if (was_empty && !is_empty) || !grown(&new_labels, &labels) || !grown(&new_fields, &fields) {

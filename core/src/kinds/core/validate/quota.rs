@@ -1,4 +1,4 @@
-//! Bounds on what a namespace may hold: quotas, and limits of single objects.
+//! ResourceQuotas and LimitRanges.
 
 use super::resources::{
     NameRule, amount, canonical, container_resource, is_quota_resource, may_overcommit, quota_resource, resource_name,
@@ -73,16 +73,16 @@ fn amounts(map: At, causes: &mut Causes) {
     }
 }
 
-/// The resources that a scope can narrow.
+/// The resources to which a scope can apply.
 fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
-/// Which scopes of a list were told of. Each is, however often it stands there, but what is said shows the whole list: of
-/// a long one, each that exists is told of once, and one of those that do not.
+/// The scopes of a list that have been reported. Every fault shows the whole list, so the answer grows with the square
+/// of its length. In a short list each fault is reported; in a long one each known scope once, and one unknown scope.
 struct Told {
     is_short: bool,
-    /// By their places among all scopes.
+    /// Positions in `SCOPES`; `None` for an unknown scope.
     scopes: BTreeSet<Option<usize>>,
 }
 
@@ -98,7 +98,7 @@ impl Told {
     }
 }
 
-/// How many resources are counted that the scope, if it exists, cannot narrow.
+/// The number of counted resources to which the scope, if it exists, cannot apply.
 fn unsuited(scope: &str, hard: At) -> usize {
     let Some(resources) = fitting(scope) else { return 0 };
     hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name)).count()
@@ -109,7 +109,7 @@ fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Cau
     causes.extend(conflicts.map(|_| Cause::invalid(at.path(), shown, "conflicting scopes")));
 }
 
-/// Kubernetes tells of expressions without their place in the list.
+/// Kubernetes reports expressions without their index.
 fn selector(spec: At, causes: &mut Causes) {
     let selector = spec.get("scopeSelector");
     let list = selector.get("matchExpressions");
@@ -172,7 +172,7 @@ fn limit_type(at: At, causes: &mut Causes) {
     causes.extend(messages.iter().map(|message| at.invalid_as(at.text(), message)));
 }
 
-/// The bounds of one type of object, which must leave room between them.
+/// The bounds for one type of object, which must be consistent.
 fn bounds(limit: At, causes: &mut Causes) {
     let ty = limit.get("type").text();
     let name: NameRule = if matches!(ty, "Container" | "Pod") { container_resource } else { resource_name };
@@ -200,8 +200,8 @@ fn bounds(limit: At, causes: &mut Causes) {
     }
 }
 
-/// Pairs of bounds of which the first may not exceed the second: what Kubernetes calls them, where it tells of the
-/// fault, and which value it shows there.
+/// Pairs of bounds of which the first may not exceed the second: their names in Kubernetes' message, the field at which
+/// the fault is reported, and the bound whose value is shown.
 const ORDERED: &[(&str, &str, &str, &str)] = &[
     ("min", "max", "min", "min"),
     ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(count("spec.scopes", "unsupported scope"), 2);
         assert_eq!(count("spec.scopes", "unsupported scope applied to resource"), 4);
         assert_eq!(count("spec.scopeSelector.matchExpressions", "unsupported scope applied to resource"), 4);
-        // What is said of one shows all of them.
+        // Each fault shows the whole list.
         let count = |field: &str, value: Value| {
             let mut long = quota.clone();
             long["spec"][field] = value;

@@ -1,10 +1,10 @@
-//! What is told of the pods of a ReplicationController.
+//! The status of a ReplicationController.
 
 use crate::kinds::rules::{At, none_negative};
 use crate::refusal::Causes;
 use holdfast_value::Value;
 
-/// No count is greater than the one that it is a part of.
+/// A count may not exceed the count that it is a part of.
 pub fn controller_status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);

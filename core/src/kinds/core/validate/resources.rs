@@ -1,4 +1,4 @@
-//! Resources: how they are named, what amounts of them make sense, and what containers may ask for.
+//! Resources: names, amounts, and what containers may request.
 
 use crate::kinds::rules::{At, compare, is_less, named_if_any};
 use crate::object::names;
@@ -8,8 +8,8 @@ use holdfast_value::{Value, json};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Resources that Kubernetes itself knows, and what for: `c` is asked for by containers, `q` counts in a quota,
-/// `i` comes in whole numbers only.
+/// Kubernetes' native resources and their uses: `c`: containers may request it, `q`: quotas may limit it, `i`: amounts
+/// are integers.
 const KNOWN: &[(&str, &str)] = &[
     ("configmaps", "qi"),
     ("cpu", "cq"),
@@ -33,11 +33,11 @@ const KNOWN: &[(&str, &str)] = &[
     ("storage", ""),
 ];
 const HUGE_PAGES: &str = "hugepages-";
-/// How many names of claims a fault lists.
+/// The most claim names that a fault lists.
 const NAMES_SHOWN_MAX: usize = 100;
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// A check of the name of a resource; the place is that of its amount.
+/// Validates a resource's name; the `At` is that of its amount.
 pub(super) type NameRule = fn(&str, At, &mut Causes);
 
 /// `requests`, `limits` and `claims` of a container or of a whole pod.
@@ -87,7 +87,7 @@ fn named_amount(resource: &str, at: At, name: NameRule, causes: &mut Causes) {
     }
 }
 
-/// An amount that makes sense for the resource.
+/// Validates an amount for the resource.
 pub(super) fn amount(resource: &str, at: At, causes: &mut Causes) {
     if is_less(at.value, &json!("0")) {
         causes.push(at.invalid_as(canonical(at.value), NOT_NEGATIVE));
@@ -98,14 +98,14 @@ pub(super) fn amount(resource: &str, at: At, causes: &mut Causes) {
     }
 }
 
-/// An amount of something.
+/// A positive amount.
 pub(super) fn positive(at: At, causes: &mut Causes) {
     if !is_less(&json!("0"), at.value) {
         causes.push(at.invalid_as(canonical(at.value), "must be greater than zero"));
     }
 }
 
-/// A name that is Kubernetes' own, or has a domain.
+/// A native resource, or a name with a domain.
 pub(super) fn resource_name(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     if messages.is_empty() && !name.contains('/') && known(name).is_none() {
@@ -125,7 +125,7 @@ pub(super) fn container_resource(name: &str, at: At, causes: &mut Causes) {
     }
 }
 
-/// Amounts of what a container can have, and no less than nothing of each.
+/// Amounts of resources that a container can have.
 pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Causes) {
     for (name, at) in map.entries() {
         container_resource(name, at, causes);
@@ -153,7 +153,7 @@ pub(super) fn is_quota_resource(name: &str) -> bool {
     known(name).is_some_and(|uses| uses.contains('q'))
 }
 
-/// Whether more may be promised than there is.
+/// Whether limits may exceed requests.
 pub(super) fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge(name)
 }
@@ -173,20 +173,20 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether somebody else's resource can stand in a quota, as `requests.<name>`.
+/// Whether this is an extended resource, which a quota can limit as `requests.<name>`.
 pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// Claims of a container, which refer to those of the pod: each whole claim, or each of its requests, once.
+/// Claims of a container, which refer to the pod's: each whole claim, or each of its requests, at most once.
 fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
-    // So long a list that it would fill the answer is told of without its names. It is made where it is told.
+    // Long lists are shortened to their length. Built only if there is a fault.
     let known = || match claims.len() {
         0 => " which is empty".to_owned(),
         1..=NAMES_SHOWN_MAX => format!(": {}", claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
         more => format!(": {more} names"),
     };
-    // By claim: whether it was named as a whole, and the requests of it that were.
+    // By claim: whether it was named as a whole, and its requests that were named.
     let mut seen: BTreeMap<&str, (bool, BTreeSet<&str>)> = BTreeMap::new();
     for claim in list.items() {
         let name = claim.value["name"].as_str().unwrap_or("");
@@ -216,7 +216,7 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
     }
 }
 
-/// Resources of a whole pod, which its containers' must fit in.
+/// Pod-level resources, which must cover the containers' resources.
 pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut Causes) {
     let at = spec.get("resources");
     if !at.is_set() {
@@ -230,7 +230,7 @@ pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut
     let requests = at.get("requests");
     for (resource, sum) in container_requests(spec.value) {
         let own = &requests.value[&resource];
-        // What is not asked for is what the containers ask for.
+        // An unset request defaults to the containers' requests.
         if own.is_null() {
             continue;
         }
@@ -257,7 +257,7 @@ pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut
 #[derive(Default, Clone, Copy)]
 struct Sum {
     nanos: i128,
-    /// Whether the first amount was written with a power of two.
+    /// Whether an amount was written with a binary suffix (`Mi`).
     binary: bool,
 }
 
@@ -281,8 +281,8 @@ impl Sum {
     }
 }
 
-/// What a pod needs at most at one time: its containers and sidecars together, or an init container with the
-/// sidecars that started before it.
+/// The most that a pod's containers request at one time: all containers and sidecars together, or an init container
+/// with the sidecars that started before it.
 fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
     let amounts = |container: &Value| -> Vec<(String, Sum)> {
         let requests = container["resources"]["requests"].as_object().into_iter().flatten();
@@ -319,13 +319,13 @@ fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
     sums
 }
 
-/// A quantity as Kubernetes writes it.
+/// A quantity in Kubernetes' canonical form.
 pub(super) fn canonical(amount: &Value) -> String {
     let text = text(amount);
     quantity::canonical(&text).unwrap_or(text)
 }
 
-/// A quantity, which may be a bare number.
+/// The text of a quantity, which may be a JSON number.
 pub(super) fn text(amount: &Value) -> String {
     amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Security contexts of pods and containers: users, profiles, kernel parameters, and what each system knows.
+//! Security contexts of pods and containers: users, profiles, sysctls, and rules for each operating system.
 
 use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
@@ -16,7 +16,7 @@ const DOMAIN_BYTES_MAX: usize = 256;
 const USER_BYTES_MAX: usize = 104;
 const USER_FORBIDDEN: &str = "\"/\\:;|=,+*?<>@[]";
 const NOT_ON_WINDOWS: &str = "cannot be set for a windows pod";
-/// What a pod for Windows cannot say, in its spec and in its security context.
+/// Fields that a Windows pod cannot have; the flag says whether the field is in the security context or in the spec.
 const POD_NOT_ON_WINDOWS: &[(&str, bool)] = &[
     ("appArmorProfile", true),
     ("seLinuxOptions", true),
@@ -48,7 +48,7 @@ const CONTAINER_NOT_ON_WINDOWS: &[&str] = &[
 ];
 pub(super) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// `spec.securityContext`, and the fields of the spec that mean the same.
+/// `spec.securityContext` and related fields of the spec.
 pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -57,7 +57,7 @@ pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     for group in context.get("supplementalGroups").items() {
         between(group, 0, USER_MAX, causes);
     }
-    // Kubernetes tells of this field as if it stood in the context.
+    // Kubernetes reports this field below the security context.
     if spec.get("shareProcessNamespace").is_true() && spec.get("hostPID").is_true() {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         causes.push(context.get("shareProcessNamespace").invalid_as(true, detail));
@@ -68,7 +68,7 @@ pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     windows_options(context.get("windowsOptions"), causes);
     app_armor(context.get("appArmorProfile"), causes);
     known(context.get("supplementalGroupsPolicy"), &["Merge", "Strict"], causes);
-    // Another policy is a feature that is off.
+    // Other policies need a feature gate that is off.
     known(context.get("seLinuxChangePolicy"), &["Recursive"], causes);
 }
 
@@ -102,7 +102,7 @@ pub(super) fn container_context(context: At, host_users: bool, causes: &mut Caus
     app_armor(context.get("appArmorProfile"), causes);
 }
 
-/// Each container that is privileged, of the pod's spec that this pointer leads to.
+/// Reports each privileged container of the pod spec at this pointer.
 pub fn privileged(object: &Value, pods_at: &str) -> Causes {
     let mut causes = Causes::default();
     privileged_below(At::root(object), pods_at, &mut causes);
@@ -203,7 +203,7 @@ fn is_sysctl(name: &str) -> bool {
         })
 }
 
-/// The field that shares the part of the kernel that the parameter belongs to with the host.
+/// The field that shares the sysctl's kernel namespace with the host.
 fn kernel_namespace(name: &str) -> Option<&'static str> {
     let starts_with_slash = name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/');
     let name = if starts_with_slash { name.replace('/', ".") } else { name.to_owned() };
@@ -236,7 +236,7 @@ fn windows_options(options: At, causes: &mut Causes) {
     }
 }
 
-/// What is wrong with `DOMAIN\user`, to follow the name of the field.
+/// What is wrong with `DOMAIN\user`: text that follows the field's name in the message.
 fn windows_user(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec![" cannot be an empty string".into()];
@@ -280,7 +280,7 @@ fn is_windows_domain(domain: &str) -> bool {
     net_bios || domain.split('.').all(|label| names::label(&label.to_ascii_lowercase()).is_empty())
 }
 
-/// Containers that are processes of a Windows host are so all together, and on the host's network.
+/// If one container is a Windows host process, all are, and the pod uses the host's network.
 pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     let of = |at: At| at.value["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let pod = of(spec);
@@ -313,7 +313,7 @@ pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     }
 }
 
-/// A pod with users of its own shares nothing else with the host.
+/// A pod with its own user namespace shares no other namespace with the host.
 pub(super) fn host_users(spec: At, causes: &mut Causes) {
     if !spec.get("hostUsers").is_false() {
         return;
@@ -325,7 +325,7 @@ pub(super) fn host_users(spec: At, causes: &mut Causes) {
     }
 }
 
-/// What the pod's operating system does not know.
+/// Fields that the pod's operating system does not support.
 pub(super) fn operating_system(spec: At, causes: &mut Causes) {
     let os = spec.get("os");
     if !os.is_set() {
@@ -353,7 +353,7 @@ pub(super) fn operating_system(spec: At, causes: &mut Causes) {
         "windows" => {
             for (field, in_context) in POD_NOT_ON_WINDOWS {
                 let at = if *in_context { context.get(field) } else { spec.get(field) };
-                // Plain booleans of the spec count when they are true, the others when they are there.
+                // `hostPID` and `hostIPC` count if true, the other fields if set.
                 let is_said = if matches!(*field, "hostPID" | "hostIPC") { at.is_true() } else { at.is_set() };
                 if is_said {
                     causes.push(at.forbidden(NOT_ON_WINDOWS));

@@ -1,4 +1,4 @@
-//! Services: what each type may say.
+//! Services: the fields of each type.
 
 use super::service_update::{is_headless, needs_health_check, update};
 use crate::kinds::rules::{
@@ -54,7 +54,7 @@ pub fn service(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Whether clients from outside the cluster may reach the service.
+/// Whether clients outside the cluster can reach the service.
 fn is_outward(spec: &Value) -> bool {
     match spec["type"].as_str() {
         Some("LoadBalancer" | "NodePort") => true,
@@ -133,7 +133,7 @@ fn node_ports(list: At, ty: &str, causes: &mut Causes) {
     }
 }
 
-/// Whether a client comes to the same pod again, and for how long.
+/// `sessionAffinity` and its timeout.
 fn affinity(spec: At, causes: &mut Causes) {
     let (at, config) = (spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"));
     need_one_of(at, &["ClientIP", "None"], causes);
@@ -208,10 +208,10 @@ fn addresses(spec: At, causes: &mut Causes) {
     }
 }
 
-/// What only a load balancer can have.
+/// Fields for load balancers only.
 fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     let is_balanced = spec.get("type").text() == "LoadBalancer";
-    // Kubernetes writes this field with a capital letter.
+    // Kubernetes' message capitalizes this field.
     let ranges = spec.get("LoadBalancerSourceRanges").holding(&spec.value["loadBalancerSourceRanges"]);
     let noted = annotations.key(SOURCE_RANGES);
     if !ranges.is_empty() {
@@ -247,7 +247,7 @@ fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     }
 }
 
-/// Which pods the traffic goes to.
+/// Traffic policies.
 fn traffic(spec: At, causes: &mut Causes) {
     let (outer, inner) = (spec.get("externalTrafficPolicy"), spec.get("internalTrafficPolicy"));
     if is_outward(spec.value) {
@@ -278,7 +278,7 @@ fn traffic(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Where the balancer can be reached.
+/// The addresses of the load balancer.
 pub fn service_status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);

@@ -1,4 +1,4 @@
-//! What a service keeps while it changes: its first address and family, its balancer, and its health check.
+//! Service updates: the first address and family, the balancer's class and the health check port stay.
 
 use crate::kinds::rules::{At, same};
 use crate::refusal::{Cause, Causes};
@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 
 const SET_ONCE: &str = "may not change once set";
 
-/// Addresses come and go with the type `ExternalName`, and a second one may be added or given up.
+/// Addresses change only from or to the type `ExternalName`, except that the second one may be added or removed.
 pub(super) fn update(spec: At, old: &Value, causes: &mut Causes) {
     let is_outside = |spec: &Value| spec["type"] == "ExternalName";
     if !is_outside(spec.value) && !is_outside(old) {
@@ -30,7 +30,7 @@ pub(super) fn update(spec: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// One or two values, of which the first stays.
+/// One or two values; the first one cannot change.
 fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Causes) {
     let at = spec.get(field);
     let (new, old) = (at.value.as_array().map_or(&[][..], Vec::as_slice), old[field].as_array());
@@ -38,7 +38,7 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     let first = || format!("{}[0]", at.path());
     if old.len() == new.len() {
         for (index, _) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
-            // Kubernetes tells of each family at the first one.
+            // Kubernetes reports each family with the first one's path.
             let path = if field == "ipFamilies" { first() } else { format!("{}[{index}]", at.path()) };
             causes.push(Cause::invalid(path, at.value, SET_ONCE));
         }
@@ -61,12 +61,12 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     }
 }
 
-/// The server fills each of the two fields from the other.
+/// The server keeps `clusterIP` and `clusterIPs` in agreement, but one may be absent.
 pub(super) fn is_headless(spec: &Value) -> bool {
     spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
 }
 
-/// Whether a balancer asks each node if it has a pod of the service.
+/// Whether the load balancer asks each node whether it has a pod of the service.
 pub(super) fn needs_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }

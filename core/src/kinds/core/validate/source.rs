@@ -1,4 +1,4 @@
-//! Where volumes come from: the sources of a pod's volumes and of persistent volumes, each with what it needs.
+//! Volume sources of pods and of persistent volumes, each with its required fields and rules.
 
 use super::environment::{FILE_FIELDS, field_reference, resource_reference};
 use super::persistent::claim_template;
@@ -10,25 +10,25 @@ use crate::object::names;
 use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 
-/// The volume that a source is of.
+/// The volume that has the source.
 pub(super) struct Owner<'a> {
     pub volume: At<'a>,
     pub name: &'a str,
-    /// Name of the pod, where it is known.
+    /// The pod's name if known, otherwise empty.
     pub pod: &'a str,
-    /// Pods are checked more closely than templates.
+    /// Pods have stricter rules than templates.
     pub is_pod: bool,
 }
 
 pub(super) struct Source {
     pub field: &'static str,
-    /// What Kubernetes calls the field where its contents are wrong, and where it is one too many.
+    /// Kubernetes' names of the field: in faults of its contents, and in the fault of a second source.
     names: (&'static str, &'static str),
     needs: &'static [&'static str],
-    /// What a `secretRef` must hold.
+    /// Required fields of its `secretRef`.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Causes)>,
-    /// Kubernetes lets it stand beside another.
+    /// Kubernetes permits it beside another source.
     beside: bool,
 }
 
@@ -67,7 +67,7 @@ const SCALE_IO: Source = source("scaleIO", &["gateway", "system", "volumeName"],
 const STORAGE_OS: Source = source("storageos", &["volumeName"], Some(storage_os));
 const VSPHERE: Source = source("vsphereVolume", &["volumePath"], None);
 
-/// In the order that Kubernetes looks for them, which says which of two is one too many.
+/// In Kubernetes' order, which determines which of two sources is reported.
 pub(super) const OF_PODS: &[Source] = &[
     source("emptyDir", &[], Some(empty_dir)),
     HOST_PATH,
@@ -126,7 +126,7 @@ pub(super) const PERSISTENT: &[Source] = &[
     source("csi", &[], Some(persistent_csi)),
 ];
 
-/// The one source of a volume, whose fields stand at `at`.
+/// Checks that a volume has one source, and validates it. Returns the source.
 pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Causes) -> Option<&'a Source> {
     let mut found = None;
     for source in sources {
@@ -251,7 +251,7 @@ fn iscsi_name(at: At, wrong_start: &str, causes: &mut Causes) {
     let plain = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let after = |length: usize| name.get(length..).unwrap_or("");
     let good = match name.get(..3) {
-        // Kubernetes takes any character for the dot here.
+        // Kubernetes accepts any character in place of the dot.
         Some("eui") => plain(after(4), 16),
         Some("naa") => plain(after(4), 32),
         Some("iqn") => is_qualified_iscsi(name),
@@ -322,7 +322,7 @@ fn downward(at: At, _: &Owner, causes: &mut Causes) {
     downward_files(at, causes);
 }
 
-/// Files that show fields of the pod. Kubernetes tells of them without their place in the list.
+/// Files with fields of the pod. Kubernetes reports them without their index.
 fn downward_files(at: At, causes: &mut Causes) {
     for item in at.get("items").items() {
         let file = at.holding(item.value);
@@ -395,7 +395,7 @@ fn storage_os(at: At, _: &Owner, causes: &mut Causes) {
     named_if_any(at.get("volumeNamespace"), names::label, causes);
 }
 
-/// Several sources in one directory, where no two may write the same file.
+/// Several sources in one directory; two must not write the same file.
 fn projected(at: At, _: &Owner, causes: &mut Causes) {
     const CONFLICT: &str = "conflicting duplicate paths";
     file_mode(at.get("defaultMode"), causes);
@@ -450,13 +450,13 @@ fn token(volume: At, token: At, causes: &mut Causes) {
     if expiration.number_or_zero() > 1 << 32 {
         causes.push(expiration.invalid("may not specify a duration larger than 2^32 seconds"));
     }
-    // Kubernetes tells of this path as if it were the volume's.
+    // Kubernetes reports this path at the volume.
     let path = volume.get("path").holding(&token.value["path"]);
     need(path, causes);
     file_path(path, causes);
 }
 
-/// Trust anchors, by the name of one bundle or by its signer.
+/// Trust anchors: a bundle by name, or the bundles of a signer.
 fn trust_bundle(bundle: At, causes: &mut Causes) {
     let (name, signer, labels) = (bundle.get("name"), bundle.get("signerName"), bundle.get("labelSelector"));
     match (name.is_set(), signer.is_set()) {
@@ -491,7 +491,7 @@ fn trust_bundle(bundle: At, causes: &mut Causes) {
     file_path(path, causes);
 }
 
-/// A certificate of the pod's own, in one file or in two.
+/// The pod's own certificate, in one file or two.
 fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Causes) {
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
         let path = certificate.get(field);
@@ -511,7 +511,7 @@ fn csi(at: At, _: &Owner, causes: &mut Causes) {
     if reference.is_set() {
         let name = reference.get("name");
         need(name, causes);
-        // Kubernetes leaves the reference out of this path.
+        // Kubernetes omits the reference from this path.
         named_if_any(at.get("name").holding(name.value), names::subdomain, causes);
     }
 }
@@ -530,7 +530,7 @@ fn persistent_csi(at: At, _: &Owner, causes: &mut Causes) {
     }
 }
 
-/// The name of a storage driver.
+/// The name of a CSI driver.
 fn driver(at: At, causes: &mut Causes) {
     if at.is_empty() {
         need(at, causes);

@@ -6,10 +6,10 @@ use crate::object::names;
 use crate::refusal::Causes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Source of each volume without a fault, by the volume's name.
+/// The source of each valid volume, by the volume's name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, &'static str>;
 
-/// The volumes for mounts to refer to. `pod` is the name of the pod, where it is known.
+/// Validates volumes and returns those that mounts can refer to. `pod`: the pod's name, empty if unknown.
 pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Causes) -> Volumes<'a> {
     let created: BTreeSet<String> = list
         .items()
@@ -44,7 +44,7 @@ mod tests {
     use crate::kinds::rules::testing::check_rows;
     use holdfast_value::{Value, json};
 
-    /// A source of the volume `v`, and the fault that it has, if any.
+    /// A source of the volume `v`, and its fault, if any.
     #[test]
     fn each_rule_of_volumes() {
         let good = json!({

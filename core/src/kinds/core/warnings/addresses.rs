@@ -1,10 +1,10 @@
-//! Addresses and networks that are taken, and not written as they should be.
+//! Addresses and networks that are accepted although they are not in the standard form.
 
 use crate::object::address::{address, network};
 use crate::refusal::Texts;
 use std::net::IpAddr;
 
-/// An address whose numbers begin with zeros, one of the older family within the newer, or one that has a shorter form.
+/// Warns of leading zeros, IPv4-mapped IPv6 addresses, and IPv6 addresses that are not in their shortest form.
 pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Texts) {
     let Some(found) = address(text) else { return };
     if text.parse::<IpAddr>().ok() != Some(found) {
@@ -17,8 +17,7 @@ pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Texts) {
     }
 }
 
-/// A network with bits behind its prefix, which may mean the network or the one address, or one that is written as
-/// above.
+/// Warns of bits after the prefix, since the text may mean the network or the address, and of non-standard spellings.
 pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Texts) {
     let Some((address, bits)) = network(text) else { return };
     let begin = masked(address, bits);
@@ -60,7 +59,7 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// A network of the older family within the newer is shown as one of the older.
+/// An IPv4-mapped network is shown as IPv4.
 fn shown(begin: IpAddr, bits: u8) -> String {
     match begin.to_canonical() {
         plain if plain != begin && bits >= 96 => format!("{plain}/{}", bits - 96),

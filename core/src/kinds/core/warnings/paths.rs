@@ -1,4 +1,4 @@
-//! Files of a volume of which one is in the place, or in the folder, of another.
+//! Warns of files in a volume where one has the path of another, or lies inside it.
 
 use super::list;
 use crate::refusal::Texts;
@@ -6,15 +6,14 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How many files of one volume are told of: nobody reads more.
+/// The most overlaps reported for one volume.
 const TOLD_MAX: usize = 100;
-/// How many bytes of a name or a path are told: no name that means anything has more, and one that has may be told of a
-/// hundred times.
+/// The most bytes of a name or path that are shown. Longer ones have no use, and each may be shown a hundred times.
 const SHOWN_MAX: usize = 256;
-/// In how many folders of its path a file is looked for: whoever sends a path chooses how many it has.
+/// The most parent folders of a path that are looked up, since the client chooses its depth.
 const FOLDERS_MAX: usize = 64;
 
-/// Of the files that the volume is made of.
+/// Warnings for one volume.
 pub(super) fn of_volume(volume: &Value, warnings: &mut Texts) {
     let name = cut(volume["name"].as_str().unwrap_or_default());
     for (source, shown) in [
@@ -80,7 +79,7 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_MAX)]
 }
 
-/// The files so far by their paths, with their numbers and sources, and which of them are in each other's way.
+/// The files so far: by path, with their numbers and sources. `told`: the overlaps found.
 #[derive(Default)]
 struct Files {
     known: BTreeMap<String, Vec<(usize, Rc<str>)>>,

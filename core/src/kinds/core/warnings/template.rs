@@ -1,4 +1,4 @@
-//! What is warned of in pods and in the templates that pods are made of.
+//! Warnings about pods and pod templates.
 
 use super::addresses::of_address;
 use super::{fraction, list, of_claim, of_each, of_term, old_label, part, paths};
@@ -8,7 +8,7 @@ use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pod is looked at when it is made: later it is seldom people who change it.
+/// Pods are checked only on create: later changes seldom come from people.
 pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     if old.is_some() {
         return Texts::default();
@@ -19,9 +19,9 @@ pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Of the template at this path, when the object is made or its spec changes.
+/// Warnings about the template at this path, if the object is new or its spec has changed.
 pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
-    // The spec, or what a PodTemplate has in its place.
+    // The top-level field of the path: `spec`, or `template` for a PodTemplate.
     let top = path.split('.').next().unwrap_or_default();
     if old.is_some_and(|old| part(old, top) == part(object, top)) {
         return Texts::default();
@@ -34,14 +34,14 @@ pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -
     warnings
 }
 
-/// The same with what a name would be used for that is no DNS label, of a new object.
+/// Like [`template`]; for a new object also a warning about a name that is not a DNS label.
 pub fn workload(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
     let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Texts::default() };
     warnings.append(template(object, old, path));
     warnings
 }
 
-/// The same of a job's template, and of jobs of more parts than their status can tell of.
+/// Like [`workload`]; also a warning about jobs with more indexes than their status can list.
 pub fn job(object: &Document, old: Option<&Document>, spec: &'static str, path: &'static str) -> Texts {
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
@@ -83,7 +83,7 @@ fn name(object: &Document, used: &str) -> Texts {
     told.into()
 }
 
-/// A pod, or what pods are made of.
+/// A pod or a pod template.
 struct Template<'a> {
     /// Its path; empty for a pod.
     at: &'static str,
@@ -95,7 +95,7 @@ const SYSCTLS: &str = "non-functional in v1.11+; use the \"sysctls\" field inste
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
-/// Annotations that have become fields, and what is said of them.
+/// Annotations that were replaced by fields, and the warnings about them.
 const ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -105,7 +105,7 @@ const ANNOTATIONS: [(&str, &str); 3] = [
     ("security.alpha.kubernetes.io/unsafe-sysctls", SYSCTLS),
 ];
 
-/// Sources of volumes that are on their way out, or gone, and how they are told of.
+/// Deprecated or removed volume sources: the field, the name in the warning, and the warning.
 const VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -122,7 +122,7 @@ const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// With how many other ports of its number a port is compared, and of how many such pairs is told: nobody reads of more.
+/// Limits the comparisons of ports with equal numbers, and so the number of warnings.
 const COMPARED_MAX: usize = 100;
 
 impl<'a> Template<'a> {
@@ -130,7 +130,7 @@ impl<'a> Template<'a> {
         if self.at.is_empty() { part.to_owned() } else { format!("{}.{part}", self.at) }
     }
 
-    /// In Kubernetes' order.
+    /// Adds all warnings in Kubernetes' order.
     fn warn(&self, warnings: &mut Texts) {
         self.nodes(warnings);
         for (key, why) in ANNOTATIONS {
@@ -187,7 +187,8 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Profiles of a container in annotations, where no field says them. Those of a pod have become fields by now.
+    /// Security profiles of a container that are in annotations but not in fields. Those of the whole pod have been
+    /// copied to fields by now.
     fn profiles(&self, container: &Value, warnings: &mut Texts) {
         let name = container["name"].as_str().unwrap_or_default();
         let own = &container["securityContext"];
@@ -200,7 +201,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Labels of nodes that have other names now, and constraints that select nothing.
+    /// Older node labels, and constraints that select nothing.
     fn nodes(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for key in self.spec["nodeSelector"].as_object().into_iter().flat_map(|labels| labels.keys()) {
@@ -227,7 +228,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Selectors that are not there match nothing, and not everything.
+    /// An absent label selector matches no pods, although many people expect it to match all.
     fn selectors(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for kind in ["podAffinity", "podAntiAffinity"] {
@@ -257,7 +258,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Entries of a list whose key another one has.
+    /// List entries that repeat the key of an earlier one.
     fn repeated(&self, field: &str, key: &str, warnings: &mut Texts) {
         let at = self.path("spec");
         let mut seen = BTreeSet::new();
@@ -269,7 +270,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Ports of which nobody can tell which container has them.
+    /// Ports that several containers define.
     fn ports(&self, warnings: &mut Texts) {
         struct Port<'a> {
             at: String,
@@ -312,7 +313,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Names of ports that two containers have which run side by side.
+    /// Port names that two concurrently running containers share.
     fn port_names(&self, warnings: &mut Texts) {
         let mut known: BTreeMap<&str, String> = BTreeMap::new();
         let is_beside = |container: &Value, at: &str| {
@@ -352,7 +353,7 @@ fn of_container(container: &Value, at: &str, warnings: &mut Texts) {
         let name = variable["name"].as_str().unwrap_or_default();
         let value = variable["value"].as_str().unwrap_or_default();
         let reference = format!("$({name})");
-        // One that says more than the earlier one needs it.
+        // A variable whose value refers to its own earlier definition does not hide it.
         let adds = variable["valueFrom"].is_null() && value != reference && value.contains(&reference);
         if !seen.insert(name) && !adds {
             warnings.push(format!(

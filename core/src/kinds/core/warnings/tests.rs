@@ -7,7 +7,7 @@ fn document(value: Value) -> Document {
     document
 }
 
-/// What is said of an object, new or beside an older one, by the rule of its kind.
+/// The warnings about an object that is new or replaces `old`.
 fn told(kind: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
     let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
     let (kind, _) = registry().find(group, "v1", resource).expect("a kind");
@@ -16,7 +16,7 @@ fn told(kind: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
     kind.hooks.warnings.expect("a rule")(kind, &document(new.clone()), old.as_ref()).into_vec()
 }
 
-/// The same of a pod with this spec.
+/// The warnings about a new pod with this spec.
 fn of_pod(spec: Value) -> Vec<String> {
     told("pods", &json!({"metadata": {"name": "a"}, "spec": spec}), None)
 }
@@ -67,7 +67,7 @@ fn what_stands_twice_in_a_pod() {
     let expected =
         ["spec.hostAliases[1].ip: duplicate ip \"1.1.1.1\"", "spec.imagePullSecrets[1].name: duplicate name \"s\""];
     assert_eq!(repeated, expected);
-    // Something is said where a variable hides another, and not where it says more than that one.
+    // A variable that hides another is reported, unless it extends the other's value.
     for (second, is_hiding) in [
         (json!({"name": "X", "value": "$(X)"}), true),
         (json!({"name": "X", "value": "$(X)-b"}), false),
@@ -106,7 +106,7 @@ fn ports_that_are_hard_to_tell_apart() {
         let expected = if what.is_empty() { vec![] } else { vec![expected] };
         assert_eq!(of_pod(json!({"containers": containers})), expected, "{shown}");
     }
-    // A name is one container's that runs beside others.
+    // Only containers that run at the same time must have distinct port names.
     let named = |number: i64| json!([{"name": "p", "containerPort": number, "protocol": "TCP"}]);
     let warnings = of_pod(json!({
         "initContainers": [
@@ -150,7 +150,7 @@ fn files_of_volumes_that_are_in_the_way_of_others() {
     let expected = [(token, file), (bundle, file), (bundle, token)];
     let told = |(one, other): (&str, &str)| format!("volume \"v\" (Projected): overlapping paths: {one} with {other}");
     let mut expected = expected.map(told).to_vec();
-    // In the order of the sources.
+    // Warnings come in the order of the sources.
     expected.push("volume \"v\" (Projected) has no sources provided".to_owned());
     assert_eq!(all(projected), expected);
 }

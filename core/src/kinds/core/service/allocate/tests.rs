@@ -12,8 +12,8 @@ impl Claims for Taken {
     }
 }
 
-/// What becomes of a service in a cluster with these ranges: its policy, families and addresses, of which those that
-/// were picked are shown by their networks; or why not.
+/// Allocates a service in a cluster with these ranges. Returns its policy, families and addresses, where allocated
+/// addresses appear as `v4` and `v6`; or the causes.
 fn made(ranges: &str, spec: Value, old: Option<Value>) -> Result<String, String> {
     let ranges = ranges.parse().expect("ranges");
     let allocator = Allocator {
@@ -116,7 +116,7 @@ fn services_get_the_families_that_they_want() {
         let found = made(ranges, selective(spec.clone()), None);
         assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{ranges} {spec}");
     }
-    // Whoever picks no pods may give whatever addresses there are.
+    // A headless service without a selector may have addresses of any family.
     assert_eq!(made(V4, json!({"clusterIP": "None"}), None), Ok("RequireDualStack IPv4,IPv6 None".into()));
 }
 
@@ -143,7 +143,7 @@ fn families_come_and_go_with_the_policy() {
         (BOTH, single(), json!({}), "SingleStack IPv4 10.0.0.5"),
         (BOTH, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4,IPv6 10.0.0.5,v6"),
         (V4, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4 10.0.0.5"),
-        // What is left out stays as it was.
+        // Fields that are left out keep their values.
         (BOTH, dual(), json!({"clusterIPs": null, "clusterIP": null}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
         (
             BOTH,
@@ -151,7 +151,7 @@ fn families_come_and_go_with_the_policy() {
             json!({"ipFamilyPolicy": null, "ipFamilies": null}),
             "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5",
         ),
-        // A cluster that has lost a family takes none from services.
+        // Services keep the addresses of a family that the cluster has lost.
         (V4, dual(), json!({}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
         (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack"}), "SingleStack IPv4 10.0.0.5"),
         (
@@ -168,7 +168,7 @@ fn families_come_and_go_with_the_policy() {
     assert_eq!(made(BOTH, kept.clone(), Some(kept)), Ok("PreferDualStack IPv4 10.0.0.5".into()));
 }
 
-/// Every address of a network is somebody's, `10.0.0.` say, besides those that always are.
+/// All addresses with this prefix are taken (`10.0.0.`), besides the two of [`Taken`].
 struct Full(&'static str);
 
 impl Claims for Full {
@@ -183,7 +183,7 @@ fn service_cidr(cidrs: &[&str], status: Option<&str>) -> Value {
     json!({"metadata": {"name": "more"}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
 }
 
-/// The addresses that a service gets in a cluster with these ServiceCIDRs besides the option's ranges.
+/// The addresses of a service in a cluster with these ServiceCIDRs besides the option's ranges.
 fn addresses(
     ranges: &str,
     service_cidrs: &[Value],
@@ -225,18 +225,18 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![ready()], "10.92.0.7", false),
         (vec![ready()], "10.91.0.0", false),
         (vec![ready()], "10.91.0.255", false),
-        // Nobody says whether it is ready.
+        // Without a condition, it counts as ready.
         (vec![service_cidr(&["10.91.0.0/24"], None)], "10.91.0.7", true),
         (vec![], "10.91.0.7", false),
         (vec![service_cidr(&["10.91.0.0/24"], Some("Unknown"))], "10.91.0.7", false),
         (vec![unready()], "10.91.0.7", false),
         (vec![unready()], "fd91::7", false),
         (vec![deleted.clone()], "10.91.0.7", false),
-        // Others that contain it are enough.
+        // Another ServiceCIDR that contains the address suffices.
         (vec![unready(), ready()], "10.91.0.7", true),
         (vec![ready(), deleted.clone()], "10.91.0.7", true),
         (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
-        // The range of the option goes by the ServiceCIDR that lists it.
+        // A ServiceCIDR that lists the option's range decides for it.
         (vec![own(Some("True"))], "10.0.0.7", true),
         (vec![own(None)], "10.0.0.7", true),
         (vec![own(Some("False"))], "10.0.0.7", false),
@@ -250,11 +250,11 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         let told = found.map_err(|told| told.rsplit_once("]: ").map_or(told.clone(), |(_, why)| why.to_owned()));
         assert_eq!(told, expected, "{wanted} {service_cidrs:?}");
     }
-    // Not one more family than the option has.
+    // ServiceCIDRs add no family that the option lacks.
     let spec = json!({"clusterIP": "fd91::7"});
     let told = addresses(V4, &[ready()], &Taken, (Value::Null, spec), 1).expect_err("IPv6");
     assert!(told.contains("IPv6 is not configured on this cluster"), "{told}");
-    // Overlapping ranges are of the same addresses, however they are written.
+    // Overlapping ranges share their addresses, however these are written.
     let overlapping = [service_cidr(&["10.0.0.0/16"], Some("True"))];
     for taken in ["10.0.0.9", "fd00:0::0009"] {
         let spec = json!({"clusterIP": taken});
@@ -297,7 +297,7 @@ fn the_next_range_is_tried_when_one_is_full() {
         ),
         (vec![more("True")], "fd00::", single.clone(), dual.clone(), Some("10.0.0.5,fd91::")),
         (vec![more("True")], "10.0.0.", outside, json!({}), Some("10.91.0.")),
-        // What it has, a service keeps, though no range is left that it is of.
+        // A service keeps its address even if no range contains it any longer.
         (vec![service_cidr(&["10.0.0.0/24"], Some("False"))], NONE, single, json!({}), Some("10.0.0.5")),
     ] {
         let found = addresses(BOTH, &service_cidrs, &Full(full), (old.clone(), spec.clone()), 1);
@@ -325,11 +325,11 @@ fn the_first_addresses_are_for_those_who_name_them() {
         let found = host(&Taken, seed);
         assert!((17..=254).contains(&found), "{found}");
     }
-    // When all others are gone, they are for everybody.
+    // When all others are taken, the reserved addresses are given out too.
     assert_eq!(host(&Beyond(16), 1), 1);
 }
 
-/// Every address is somebody's whose last number is higher.
+/// All addresses with a higher last number are taken.
 struct Beyond(u8);
 
 impl Claims for Beyond {
@@ -389,14 +389,14 @@ fn a_node_port_stays_with_the_name_of_its_port() {
     };
     let old = || json!([{"name": "a", "port": 80, "nodePort": 32001}, {"name": "b", "port": 81, "nodePort": 32002}]);
     let two = |first: Value, second: Value| ports(old(), json!([first, second]));
-    // Whatever else becomes of a port, it keeps its number.
+    // A port keeps its number although other fields change.
     let kept = two(json!({"name": "a", "port": 81, "protocol": "UDP"}), json!({"name": "b", "port": 80}));
     assert_eq!(kept, [32001, 32002]);
-    // One of another name gets another.
+    // A renamed port gets another number.
     let renamed = two(json!({"name": "c", "port": 80}), json!({"name": "b", "port": 81}));
     assert_ne!(renamed[0], 32001);
     assert_eq!(renamed[1], 32002);
-    // What one asks for the other gives up.
+    // A number that one port wants is taken from the other.
     let asked = two(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "nodePort": 32001}));
     assert_ne!(asked[0], 32001);
     assert_eq!(asked[1], 32001);
