@@ -5,6 +5,7 @@
 //! of these answers wait for it as well.
 
 use crate::log::{Fault, Found};
+use crate::wakes;
 use holdfast_core::event::Offset;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -121,10 +122,13 @@ impl Drop for Question {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        for other in self.others.drain(..) {
-            // It may have been given up.
-            let _ = other.send(Answer { found: self.found.clone(), others: Vec::new(), next: None });
-        }
+        // A connection with several of them is woken once, and writes their responses together.
+        wakes::together(|| {
+            for other in self.others.drain(..) {
+                // It may have been given up.
+                let _ = other.send(Answer { found: self.found.clone(), others: Vec::new(), next: None });
+            }
+        });
     }
 }
 

@@ -30,6 +30,9 @@ pub(crate) fn together(queue: impl FnOnce()) {
             held.into_iter().flatten().for_each(Waker::wake);
         }
     }
+    if HELD.with_borrow(Option::is_some) {
+        return queue();
+    }
     HELD.set(Some(Vec::new()));
     let release = Release;
     queue();

@@ -12,7 +12,9 @@ use crate::client::{Range, Ranged, Status, Txn, Watch, What};
 use crate::wire;
 pub use connect::{Address, BadAddress};
 use faults::{fault_of_read, fault_of_write};
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesOrdered;
 use http::uri::PathAndQuery;
 use prost::Message;
 use std::sync::Arc;
@@ -222,7 +224,9 @@ impl Etcd for Cluster {
             let patience = if asked.compares.is_empty() { FULL } else { SMALL_WRITE };
             async move { members.call(TXN, transaction(asked), patience, fault_of_write).await }
         };
-        let all = async move { Ok(join_all(transactions.into_iter().map(call)).await) };
+        // Unlike `join_all`, it polls only those calls that were woken.
+        let calls: FuturesOrdered<_> = transactions.into_iter().map(call).collect();
+        let all = async move { Ok(calls.collect::<Vec<_>>().await) };
         match self.wait(all) {
             Ok(answers) => answers.into_iter().map(|answer| answer.map(decided)).collect(),
             Err(fault) => vec![Err(fault); count],

@@ -77,7 +77,7 @@ pub struct Connection<T, S, B> {
     is_readable: bool,
     /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
-    /// Whether a task has sent something that is not written yet.
+    /// Whether something that was waited for, as what a task has made, is not written yet.
     has_mail: bool,
     /// Whether other tasks, which may have something to send as well, have had their turn since.
     gave_way: bool,

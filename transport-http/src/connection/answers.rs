@@ -12,7 +12,7 @@ use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncBufRead, AsyncWrite};
@@ -33,6 +33,8 @@ pub struct Entry<B> {
 pub enum Work<B> {
     /// Nothing yet.
     None,
+    /// A request with little work that waits, polled in this task when it is woken.
+    Waiting(Making<B>),
     /// A task.
     Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
     /// Nothing until the client has read the data so far: then the body is asked for more, in this task if `here`, else
@@ -42,6 +44,9 @@ pub enum Work<B> {
     /// counts as used until then.
     Done(Option<B>),
 }
+
+/// The future of a response.
+type Making<B> = Pin<Box<dyn Future<Output = Result<Response<B>, Infallible>> + Send>>;
 
 impl<B> Entry<B> {
     pub fn new(stream: StreamId, head: &Request<()>, upload: Option<Upload>) -> Entry<B> {
@@ -104,12 +109,23 @@ where
             Poll::Ready(_) => Some(Box::pin(service.call(head.map(|()| body)))),
             Poll::Pending => None,
         });
-        let Some(Some(mut future)) = called else { return self.abandon(stream) };
-        let answer = match is_quick {
-            true => guarded(|| pin!(tokio::task::unconstrained(future.as_mut())).poll(&mut context)),
-            false => Some(Poll::Pending),
-        };
-        match answer {
+        match called {
+            Some(Some(future)) if is_quick => self.make_here(stream, future),
+            Some(Some(future)) => {
+                let pen = Pen::new(&self.mailbox, stream);
+                entry.work = Work::Task(Task::new(tokio::spawn(making::answer(future, pen))));
+            }
+            _ => self.abandon(stream),
+        }
+    }
+
+    /// Polls the future of a request with little work. If it waits, so do requests of the same connection for the same
+    /// event, as for an answer of a shared log: polled here, they are answered together.
+    fn make_here(&mut self, stream: StreamId, mut future: Making<B>) {
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return };
+        let waker = waker(&mut self.wakers, &self.wakes, stream);
+        let mut context = Context::from_waker(&waker);
+        match guarded(|| pin!(tokio::task::unconstrained(future.as_mut())).poll(&mut context)) {
             Some(Poll::Ready(Ok(answer))) => {
                 let (head, body) = answer.into_parts();
                 if entry.is_head || body.is_end_stream() || making::is_short(&head, &body) {
@@ -118,10 +134,7 @@ where
                 let pen = Pen::new(&self.mailbox, stream);
                 entry.work = Work::Task(Task::new(tokio::spawn(making::begin(head, body, pen))));
             }
-            Some(Poll::Pending) => {
-                let pen = Pen::new(&self.mailbox, stream);
-                entry.work = Work::Task(Task::new(tokio::spawn(making::answer(future, pen))));
-            }
+            Some(Poll::Pending) => entry.work = Work::Waiting(future),
             None => self.abandon(stream),
         }
     }
@@ -300,13 +313,23 @@ where
 
     /// Looks at a stream that was woken: its response body has more, or its request body was read.
     pub(super) fn look_at(&mut self, slot: usize) {
-        let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) else { return };
+        let Some(entry) = self.entries.get_mut(slot).and_then(Option::as_mut) else { return };
         let stream = entry.stream;
         if let Some(upload) = &entry.upload {
             self.http.release_of(stream, upload.take_read());
         }
-        if matches!(entry.work, Work::Body { here: true, .. }) {
-            self.go_on(stream);
+        match std::mem::replace(&mut entry.work, Work::None) {
+            Work::Waiting(future) => {
+                self.has_mail = true;
+                self.make_here(stream, future);
+            }
+            work => {
+                let is_here = matches!(work, Work::Body { here: true, .. });
+                entry.work = work;
+                if is_here {
+                    self.go_on(stream);
+                }
+            }
         }
     }
 }

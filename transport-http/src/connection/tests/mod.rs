@@ -85,7 +85,8 @@ fn shown(number: u32) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(Bytes::copy_from_slice(&number.to_be_bytes())))
 }
 
-/// The path says what is requested: `/number`, `/watch` (that number and those that follow), `/echo` (the body as it
+/// The path says what is requested: `/number`, `/watch` (that number and those that follow), `/next`
+/// (the number that follows, once it is there), `/echo` (the body as it
 /// arrives), `/bytes/COUNT/SIZE` (pieces of that number and size, and trailers), `/never`, `/panic`, `/panic/later`,
 /// `/broken`, `/count` (the length of the body).
 async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive: Alive) -> Answer {
@@ -99,6 +100,14 @@ async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive:
     let frames: BoxStream<'static, Result<Frame<Bytes>, Infallible>> = match parts.as_slice() {
         ["number"] => stream::iter([shown(0)]).boxed(),
         ["watch"] => stream::once(async move { shown(0) }).chain(stream::unfold(events, follow)).boxed(),
+        ["next"] => {
+            let mut events = events;
+            let next = match events.changed().await {
+                Ok(()) => *events.borrow_and_update(),
+                Err(_) => 0,
+            };
+            stream::iter([shown(next)]).boxed()
+        }
         ["echo"] => {
             let pieces = request.into_body().into_data_stream();
             pieces

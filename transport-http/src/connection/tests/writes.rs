@@ -81,3 +81,24 @@ async fn answers_that_are_ready_together_go_out_in_one_write() {
         assert_eq!(task.await.unwrap(), 1);
     }
 }
+
+/// Requests that wait for the same event, as reads of a shared log do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn answers_that_waited_together_go_out_in_one_write() {
+    for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {
+        let task = tokio::spawn(async move {
+            let mut fixture = Fixture::start(is_quick).await;
+            let request = || Request::get("https://a/next").body(Empty::new()).unwrap();
+            let asked: Vec<_> = (0..STREAMS).map(|_| fixture.client.send_request(request())).collect();
+            let asked = tokio::spawn(join_all(asked));
+            rest().await;
+            fixture.writes();
+            fixture.served.events.send_replace(1);
+            let answers = asked.await.unwrap();
+            let mut bodies: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().into_body()).collect();
+            assert_eq!(numbers(&mut bodies).await, [1; STREAMS]);
+            fixture.writes()
+        });
+        assert_eq!(task.await.unwrap(), 1);
+    }
+}
