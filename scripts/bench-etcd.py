@@ -10,9 +10,11 @@ which nobody watches. etcd has one member, whose files are in $TMPDIR; its progr
 clients` has put it.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -99,7 +101,11 @@ def three_servers():
     """Milliseconds of the server that writes and of two others, for each of many events, while nobody watches."""
     with Etcd() as etcd, tempfile.TemporaryDirectory() as folder:
         option = f"--etcd-servers={etcd.url}"
-        with start(f"{folder}/0", option) as writer, start(f"{folder}/1", option) as other, start(f"{folder}/2", option) as third:
+        with start(f"{folder}/0", option) as writer, contextlib.ExitStack() as stack:
+            for name in "12":
+                # The servers of one cluster have the same keys.
+                shutil.copytree(f"{folder}/0/pki", f"{folder}/{name}/pki")
+            other, third = (stack.enter_context(start(f"{folder}/{name}", option)) for name in "12")
             before = [server.processor_seconds() for server in (writer, other, third)]
             writer.bench("--fill", "0", "--count", str(WRITES), "create")
             for server in (other, third):

@@ -6,18 +6,17 @@ use super::{ANSWER_BYTES_MAX, header, key_value, unsigned};
 use crate::client::{Event, Fault, Watch, Watched};
 use crate::wire;
 use crossbeam::channel::TrySendError;
-use futures_util::{FutureExt, stream};
+use futures_util::stream;
 use http::uri::PathAndQuery;
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, channel};
-use tonic::Streaming;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 /// How many answers may wait in the channel.
-const AHEAD: usize = 16;
+const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
 /// How many events are read at a time, unless etcd sends more in one answer.
 const EVENTS_MAX: usize = 512;
@@ -25,6 +24,8 @@ const EVENTS_MAX: usize = 512;
 pub struct Stream {
     asking: Sender<wire::WatchRequest>,
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
+    /// The answer that followed the events that were last returned.
+    held: Option<Result<Watched, Fault>>,
 }
 
 /// Opens a watch, and waits until the member has confirmed it.
@@ -46,25 +47,19 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
     let codec: ProstCodec<wire::WatchRequest, wire::WatchResponse> = ProstCodec::default();
     let opened = calling.streaming(request, PathAndQuery::from_static(WATCH), codec).await;
     let mut events = opened.map_err(|status| fault_of_read(&status))?.into_inner();
+    let ended = || Fault::Unreachable("the watch has ended".into());
     let first = events.message().await.map_err(|status| fault_of_read(&status))?.ok_or_else(ended)?;
     if !first.created || first.canceled {
         return Err(refusal(&first));
     }
     let (answer, answers) = crossbeam::channel::bounded(AHEAD);
     tokio::spawn(async move {
-        let mut held = None;
         loop {
-            let next = match held.take() {
-                Some(held) => held,
-                None => read(&mut events).await,
-            };
-            let next = match next {
-                Ok(watched) => {
-                    // Lets the connection receive what has arrived meanwhile.
-                    tokio::task::yield_now().await;
-                    Ok(with_more(watched, &mut events, &mut held))
-                }
-                Err(fault) => Err(fault),
+            let next = match events.message().await {
+                Ok(Some(said)) if said.canceled => Err(refusal(&said)),
+                Ok(Some(said)) => Ok(watched(said)),
+                Ok(None) => Err(ended()),
+                Err(status) => Err(fault_of_read(&status)),
             };
             let is_last = next.is_err();
             let is_read = match answer.try_send(next) {
@@ -78,16 +73,19 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
             }
         }
     });
-    Ok(Stream { asking, answers })
+    Ok(Stream { asking, answers, held: None })
 }
 
 impl Watch for Stream {
     fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault> {
         use crossbeam::channel::RecvTimeoutError::{Disconnected, Timeout};
+        if let Some(held) = self.held.take() {
+            return held.map(Some);
+        }
         match self.answers.recv_timeout(patience) {
-            Ok(answer) => answer.map(Some),
+            Ok(answer) => answer.map(|watched| Some(self.with_more(watched))),
             Err(Timeout) => Ok(None),
-            Err(Disconnected) => Err(ended()),
+            Err(Disconnected) => Err(Fault::Unreachable("the watch has ended".into())),
         }
     }
 
@@ -99,40 +97,25 @@ impl Watch for Stream {
     }
 }
 
-fn ended() -> Fault {
-    Fault::Unreachable("the watch has ended".into())
-}
-
-/// The next answer. A call that is dropped loses none.
-async fn read(events: &mut Streaming<wire::WatchResponse>) -> Result<Watched, Fault> {
-    match events.message().await {
-        Ok(Some(said)) if said.canceled => Err(refusal(&said)),
-        Ok(Some(said)) => Ok(watched(said)),
-        Ok(None) => Err(ended()),
-        Err(status) => Err(fault_of_read(&status)),
-    }
-}
-
-/// Appends the events that have arrived already. etcd sends each transaction's events in an answer of their own, and it
-/// is cheaper to wake the reader once, and to store many at a time. An answer of another sort is `held` for the next turn.
-fn with_more(
-    mut watched: Watched,
-    events: &mut Streaming<wire::WatchResponse>,
-    held: &mut Option<Result<Watched, Fault>>,
-) -> Watched {
-    while !watched.events.is_empty() && watched.events.len() < EVENTS_MAX {
-        match read(events).now_or_never() {
-            Some(Ok(mut more)) if !more.events.is_empty() => {
-                watched.events.append(&mut more.events);
-                watched.header = more.header;
-            }
-            other => {
-                *held = other;
-                break;
+impl Stream {
+    /// Appends the events that have arrived already. etcd sends each transaction's events in an answer of their own,
+    /// and it is cheaper to store many at a time.
+    fn with_more(&mut self, mut watched: Watched) -> Watched {
+        while !watched.events.is_empty() && watched.events.len() < EVENTS_MAX {
+            match self.answers.try_recv() {
+                Ok(Ok(mut more)) if !more.events.is_empty() => {
+                    watched.events.append(&mut more.events);
+                    watched.header = more.header;
+                }
+                Ok(other) => {
+                    self.held = Some(other);
+                    break;
+                }
+                Err(_) => break,
             }
         }
+        watched
     }
-    watched
 }
 
 fn refusal(said: &wire::WatchResponse) -> Fault {
