@@ -2,7 +2,7 @@
 //!
 //! A caller that builds a scheduler on this crate needs five things:
 //! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
-//!   their resources: [`object::KINDS`]); each call returns an [`Event`], which goes to [`Queue::event`].
+//!   their resources: [`object::KINDS`]); each call returns an [`ClusterEvent`], which goes to [`Queue::event`].
 //! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
 //! - [`Queue`]: which pod is next. It is told of pods, events and the time, and knows back-off, gates and hints.
 //! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why it cannot be scheduled and which
@@ -32,9 +32,9 @@ pub mod status;
 pub use clock::Clock;
 pub use configuration::Configuration;
 pub use object::{Key, Kind};
-pub use plan::{Outcome, Plan, plan};
+pub use plan::{Plan, PlanOutcome, plan};
 pub use planner::Planner;
 pub use profile::Profile;
 pub use queue::Queue;
 pub use scheduler::Scheduler;
-pub use snapshot::{Event, Snapshot};
+pub use snapshot::{ClusterEvent, Snapshot};

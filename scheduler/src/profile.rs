@@ -2,7 +2,7 @@
 
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
-use crate::plugin::{Plugin, Point};
+use crate::plugin::{ExtensionPoint, Plugin};
 use crate::plugins;
 use crate::plugins::default_preemption::DefaultPreemption;
 use holdfast_value::Value;
@@ -17,7 +17,7 @@ pub struct Profile {
     /// cheap because results are kept from pod to pod.
     pub percentage_of_nodes_to_score: Option<i64>,
     /// The plug-ins of each point in their order, with their weights at the point `score`.
-    pub points: BTreeMap<Point, Vec<Enabled>>,
+    pub points: BTreeMap<ExtensionPoint, Vec<Enabled>>,
     /// Whether every filter checks a node, even after one has refused it.
     pub check_all: bool,
     /// How preemption looks for victims, if the plug-in is enabled.
@@ -62,7 +62,7 @@ impl Written {
 /// The plug-ins that are enabled by default, with their weights.
 pub fn usual_plugins() -> Vec<(String, i64)> {
     let rows = plugins::PLUGINS.iter().filter(|row| row.by_default);
-    let weight = |row: &plugins::Row| if UNWEIGHTED.contains(&row.name) { 0 } else { row.weight };
+    let weight = |row: &plugins::PluginEntry| if UNWEIGHTED.contains(&row.name) { 0 } else { row.weight };
     rows.map(|row| (row.name.to_owned(), weight(row))).collect()
 }
 
@@ -73,7 +73,7 @@ pub struct Enabled {
 }
 
 impl Profile {
-    pub fn at(&self, point: Point) -> &[Enabled] {
+    pub fn at(&self, point: ExtensionPoint) -> &[Enabled] {
         self.points.get(&point).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -83,7 +83,7 @@ impl Profile {
         all.into_iter().find(|plugin| plugin.name() == name)
     }
 
-    pub fn has(&self, point: Point, name: &str) -> bool {
+    pub fn has(&self, point: ExtensionPoint, name: &str) -> bool {
         self.at(point).iter().any(|enabled| enabled.plugin.name() == name)
     }
 }
@@ -91,7 +91,7 @@ impl Profile {
 impl Default for Profile {
     /// The profile that applies without any configuration.
     fn default() -> Self {
-        let mut points: BTreeMap<Point, Vec<Enabled>> = BTreeMap::new();
+        let mut points: BTreeMap<ExtensionPoint, Vec<Enabled>> = BTreeMap::new();
         for row in plugins::PLUGINS.iter().filter(|row| row.by_default) {
             let plugin = (row.build)();
             for point in row.points {

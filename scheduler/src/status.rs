@@ -35,30 +35,30 @@ pub type Reason = Cow<'static, str>;
 
 /// A plug-in's refusal of a pod, or of a pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct Rejection {
     pub code: Code,
     /// The plug-in that refuses; empty if several do.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
 
-impl Refusal {
+impl Rejection {
     pub fn new(code: Code, plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal { code, plugin, reasons: vec![reason.into()] }
+        Rejection { code, plugin, reasons: vec![reason.into()] }
     }
 
     /// A refusal that may be resolved by evicting pods.
-    pub fn soft(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::Unschedulable, plugin, reason)
+    pub fn unschedulable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Rejection::new(Code::Unschedulable, plugin, reason)
     }
 
     /// A refusal that evicting pods cannot resolve.
-    pub fn hard(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::UnschedulableAndUnresolvable, plugin, reason)
+    pub fn unresolvable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Rejection::new(Code::UnschedulableAndUnresolvable, plugin, reason)
     }
 
     pub fn error(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::Error, plugin, reason)
+        Rejection::new(Code::Error, plugin, reason)
     }
 
     pub fn message(&self) -> String {
@@ -72,24 +72,24 @@ pub struct Diagnosis {
     /// The number of nodes in the cluster.
     pub nodes: usize,
     /// Refused nodes, in their order.
-    pub refused: Vec<(Text, Refusal)>,
+    pub rejected: Vec<(Text, Rejection)>,
     /// Why the remaining nodes were not looked at.
-    pub absent: Option<Refusal>,
+    pub absent: Option<Rejection>,
     /// Plug-ins that named the only nodes that may be feasible.
     pub narrowed_by: Vec<&'static str>,
     /// Whether extenders left nodes out without a reason.
-    pub left_out: bool,
+    pub extender_excluded: bool,
     /// A refusal of the pod before any node was looked at.
-    pub before: Option<String>,
+    pub pre_filter_message: Option<String>,
 }
 
 impl Diagnosis {
     /// The plug-ins that refused.
     pub fn rejectors(&self) -> Vec<&'static str> {
-        let absent = self.absent.iter().map(|refusal| refusal.plugin);
-        let mut names: Vec<_> = self.refused.iter().map(|(_, refusal)| refusal.plugin).chain(absent).collect();
+        let absent = self.absent.iter().map(|rejection| rejection.plugin);
+        let mut names: Vec<_> = self.rejected.iter().map(|(_, rejection)| rejection.plugin).chain(absent).collect();
         names.extend(&self.narrowed_by);
-        names.extend(self.left_out.then_some(EXTENDER));
+        names.extend(self.extender_excluded.then_some(EXTENDER));
         names.sort_unstable();
         names.dedup();
         names.retain(|name| !name.is_empty());
@@ -98,27 +98,27 @@ impl Diagnosis {
 
     /// How final the refusal of a node is: a node that was not looked at stays refused whichever pods are evicted.
     pub fn code(&self, node: &str) -> Code {
-        let refused = self.refused.iter().find(|(name, _)| **name == *node).map(|(_, refusal)| refusal.code);
-        let absent = self.absent.as_ref().map(|refusal| refusal.code);
-        refused.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
+        let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
+        let absent = self.absent.as_ref().map(|rejection| rejection.code);
+        rejected.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
     /// The message of the pod's condition and Event. `after`: what the plug-ins of the point `postFilter` said.
     pub fn message(&self, after: &str) -> String {
-        if let Some(before) = &self.before {
+        if let Some(before) = &self.pre_filter_message {
             return text(self.nodes, &format!(" {before}."), after);
         }
-        let others = self.nodes.saturating_sub(self.refused.len());
-        let refused = self.refused.iter().map(|(_, refusal)| (refusal, 1));
-        message(self.nodes, refused.chain(self.absent.iter().map(|refusal| (refusal, others))), after)
+        let others = self.nodes.saturating_sub(self.rejected.len());
+        let rejected = self.rejected.iter().map(|(_, rejection)| (rejection, 1));
+        message(self.nodes, rejected.chain(self.absent.iter().map(|rejection| (rejection, others))), after)
     }
 }
 
 /// As [`Diagnosis::message`], from the number of nodes for each refusal.
-pub fn message<'a>(nodes: usize, refused: impl Iterator<Item = (&'a Refusal, usize)>, after: &str) -> String {
+pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (refusal, nodes) in refused {
-        for reason in &refusal.reasons {
+    for (rejection, nodes) in rejected {
+        for reason in &rejection.reasons {
             *counts.entry(reason).or_default() += nodes;
         }
     }

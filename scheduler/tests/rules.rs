@@ -2,7 +2,7 @@
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Profile, Snapshot, plan};
+use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Profile, Snapshot, plan};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ impl World {
 
 fn message(plan: &Plan) -> String {
     match &plan.outcome {
-        Outcome::Bind { .. } => String::new(),
-        Outcome::Unschedulable(why) => format!("{}: {}", why.reason, why.message),
+        PlanOutcome::Bind { .. } => String::new(),
+        PlanOutcome::Unschedulable(why) => format!("{}: {}", why.reason, why.message),
     }
 }
 
@@ -445,7 +445,7 @@ fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
     let plan = world.plan(&pod);
     let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match service affinity.";
     assert!(message(&plan).contains(why), "{}", message(&plan));
-    let Outcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
+    let PlanOutcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
     let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
     assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
     // Without the first peer, the pod would follow the second one, which stays.

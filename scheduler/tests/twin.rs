@@ -4,9 +4,9 @@
 use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
-use holdfast_scheduler::plugin::Cycle;
+use holdfast_scheduler::plugin::SchedulingCycle;
 use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
+use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Snapshot, plan};
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -313,12 +313,12 @@ impl World {
         let fast = self.planner.plan(&self.snapshot, (0, profile), &pod);
         self.compare_nodes(&slow, &pod)?;
         match (&slow.outcome, &fast.outcome) {
-            (Outcome::Bind { .. }, Outcome::Bind { node, promise }) => {
+            (PlanOutcome::Bind { .. }, PlanOutcome::Bind { node, reservation }) => {
                 let good = good(&slow);
                 prop_assert!(good.contains(&&**node), "{node} is not one of the best {good:?}");
-                self.snapshot.assume(key, node, promise);
+                self.snapshot.assume(key, node, reservation);
             }
-            (Outcome::Unschedulable(slow), Outcome::Unschedulable(fast)) => {
+            (PlanOutcome::Unschedulable(slow), PlanOutcome::Unschedulable(fast)) => {
                 prop_assert_eq!(&slow.message, &fast.message);
                 prop_assert_eq!(&slow.rejectors, &fast.rejectors);
                 prop_assert_eq!(&slow.nomination, &fast.nomination);
@@ -363,10 +363,10 @@ impl World {
     /// The cache of each node must be equal to the plain search, which counts every pod for each planned pod: the
     /// refusals, and each plug-in's scores.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
-        let (cycle, explanation) = (Cycle { snapshot: &self.snapshot, pod }, &slow.explanation);
+        let (cycle, explanation) = (SchedulingCycle { snapshot: &self.snapshot, pod }, &slow.explanation);
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
-        let Some((refused, scores)) = self.planner.recalls(0, cycle, &feasible) else { return Ok(()) };
+        let Some((refused, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
         // If the nominated node is feasible, the plain search looks at no other node.
         let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
         if all && explanation.diagnosis.before.is_none() {
@@ -376,7 +376,7 @@ impl World {
             prop_assert_eq!(refused, found);
         }
         for node in self.snapshot.nodes().filter(|_| pod.nominated.is_none()) {
-            let Some(remembered) = self.planner.remembers(0, pod, node.id) else { continue };
+            let Some(remembered) = self.planner.is_cached_feasible(0, pod, node.id) else { continue };
             match explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name) {
                 None => prop_assert!(remembered, "{} will do", node.node.name),
                 Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}

@@ -2,7 +2,7 @@
 
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::Switches;
-use holdfast_scheduler::plugin::{POINTS, Point};
+use holdfast_scheduler::plugin::{ExtensionPoint, POINTS};
 use holdfast_scheduler::plugins::PLUGINS;
 use holdfast_scheduler::profile::Written;
 use holdfast_value::{Value, json};
@@ -33,7 +33,7 @@ fn arguments() -> Vec<Value> {
 }
 
 /// The plug-ins that are enabled and disabled at a point, or in `multiPoint`.
-fn set(point: Option<Point>) -> impl Strategy<Value = Value> {
+fn set(point: Option<ExtensionPoint>) -> impl Strategy<Value = Value> {
     let rows = PLUGINS.iter().filter(move |row| point.is_none_or(|point| row.points.contains(&point)));
     let mut names: Vec<&'static str> = rows.map(|row| row.name).collect();
     let most = names.len().min(4);
@@ -138,7 +138,7 @@ fn meaning(mut configuration: Configuration) -> String {
     configuration.switches = Switches::default();
     for profile in &mut configuration.profiles {
         profile.written = Written::default();
-        for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != Point::Score) {
+        for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != ExtensionPoint::Score) {
             plugins.iter_mut().for_each(|enabled| enabled.weight = 0);
         }
         profile.points.retain(|_, plugins| !plugins.is_empty());

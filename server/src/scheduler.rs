@@ -462,7 +462,7 @@ mod tests {
         let policy = file("kind: Policy\npredicates: []\npriorities: [{name: ImageLocalityPriority, weight: 5}]");
         let policy = option("policy-config-file", &policy);
         let scores = |configuration: &Configuration| {
-            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::ExtensionPoint::Score);
             scores.iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect::<Vec<_>>()
         };
         assert_eq!(scores(&outcome(&[&policy]).unwrap()), [("ImageLocality", 5)]);
@@ -535,7 +535,7 @@ mod tests {
     #[test]
     fn gates_are_switches() {
         let scores = |configuration: &Configuration| {
-            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::ExtensionPoint::Score);
             scores.iter().any(|enabled| enabled.plugin.name() == "NodeResourceLimits")
         };
         let usual = outcome(&[]).unwrap();

@@ -231,8 +231,8 @@ impl Report for Told {
                     .collect();
                 json!({"node": &*node.name, "fits": true, "total": total, "scores": scores})
             }
-            Verdict::Refused { plugin, reasons, others_may_go } => json!({
-                "node": &*node.name, "fits": false, "plugin": plugin, "reasons": reasons, "preemptionMayHelp": others_may_go,
+            Verdict::Rejected { plugin, reasons, preemption_may_help } => json!({
+                "node": &*node.name, "fits": false, "plugin": plugin, "reasons": reasons, "preemptionMayHelp": preemption_may_help,
             }),
         };
         let nodes: Vec<Value> = self.explained.nodes.iter().map(node).collect();
@@ -263,7 +263,7 @@ fn row(node: &Node) -> Vec<String> {
                 shares.map(|(plugin, score, weight)| format!("{plugin} {score}×{weight}")).collect();
             (total.to_string(), shares.join(", "))
         }
-        Verdict::Refused { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
+        Verdict::Rejected { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
     };
     vec![node.name.to_string(), total, why]
 }

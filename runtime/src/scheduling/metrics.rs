@@ -1,8 +1,8 @@
 //! The scheduler's metrics, under kube-scheduler's names.
 
-use holdfast_scheduler::plugin::Hint as Said;
-use holdfast_scheduler::queue::Hinted;
-use holdfast_scheduler::scheduler::{Observed, Scheduler};
+use holdfast_scheduler::plugin::QueueingHint;
+use holdfast_scheduler::queue::HintCall;
+use holdfast_scheduler::scheduler::{MetricSample, Scheduler};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -246,45 +246,45 @@ impl Metrics {
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
-    pub(super) fn observe(&self, observed: &Observed) {
-        match observed {
-            Observed::Attempt { profile, result, began, ended } => {
+    pub(super) fn observe(&self, sample: &MetricSample) {
+        match sample {
+            MetricSample::Attempt { profile, result, began, ended } => {
                 let tried = Tried { profile: profile.to_string(), result };
                 self.attempts.get_or_create(&tried).inc();
                 self.attempt_seconds.get_or_create(&tried).observe(seconds(ended - began));
             }
-            Observed::Bound { attempts, first_active, flushed, at } => {
+            MetricSample::Bound { attempts, first_active, flushed, at } => {
                 self.after_flush.inc_by(u64::from(*flushed));
                 self.pod_attempts.observe(f64::from(*attempts));
                 let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
                 self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_active));
             }
-            Observed::PreemptionTried => _ = self.preemptions.inc(),
-            Observed::Preemption { victims } => self.victims.observe(*victims as f64),
-            Observed::Evicted { success, began, ended } => {
+            MetricSample::PreemptionAttempted => _ = self.preemptions.inc(),
+            MetricSample::Preemption { victims } => self.victims.observe(*victims as f64),
+            MetricSample::Evicted { success, began, ended } => {
                 let result = Ended { result: if *success { "success" } else { "error" } };
                 self.evictions.get_or_create(&result).inc();
                 self.eviction_seconds.get_or_create(&result).observe(seconds(ended - began));
             }
-            Observed::Passed { profile, point, plugin, success, began, ended } => {
+            MetricSample::ExtensionPoint { profile, point, plugin, success, began, ended } => {
                 let (extension_point, status) = (*point, if *success { "Success" } else { "Error" });
                 let took = seconds(ended - began);
                 let at = AtPoint { extension_point, status, profile: profile.to_string() };
                 self.point_seconds.get_or_create(&at).observe(took);
                 self.plugin_seconds.get_or_create(&OfPlugin { plugin, extension_point, status }).observe(took);
             }
-            Observed::Hinted(Hinted { plugin, event, hint, took }) => {
-                let hint = if *hint == Said::Queue { "Queue" } else { "QueueSkip" };
+            MetricSample::HintCall(HintCall { plugin, event, hint, took }) => {
+                let hint = if *hint == QueueingHint::Queue { "Queue" } else { "QueueSkip" };
                 self.hint_seconds.get_or_create(&Hint { plugin, event, hint }).observe(took.as_secs_f64());
             }
-            Observed::VolumesFailed => {
+            MetricSample::VolumeBindingFailed => {
                 self.volume_failures.get_or_create(&Operation { operation: "bind" }).inc();
             }
-            Observed::ClaimMade { success } => {
+            MetricSample::ClaimCreated { success } => {
                 let status = if *success { "success" } else { "failure" };
                 self.claims_made.get_or_create(&Outcome { status }).inc();
             }
-            Observed::Waited { result, began, ended } => {
+            MetricSample::PermitWait { result, began, ended } => {
                 self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));
             }
         }
@@ -305,27 +305,27 @@ impl Metrics {
             counter.inc_by(count.saturating_sub(counter.get()));
         }
 
-        let lengths = scheduler.lengths();
+        let pending = scheduler.pending_pods();
         let queues = [
-            ("active", lengths.active),
-            ("backoff", lengths.backoff),
-            ("unschedulable", lengths.unschedulable),
-            ("gated", lengths.gated),
+            ("active", pending.active),
+            ("backoff", pending.backoff),
+            ("unschedulable", pending.unschedulable),
+            ("gated", pending.gated),
         ];
         for (queue, pods) in queues {
             self.pending.get_or_create(&InQueue { queue }).set(gauge(pods));
         }
-        for (queue, event, count) in scheduler.incoming() {
+        for (queue, event, count) in scheduler.incoming_pods() {
             let counter = self.incoming.get_or_create(&Came { queue, event });
             counter.inc_by(count.saturating_sub(counter.get()));
         }
-        for (plugin, scheduler, pods) in scheduler.refused() {
+        for (plugin, scheduler, pods) in scheduler.unschedulable_pods() {
             self.refused.get_or_create(&RefusedBy { plugin, profile: scheduler.to_string() }).set(gauge(pods));
         }
-        for (event, kept) in scheduler.kept_events() {
+        for (event, kept) in scheduler.in_flight_event_counts() {
             self.kept_events.get_or_create(&About { event }).set(gauge(kept));
         }
-        self.busy.get_or_create(&Operation { operation: "binding" }).set(gauge(scheduler.binding()));
+        self.busy.get_or_create(&Operation { operation: "binding" }).set(gauge(scheduler.binding_count()));
         let snapshot = scheduler.snapshot();
         let sizes = [
             ("nodes", snapshot.node_count()),

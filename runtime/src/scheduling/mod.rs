@@ -15,7 +15,7 @@ use holdfast_core::authz::User;
 use holdfast_core::object::Body;
 use holdfast_scheduler::object::{KINDS, Kind};
 use holdfast_scheduler::queue::Time;
-use holdfast_scheduler::scheduler::{Answer, Ask, Order};
+use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Clock, Configuration, Scheduler};
 use holdfast_value::Value;
 use holdfast_world::{Actor, Key, Resource};
@@ -70,10 +70,10 @@ pub struct Work {
 
 /// Schedules pods until it is dropped.
 pub async fn run(work: Work, feed: impl Feed) {
-    let (answer, answers) = unbounded_channel();
+    let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
     let mut scheduler = Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed));
-    scheduler.runs_on(&work.host);
+    scheduler.set_host(&work.host);
     if work.pod_resources.is_some() {
         scheduler.read_limits();
     }
@@ -82,14 +82,14 @@ pub async fn run(work: Work, feed: impl Feed) {
         kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
         news: VecDeque::new(),
         feed,
-        answers,
-        hands: Hands {
+        outcomes: received_outcomes,
+        sender: RequestSender {
             act: work.act,
             actor: Actor { user, field_manager: FIELD_MANAGER },
             extenders: Extenders::default(),
             configuration: work.configuration,
             handle: work.hands,
-            answer,
+            outcomes,
         }
         .into(),
         metrics: work.metrics,
@@ -109,8 +109,8 @@ struct Runner<F> {
     kinds: HashMap<Resource, Known>,
     /// Changes that are not applied yet.
     news: VecDeque<Change>,
-    answers: UnboundedReceiver<(u64, Answer)>,
-    hands: Arc<Hands>,
+    outcomes: UnboundedReceiver<(u64, RequestOutcome)>,
+    sender: Arc<RequestSender>,
     metrics: Arc<Metrics>,
     leads: watch::Receiver<bool>,
     /// Whether all objects that existed at the start are known. Until then nodes look emptier than they are, so no pod
@@ -153,7 +153,7 @@ impl<F: Feed> Runner<F> {
         let sleep = self.until_due();
         tokio::select! {
             news = self.feed.next() => self.hear(news),
-            Some((number, answer)) = self.answers.recv() => self.scheduler.answer(number, answer, now()),
+            Some((number, outcome)) = self.outcomes.recv() => self.scheduler.handle_outcome(number, outcome, now()),
             Ok(()) = self.leads.changed() => {}
             () = self.dump.notified() => self.write_dump(),
             () = sleep => {}
@@ -204,8 +204,8 @@ impl<F: Feed> Runner<F> {
             self.see(change);
             any = true;
         }
-        while let Ok((number, answer)) = self.answers.try_recv() {
-            self.scheduler.answer(number, answer, now());
+        while let Ok((number, outcome)) = self.outcomes.try_recv() {
+            self.scheduler.handle_outcome(number, outcome, now());
             any = true;
         }
         any
@@ -214,7 +214,7 @@ impl<F: Feed> Runner<F> {
     fn see(&mut self, Change { kind, key, body }: Change) {
         let began = Instant::now();
         let json = body.map(|body| body.bytes());
-        if let Some(event) = self.scheduler.see_stored(kind, &key, json.as_deref(), now()) {
+        if let Some(event) = self.scheduler.apply_stored_object(kind, &key, json.as_deref(), now()) {
             self.metrics.handled(event, began.elapsed());
         }
         if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {
@@ -239,11 +239,11 @@ impl<F: Feed> Runner<F> {
         }
         let began = Instant::now();
         while began.elapsed() < TURN {
-            if self.scheduler.unanswered() >= UNANSWERED_MAX {
+            if self.scheduler.pending_requests() >= UNANSWERED_MAX {
                 return false;
             }
             let start = Instant::now();
-            if !self.scheduler.turn(now()) {
+            if !self.scheduler.schedule_one(now()) {
                 return false;
             }
             self.metrics.planned(start.elapsed());
@@ -252,21 +252,21 @@ impl<F: Feed> Runner<F> {
     }
 
     fn send_out(&mut self) {
-        for observed in self.scheduler.observed() {
-            self.metrics.observe(&observed);
+        for sample in self.scheduler.take_samples() {
+            self.metrics.observe(&sample);
         }
-        for Order { number, ask } in self.scheduler.orders(now()) {
-            let hands = self.hands.clone();
-            self.hands.handle.spawn(async move {
-                let told = hands.carry_out(ask).await;
+        for OutgoingRequest { number, content } in self.scheduler.take_requests(now()) {
+            let sender = self.sender.clone();
+            self.sender.handle.spawn(async move {
+                let outcome = sender.send(content).await;
                 // The receiver is gone if the scheduler has ended; the answer is dropped then.
-                let _ = hands.answer.send((number, told));
+                let _ = sender.outcomes.send((number, outcome));
             });
         }
     }
 
     fn until_due(&self) -> impl Future<Output = ()> + use<F> {
-        let due = self.scheduler.wakes_at().filter(|_| self.may_try());
+        let due = self.scheduler.next_wakeup().filter(|_| self.may_try());
         async move {
             match due {
                 Some(at) => tokio::time::sleep(until(at)).await,
@@ -290,26 +290,26 @@ impl Known {
 }
 
 /// Carries out the scheduler's orders.
-struct Hands {
+struct RequestSender {
     act: Arc<dyn Act>,
     actor: Actor,
     extenders: Extenders,
     configuration: Arc<Configuration>,
     handle: Handle,
-    answer: UnboundedSender<(u64, Answer)>,
+    outcomes: UnboundedSender<(u64, RequestOutcome)>,
 }
 
-impl Hands {
-    async fn carry_out(&self, ask: Ask) -> Answer {
-        match ask {
-            Ask::Api(action) => match self.act.act(&self.actor, &action).await {
-                Ok(_) => Answer::Done(Value::Null),
-                Err(refusal) => Answer::Refused(refusal),
+impl RequestSender {
+    async fn send(&self, content: RequestContent) -> RequestOutcome {
+        match content {
+            RequestContent::Api(action) => match self.act.act(&self.actor, &action).await {
+                Ok(_) => RequestOutcome::Succeeded(Value::Null),
+                Err(refusal) => RequestOutcome::Refused(refusal),
             },
-            Ask::Extender { extender, verb, body } => {
+            RequestContent::Extender { extender, verb, body } => {
                 match self.extenders.call(&self.configuration.extenders[extender], &verb, &body).await {
-                    Ok(said) => Answer::Done(said),
-                    Err(why) => Answer::Failed(why),
+                    Ok(body) => RequestOutcome::Succeeded(body),
+                    Err(why) => RequestOutcome::Failed(why),
                 }
             }
         }

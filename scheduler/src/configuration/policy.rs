@@ -7,8 +7,8 @@ use super::profiles::{List, Switches, build, hard_affinity, hard_affinity_weight
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
+use crate::plugin::ExtensionPoint;
 use crate::plugin::POINTS;
-use crate::plugin::Point;
 use crate::plugins::*;
 use crate::profile::{MULTI_POINT, Profile, Set};
 use holdfast_value::{Value, json};
@@ -128,7 +128,7 @@ pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
 }
 
 /// The plug-ins of the provider that `algorithmSource` names.
-pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
+pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<ExtensionPoint, List>> {
     let source = reader.child("algorithmSource")?;
     source.get("policy");
     let name = source.text("provider")?;
@@ -140,7 +140,7 @@ pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
 }
 
 /// The plug-ins that the provider of this name enabled at each point.
-pub fn provider_named(name: &str) -> Result<BTreeMap<Point, List>, String> {
+pub fn provider_named(name: &str) -> Result<BTreeMap<ExtensionPoint, List>, String> {
     let mut conversion = Conversion::default();
     conversion.usual_predicates();
     conversion.usual_priorities();
@@ -308,23 +308,26 @@ impl Conversion {
     }
 
     /// The plug-ins enabled at each point.
-    fn lists(&self) -> BTreeMap<Point, List> {
-        let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
-        let mut points: BTreeMap<Point, List> = BTreeMap::new();
+    fn lists(&self) -> BTreeMap<ExtensionPoint, List> {
+        let answers = |plugin: &str, point: ExtensionPoint| find(plugin).is_some_and(|row| row.points.contains(&point));
+        let mut points: BTreeMap<ExtensionPoint, List> = BTreeMap::new();
         for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME]
         {
             for point in find(plugin).map_or(&[][..], |row| row.points) {
                 points.entry(*point).or_default().push((plugin.into(), 0));
             }
         }
-        let elsewhere = [Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind];
+        let elsewhere =
+            [ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::Reserve, ExtensionPoint::PreBind];
         for plugin in &self.filters {
             for point in elsewhere.into_iter().filter(|point| answers(plugin, *point)) {
                 points.entry(point).or_default().push(((*plugin).into(), 0));
             }
         }
         for (plugin, weight) in &self.scores {
-            for point in [Point::PreScore, Point::Score].into_iter().filter(|point| answers(plugin, *point)) {
+            for point in
+                [ExtensionPoint::PreScore, ExtensionPoint::Score].into_iter().filter(|point| answers(plugin, *point))
+            {
                 points.entry(point).or_default().push(((*plugin).into(), *weight));
             }
         }

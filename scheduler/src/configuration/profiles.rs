@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::version::Version;
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
-use crate::plugin::{POINTS, Plugin, Point};
+use crate::plugin::{ExtensionPoint, POINTS, Plugin};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
 use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::{self, PLUGINS};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Plug-ins with their weights, in order.
 pub type List = Vec<(String, i64)>;
 /// The plug-ins enabled at each point, and the sets in which a v1 document says so.
-type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
+type Points = (BTreeMap<ExtensionPoint, List>, BTreeMap<&'static str, Set>);
 
 /// The profiles, and the Policy that replaces the only one.
 pub fn read_all(reader: &Reader<'_>, version: Version, switches: &Switches) -> (Vec<Profile>, Option<PolicySource>) {
@@ -43,19 +43,19 @@ fn usual(version: Version, switches: &Switches) -> Profile {
 }
 
 /// The profile of an algorithm provider, whose lists are the defaults.
-pub fn provided(lists: &BTreeMap<Point, List>, mut arguments: Arguments, switches: &Switches) -> Profile {
+pub fn provided(lists: &BTreeMap<ExtensionPoint, List>, mut arguments: Arguments, switches: &Switches) -> Profile {
     switches.complete(&mut arguments);
-    let usual = |point: Point| lists.get(&point).cloned().unwrap_or_default();
+    let usual = |point: ExtensionPoint| lists.get(&point).cloned().unwrap_or_default();
     switches.finish(build(points_of(None, Version::V1Alpha1, &usual), arguments, Version::V1Alpha1))
 }
 
-fn usual_list(point: Point, version: Version) -> List {
+fn usual_list(point: ExtensionPoint, version: Version) -> List {
     let enabled = PLUGINS.iter().filter(|row| row.by_default && row.points.contains(&point));
-    let weighted = |row: &plugins::Row| {
+    let weighted = |row: &plugins::PluginEntry| {
         (version.usual_name(row.name, point).to_owned(), version.usual_weight(row.name, row.weight))
     };
     let mut list: List = enabled.map(weighted).collect();
-    if point == Point::Score {
+    if point == ExtensionPoint::Score {
         list.extend(version.once_usual().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
     }
     list
@@ -105,7 +105,7 @@ impl Switches {
     pub(super) fn finish(&self, mut profile: Profile) -> Profile {
         if self.no_preemption {
             profile.preemption = None;
-            if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
+            if let Some(after) = profile.points.get_mut(&ExtensionPoint::PostFilter) {
                 after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
             }
             for set in profile.written.sets.values_mut() {
@@ -126,7 +126,7 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     let named = [("Plugins", sets.is_some()), ("PluginConfig", !arguments.written.is_empty())];
     switches.complete(&mut arguments);
     let provided = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
-    let usual = |point: Point| match &provided {
+    let usual = |point: ExtensionPoint| match &provided {
         Some(lists) => lists.get(&point).cloned().unwrap_or_default(),
         None => usual_list(point, version),
     };
@@ -173,7 +173,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
 }
 
 /// The plug-ins enabled at each point, from the defaults and a document.
-fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
+fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(ExtensionPoint) -> List) -> Points {
     let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
         let (enabled, disabled) = read_set(sets, MULTI_POINT, EVERYWHERE, version);
@@ -220,8 +220,8 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
 }
 
 /// The weight of a plug-in in a version without `multiPoint`.
-fn score(point: Point, weight: i64) -> i64 {
-    if point == Point::Score { weight.max(1) } else { weight }
+fn score(point: ExtensionPoint, weight: i64) -> i64 {
+    if point == ExtensionPoint::Score { weight.max(1) } else { weight }
 }
 
 /// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at one point after the
@@ -271,7 +271,7 @@ fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
 }
 
 /// The plug-ins enabled at a point by its own set and by `multiPoint`.
-fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
+fn expand(point: ExtensionPoint, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
     let answers = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
     let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| answers(name)).collect();
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
@@ -312,7 +312,7 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
     let by_point = !version.has_multi_point();
     let written = Written { sets, arguments: written, named: Vec::new(), by_point };
     let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
-    profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
+    profile.preemption = profile.has(ExtensionPoint::PostFilter, default_preemption::NAME).then_some(preemption);
     profile
 }
 
@@ -336,17 +336,20 @@ pub fn configure(profile: &mut Profile, arguments: Arguments) {
 }
 
 fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {
-    let sorts = profile.at(Point::QueueSort).len();
+    let sorts = profile.at(ExtensionPoint::QueueSort).len();
     if sorts != 1 {
         let message =
             format!("only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorts}");
         reader.fault("plugins.queueSort", message);
     }
-    if profile.at(Point::Bind).is_empty() {
+    if profile.at(ExtensionPoint::Bind).is_empty() {
         let message = format!("at least one bind plugin is needed for profile with scheduler name \"{name}\"");
         reader.fault("plugins.bind", message);
     }
-    let sum = profile.at(Point::Score).iter().try_fold(0i64, |sum, one| sum.checked_add(one.weight.checked_mul(100)?));
+    let sum = profile
+        .at(ExtensionPoint::Score)
+        .iter()
+        .try_fold(0i64, |sum, one| sum.checked_add(one.weight.checked_mul(100)?));
     if sum.is_none() {
         reader.fault("plugins.score", "total score of Score plugins could overflow");
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plugin::Point;
+use crate::plugin::ExtensionPoint;
 use crate::profile::Enabled;
 use holdfast_value::json;
 
@@ -16,19 +16,19 @@ fn faults(version: &str, rest: &str) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-fn names(profile: &Profile, point: Point) -> Vec<&str> {
+fn names(profile: &Profile, point: ExtensionPoint) -> Vec<&str> {
     profile.at(point).iter().map(|enabled| enabled.plugin.name()).collect()
 }
 
 fn weights(profile: &Profile) -> Vec<(&str, i64)> {
-    profile.at(Point::Score).iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect()
+    profile.at(ExtensionPoint::Score).iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect()
 }
 
 #[test]
 fn what_is_not_said_is_as_usual() {
     let (read, usual) = (read("v1", ""), Configuration::default());
     assert_eq!(weights(&read.profiles[0]), weights(&usual.profiles[0]));
-    assert_eq!(names(&read.profiles[0], Point::Filter), names(&usual.profiles[0], Point::Filter));
+    assert_eq!(names(&read.profiles[0], ExtensionPoint::Filter), names(&usual.profiles[0], ExtensionPoint::Filter));
     assert_eq!(read.leader_election, usual.leader_election);
     assert!(read.profiles[0].preemption.is_some());
 }
@@ -39,8 +39,8 @@ fn sets_are_merged() {
     let weights = weights(profile);
     assert_eq!(weights[0], ("TaintToleration", 7), "what is named comes first");
     assert!(weights.iter().all(|(name, _)| !["ImageLocality", "NodeAffinity"].contains(name)));
-    assert_eq!(names(profile, Point::Filter), ["NodeName"]);
-    assert!(names(profile, Point::PreFilter).contains(&"NodeAffinity"));
+    assert_eq!(names(profile, ExtensionPoint::Filter), ["NodeName"]);
+    assert!(names(profile, ExtensionPoint::PreFilter).contains(&"NodeAffinity"));
 }
 
 /// A plug-in's default weight applies only where no document enables it.
@@ -69,7 +69,7 @@ fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
     let filters = |disabled: &str, enabled: &str| {
         let plugins = format!("filter: {{disabled: [{disabled}], enabled: [{enabled}]}}");
         let configuration = read("v1", &format!("profiles:\n- plugins: {{{plugins}}}"));
-        names(&configuration.profiles[0], Point::Filter).join(" ")
+        names(&configuration.profiles[0], ExtensionPoint::Filter).join(" ")
     };
     let fit = "{name: NodeResourcesFit}";
     assert!(filters("", fit).starts_with("NodeResourcesFit NodeUnschedulable"));
@@ -95,9 +95,12 @@ fn plug_ins_have_the_names_that_they_had() {
     let limits = "filter: {disabled: [{name: '*'}], enabled: [{name: EBSLimits}, {name: GCEPDLimits}, {name: NodeVolumeLimits}, {name: NodeName}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3"] {
         let profile = plugins(version, limits).unwrap();
-        assert_eq!(names(&profile, Point::Filter), ["NodeVolumeLimits", "NodeName"], "{version}");
+        assert_eq!(names(&profile, ExtensionPoint::Filter), ["NodeVolumeLimits", "NodeName"], "{version}");
         let without = plugins(version, "filter: {disabled: [{name: EBSLimits}]}").unwrap();
-        assert!(names(&without, Point::Filter).contains(&"NodeVolumeLimits"), "the other limits are still there");
+        assert!(
+            names(&without, ExtensionPoint::Filter).contains(&"NodeVolumeLimits"),
+            "the other limits are still there"
+        );
     }
     let removed = plugins("v1", limits).unwrap_err();
     let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
@@ -108,7 +111,8 @@ fn plug_ins_have_the_names_that_they_had() {
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
         let profile = plugins(version, packs).unwrap();
-        let by_allocation = names(&profile, Point::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
+        let by_allocation =
+            names(&profile, ExtensionPoint::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
         let expected = ["NodeResourcesBalancedAllocation", "NodeResourcesMostAllocated"];
         assert_eq!(by_allocation.collect::<Vec<_>>(), expected, "{version}");
     }
@@ -167,10 +171,10 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
 fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
     let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
     let profile = read("v1alpha1", &format!("plugins: {{{plugins}}}")).profiles.remove(0);
-    assert_eq!(names(&profile, Point::PreScore), ["TaintToleration"]);
-    assert!(names(&profile, Point::PostFilter).contains(&"DefaultPreemption") && profile.preemption.is_some());
+    assert_eq!(names(&profile, ExtensionPoint::PreScore), ["TaintToleration"]);
+    assert!(names(&profile, ExtensionPoint::PostFilter).contains(&"DefaultPreemption") && profile.preemption.is_some());
     let profile = read("v1alpha2", "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]").profiles.remove(0);
-    assert!(profile.preemption.is_none() && names(&profile, Point::PreScore).contains(&"TaintToleration"));
+    assert!(profile.preemption.is_none() && names(&profile, ExtensionPoint::PreScore).contains(&"TaintToleration"));
     let wrong = faults("v1alpha1", "plugins: {postFilter: {enabled: [{name: NodePorts}]}}");
     assert_eq!(wrong, ["plugins.postFilter: plugin \"NodePorts\" does not extend PreScorePlugin plugin"]);
 }
@@ -423,7 +427,7 @@ fn constraints_that_are_listed_count() {
 fn switches_of_old_reach_their_plug_ins() {
     let configuration = read("v1alpha1", "disablePreemption: true\nschedulerName: mine\nbindTimeoutSeconds: 5");
     let profile = configuration.profile("mine").expect("the profile");
-    assert!(profile.preemption.is_none() && !names(profile, Point::PostFilter).contains(&"DefaultPreemption"));
+    assert!(profile.preemption.is_none() && !names(profile, ExtensionPoint::PostFilter).contains(&"DefaultPreemption"));
     let waits_for_nothing = read("v1alpha1", "bindTimeoutSeconds: 0").profiles.remove(0);
     assert_eq!(arguments(&waits_for_nothing)[0], "VolumeBinding {\"bindTimeoutSeconds\":0}");
     let source = read("v1alpha1", "algorithmSource: {policy: {file: {path: /p}}}").policy;
@@ -446,7 +450,7 @@ fn a_policy_leaves_switches_as_they_are() {
         configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(file, None, "kind: Policy").unwrap();
-    assert!(profile.preemption.is_none() && names(&profile, Point::PostFilter).is_empty());
+    assert!(profile.preemption.is_none() && names(&profile, ExtensionPoint::PostFilter).is_empty());
     let affinity = |weight: i64| format!("InterPodAffinity {{\"hardPodAffinityWeight\":{weight}}}");
     let binding = "VolumeBinding {\"bindTimeoutSeconds\":33}".to_owned();
     let has = |profile: &Profile, expected: &String| arguments(profile).contains(expected);
@@ -479,7 +483,7 @@ fn a_provider_says_what_is_usual() {
         ("", false),
     ] {
         let profile = read("v1alpha1", &format!("{source}\n{plugins}")).profiles.remove(0);
-        let (filters, scores) = (names(&profile, Point::Filter), names(&profile, Point::Score));
+        let (filters, scores) = (names(&profile, ExtensionPoint::Filter), names(&profile, ExtensionPoint::Score));
         assert!(!filters.contains(&"NodePorts") && filters.contains(&"NodeResourcesFit"), "{source}: {filters:?}");
         assert!(!scores.contains(&"ImageLocality"), "{source}: {scores:?}");
         assert_eq!(scores.contains(&"NodeResourcesMostAllocated"), packs, "{source}: {scores:?}");
@@ -531,10 +535,10 @@ fn a_policy_becomes_a_profile() {
     let profile = taken(policy).expect("a profile");
     // Mandatory predicates are added, in the order of evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
-    assert_eq!(names(&profile, Point::Filter), filters);
+    assert_eq!(names(&profile, ExtensionPoint::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
     let usual = taken("kind: Policy").expect("a profile");
-    assert!(names(&usual, Point::Filter).contains(&"InterPodAffinity"));
+    assert!(names(&usual, ExtensionPoint::Filter).contains(&"InterPodAffinity"));
     assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
     let wrong = taken(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
     let told: Vec<_> = wrong.expect_err("faults").iter().map(ToString::to_string).collect();
@@ -599,8 +603,8 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
     let configuration = policy(&predicates, &priorities).expect("it is right");
     let profile = &configuration.profiles[0];
     let filters = ["NodeUnschedulable", "TaintToleration", "NodeLabel", "ServiceAffinity", "VolumeZone"];
-    assert_eq!(names(profile, Point::Filter), filters);
-    assert!(names(profile, Point::PreFilter).contains(&"ServiceAffinity"));
+    assert_eq!(names(profile, ExtensionPoint::Filter), filters);
+    assert!(names(profile, ExtensionPoint::PreFilter).contains(&"ServiceAffinity"));
     assert_eq!(weights(profile), [("ServiceAffinity", 4)]);
     let args = r#"{"affinityLabels":["region","zone","rack"],"antiAffinityLabelsPreference":["zone","rack"]"#;
     let is_written = |one: &String| one.starts_with(&format!("ServiceAffinity {args}"));
@@ -615,7 +619,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
     assert_eq!(shown(&again.profiles[0]), shown(profile));
 
     let alone = policy(&["{name: CheckServiceAffinity}"], &[]).expect("it is right");
-    assert!(names(&alone.profiles[0], Point::Filter).contains(&"ServiceAffinity"));
+    assert!(names(&alone.profiles[0], ExtensionPoint::Filter).contains(&"ServiceAffinity"));
     let told = |predicates: &[&str], priorities: &[&str]| policy(predicates, priorities).expect_err("faults");
     assert_eq!(
         told(&[], &[&differs("a", 2, "zone"), &differs("b", 3, "rack")]),
@@ -667,7 +671,7 @@ fn what_is_written_is_what_was_read() {
                 let shown = |profile: &Profile| {
                     let enabled = profile.at(point).iter();
                     // A weight matters only at the point `score`.
-                    let weight = |enabled: &Enabled| (point == Point::Score).then_some(enabled.weight);
+                    let weight = |enabled: &Enabled| (point == ExtensionPoint::Score).then_some(enabled.weight);
                     enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
                 };
                 assert_eq!(shown(before), shown(after), "{at}: {point:?}");

@@ -1,7 +1,7 @@
 //! The differences between versions of the configuration.
 
 use super::reader::Reader;
-use crate::plugin::Point;
+use crate::plugin::ExtensionPoint;
 use crate::plugins::{
     image_locality, inter_pod_affinity, legacy, node_affinity, node_resources_fit, node_volume_limits, taint_toleration,
 };
@@ -68,8 +68,8 @@ impl Version {
     }
 
     /// The plug-in that this version enables by default at a point in the place of today's `plugin`.
-    pub fn usual_name(self, plugin: &'static str, point: Point) -> &'static str {
-        let scores = matches!(point, Point::PreScore | Point::Score);
+    pub fn usual_name(self, plugin: &'static str, point: ExtensionPoint) -> &'static str {
+        let scores = matches!(point, ExtensionPoint::PreScore | ExtensionPoint::Score);
         if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {
             return legacy::LEAST_ALLOCATED;
         }
@@ -145,11 +145,11 @@ impl Version {
     }
 
     /// The name that this version has for the set of a point, whose name today is `today`; `None`: it has no such set.
-    pub fn set_name(self, point: Point, today: &'static str) -> Option<&'static str> {
+    pub fn set_name(self, point: ExtensionPoint, today: &'static str) -> Option<&'static str> {
         match point {
             // In v1alpha1 `postFilter` ran before scoring, whether nodes were found or not.
-            Point::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
-            Point::PostFilter if self == Version::V1Alpha1 => None,
+            ExtensionPoint::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
+            ExtensionPoint::PostFilter if self == Version::V1Alpha1 => None,
             _ => Some(today),
         }
     }

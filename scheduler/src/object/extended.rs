@@ -146,7 +146,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
 
 /// A claim for extended resources that is yet to be made, for a pod with a chosen node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
+pub struct NewClaim {
     pub claim: Arc<super::device::Claim>,
     pub mappings: Vec<Mapping>,
 }

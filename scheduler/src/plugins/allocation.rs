@@ -3,7 +3,7 @@
 use super::devices::stock::Stock;
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_scalar};
 use crate::object::{Kind, Text};
-use crate::plugin::{Cycle, MAX_SCORE};
+use crate::plugin::{MAX_SCORE, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
 
 /// A scored resource and its weight.
@@ -29,7 +29,7 @@ pub struct Counted {
 
 impl Counted {
     /// The listed resources, for pods with these requests.
-    pub fn all(cycle: Cycle<'_>, resources: &[Weighted], asked: &Resources) -> Vec<Counted> {
+    pub fn all(cycle: SchedulingCycle<'_>, resources: &[Weighted], asked: &Resources) -> Vec<Counted> {
         let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| asked.get(name) != 0);
         let counted = |Weighted { name, weight }: &Weighted| Counted {
             name: name.clone(),
@@ -41,7 +41,7 @@ impl Counted {
 
     /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
     /// there.
-    pub fn share(&self, cycle: Cycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
+    pub fn share(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
         let name = &*self.name;
         // Other countable amounts of a node, such as places for pods, do not count.
         let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
@@ -59,7 +59,7 @@ impl Counted {
 
 /// Whether the score of a pod depends on objects of this kind: on device objects, if devices satisfy a resource that
 /// the pod requests.
-pub fn rests_on(cycle: Cycle<'_>, resources: &[Weighted], kind: Kind) -> bool {
+pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[Weighted], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
@@ -79,7 +79,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    pub fn score(&self, cycle: Cycle<'_>, resources: &[Counted], node: &NodeInfo, pod: &Resources) -> i64 {
+    pub fn score(&self, cycle: SchedulingCycle<'_>, resources: &[Counted], node: &NodeInfo, pod: &Resources) -> i64 {
         let (mut sum, mut weights) = (0i64, 0i64);
         for resource in resources {
             let Counted { name, weight, .. } = resource;
@@ -149,7 +149,7 @@ mod tests {
         let requests: Value = resources.iter().map(|(name, asked)| (*name, json!(asked.to_string()))).collect();
         let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}});
         let pod = Pod::decode(&mut Pool::default(), Key::new("default", "p"), &pod);
-        let cycle = Cycle { snapshot, pod: &pod };
+        let cycle = SchedulingCycle { snapshot, pod: &pod };
         let weighted = |(name, _): &(&str, i64)| Weighted { name: (*name).into(), weight: 1 };
         let weighted: Vec<Weighted> = resources.iter().map(weighted).collect();
         let counted = Counted::all(cycle, &weighted, &pod.template.asked);

@@ -3,7 +3,7 @@
 use super::allocation::{self, Counted, Weighted, usual_resources};
 use crate::object::resources::Resources;
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, MAX_SCORE, Plugin, Score};
+use crate::plugin::{MAX_SCORE, Plugin, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
 
 pub const NAME: &str = "NodeResourcesBalancedAllocation";
@@ -24,21 +24,21 @@ impl Plugin for BalancedAllocation {
         NAME
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let asked = &cycle.pod.template.asked;
         let nothing = self.resources.iter().all(|one| asked.get(&one.name) == 0);
         (!nothing).then(|| Box::new(Balance(Counted::all(cycle, &self.resources, asked))) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
-        allocation::rests_on(cycle, &self.resources, kind)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
+        allocation::depends_on(cycle, &self.resources, kind)
     }
 }
 
 struct Balance(Vec<Counted>);
 
 impl Score for Balance {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let asked = &cycle.pod.template.asked;
         let with = self.evenness(cycle, node, asked, true);
         let without = self.evenness(cycle, node, asked, false);
@@ -48,7 +48,7 @@ impl Score for Balance {
 
 impl Balance {
     /// How equal the utilizations are, with or without the pod: 100 if they are equal.
-    fn evenness(&self, cycle: Cycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
+    fn evenness(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
         let mut shares = [0.0; 8];
         let mut more = Vec::new();
         let mut count = 0;

@@ -5,11 +5,11 @@ use super::devices::special::{self, Variants};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
-use crate::snapshot::assume::Promise;
+use crate::plugin::{Filter, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen};
-use crate::status::{Diagnosis, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::{Diagnosis, Rejection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,23 +41,23 @@ impl Plugin for DynamicResources {
         NAME
     }
 
-    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
-        claims(cycle).err().map(|reason| Refusal::hard(NAME, reason))
+    fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
+        claims(cycle).err().map(|reason| Rejection::unresolvable(NAME, reason))
     }
 
-    fn patience_seconds(&self) -> Option<i64> {
+    fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         Some(self.binding_timeout_seconds)
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         match Devices::new(cycle, self.filter_timeout) {
-            Err(refusal) => PreFilter::Refuse(refusal),
-            Ok(None) => PreFilter::Skip,
-            Ok(Some(devices)) => PreFilter::judge(devices),
+            Err(rejection) => PreFilterResult::Reject(rejection),
+            Ok(None) => PreFilterResult::Skip,
+            Ok(Some(devices)) => PreFilterResult::filter(devices),
         }
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
         // Devices are searched for again to score only if a claim has prioritized alternatives.
@@ -66,7 +66,7 @@ impl Plugin for DynamicResources {
         Some(Box::new(Liking(devices)))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
             Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => is_concerned(cycle),
             // The class may be the one that the pod's extended resource had until now.
@@ -75,22 +75,28 @@ impl Plugin for DynamicResources {
         }
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => before
                 .as_ref()
                 .is_none_or(|before| before.labels != after.labels || before.allocatable != after.allocatable),
-            Seen::DeviceClaim(before, after) => {
+            ObjectChange::DeviceClaim(before, after) => {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
                 let own = || named_claims(cycle).any(|(_, own)| own.as_ref() == Some(&event.key));
                 let was_made = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
                 freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_made))
             }
-            Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && claims(Cycle { pod: after, ..cycle }).is_ok(),
-            Seen::Other { after: true, .. } if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) => true,
+            ObjectChange::Pod(_, Some(after)) => {
+                after.uid == cycle.pod.uid && claims(SchedulingCycle { pod: after, ..cycle }).is_ok()
+            }
+            ObjectChange::Other { after: true, .. }
+                if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) =>
+            {
+                true
+            }
             // A rule that changed or was deleted may have kept devices from being used.
-            Seen::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
+            ObjectChange::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
     }
@@ -98,7 +104,7 @@ impl Plugin for DynamicResources {
 
 /// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. A claim that needed no
 /// object, by the pod's status, does not count.
-pub fn is_concerned(cycle: Cycle<'_>) -> bool {
+pub fn is_concerned(cycle: SchedulingCycle<'_>) -> bool {
     let template = &cycle.pod.template;
     // If there are more claims than allowed, none of them is looked up.
     template.claims.len() > MAX_CLAIMS
@@ -107,13 +113,13 @@ pub fn is_concerned(cycle: Cycle<'_>) -> bool {
 }
 
 /// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
-pub fn used_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Key> + 'a {
+pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> + 'a {
     named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
 /// The claims of a pod's spec, each with its key; `None`: it is not made yet. A claim that needed no object, by the
 /// pod's status, is skipped.
-fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
+fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
         Some(name) => Some((own, Some(key(name.clone())))),
@@ -125,7 +131,7 @@ fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Opt
 }
 
 /// The claims of a pod, or what is wrong with one of them.
-fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
+fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     let mut claims = Vec::new();
     for (own, key) in named_claims(cycle) {
         let pod = &cycle.pod.key;
@@ -145,17 +151,18 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     Ok(claims)
 }
 
-fn unusable(why: Unusable) -> Refusal {
+fn unusable(why: Unusable) -> Rejection {
     match why {
-        Unusable::Wrong(why) => Refusal::hard(NAME, why),
-        Unusable::Spent => Refusal::hard(NAME, SPENT),
+        Unusable::Wrong(why) => Rejection::unresolvable(NAME, why),
+        Unusable::Spent => Rejection::unresolvable(NAME, SPENT),
     }
 }
 
 /// Whether nodes were refused because too much was searched lately. That ends with time, without an event.
 pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
-    let spent = |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == SPENT);
-    diagnosis.refused.iter().map(|(_, refusal)| refusal).chain(&diagnosis.absent).any(spent)
+    let spent =
+        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == SPENT);
+    diagnosis.rejected.iter().map(|(_, rejection)| rejection).chain(&diagnosis.absent).any(spent)
 }
 
 #[derive(Clone)]
@@ -169,11 +176,11 @@ struct Devices {
 }
 
 impl Devices {
-    fn new(cycle: Cycle<'_>, timeout: Duration) -> Result<Option<Self>, Refusal> {
+    fn new(cycle: SchedulingCycle<'_>, timeout: Duration) -> Result<Option<Self>, Rejection> {
         if !is_concerned(cycle) {
             return Ok(None);
         }
-        let hard = |reason: String| Refusal::hard(NAME, reason);
+        let hard = |reason: String| Rejection::unresolvable(NAME, reason);
         if cycle.pod.template.claims.len() > MAX_CLAIMS {
             return Err(hard(format!("more than {MAX_CLAIMS} resource claims")));
         }
@@ -205,18 +212,22 @@ impl Devices {
     }
 
     /// Allocations for the claims that have none, on this node; the one for extended resources is last.
-    fn find(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(Arc<special::Variant>, Vec<Allocation>), Refusal> {
+    fn find(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+    ) -> Result<(Arc<special::Variant>, Vec<Allocation>), Rejection> {
         let variant = self.variants.of(cycle, node).map_err(|why| match why {
-            Unusable::Wrong(why) => Refusal::error(NAME, why),
+            Unusable::Wrong(why) => Rejection::error(NAME, why),
             Unusable::Spent => unusable(why),
         })?;
         match variant.allocator.allocate(cycle.snapshot, &node.node) {
             Ok(Some(found)) => Ok((variant, found)),
-            Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
-            Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),
-            Err(Fault::Spent) => Err(Refusal::hard(NAME, SPENT)),
-            Err(Fault::Invalid) => Err(Refusal::hard(NAME, "invalid resource pools were encountered")),
-            Err(Fault::Error(why)) => Err(Refusal::error(NAME, why)),
+            Ok(None) => Err(Rejection::unresolvable(NAME, NOT_ENOUGH)),
+            Err(Fault::Late) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),
+            Err(Fault::Spent) => Err(Rejection::unresolvable(NAME, SPENT)),
+            Err(Fault::Invalid) => Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered")),
+            Err(Fault::Error(why)) => Err(Rejection::error(NAME, why)),
         }
     }
 
@@ -231,28 +242,34 @@ impl Devices {
 }
 
 impl Filter for Devices {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if self.is_stale {
-            return Err(Refusal::hard(NAME, "cannot schedule extended resource claim"));
+            return Err(Rejection::unresolvable(NAME, "cannot schedule extended resource claim"));
         }
         // Releasing devices helps only if the other claims could be satisfied here, so these are checked first.
         self.find(cycle, node)?;
         if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
-            return Err(Refusal::hard(NAME, ELSEWHERE));
+            return Err(Rejection::unresolvable(NAME, ELSEWHERE));
         }
         Ok(())
     }
 
-    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+    fn reserve(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        reservation: &mut Reservation,
+    ) -> Result<(), Rejection> {
         let (variant, found) = self.find(cycle, node)?;
-        let made = variant.special.as_ref().map(|special| special.made(cycle));
-        let claims = self.unallocated.iter().map(|claim| &claim.key).chain(made.as_ref().map(|made| &made.claim.key));
-        promise.devices.extend(claims.cloned().zip(found));
-        promise.made = made.map(Arc::new);
+        let new_claim = variant.special.as_ref().map(|special| special.new_claim(cycle));
+        let claims =
+            self.unallocated.iter().map(|claim| &claim.key).chain(new_claim.as_ref().map(|new| &new.claim.key));
+        reservation.devices.extend(claims.cloned().zip(found));
+        reservation.new_claim = new_claim.map(Arc::new);
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
@@ -261,25 +278,25 @@ impl Filter for Devices {
 struct Liking(Option<Devices>);
 
 impl Score for Liking {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let liking = |devices: &Devices| {
             devices.find(cycle, node).map_or(0, |(variant, found)| variant.allocator.liking(&found))
         };
         self.0.as_ref().map_or(0, liking)
     }
 
-    fn scale(&self) -> Scale {
-        Scale::ByHighest
+    fn normalization(&self) -> Normalization {
+        Normalization::ByHighest
     }
 }
 
 /// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
 /// uses them; `None`: there is none.
-pub fn claim_in_the_way(cycle: Cycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
+pub fn claim_in_the_way(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let elsewhere =
-        |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);
-    let refused = || diagnosis.refused.iter().filter(|(_, refusal)| elsewhere(refusal));
-    let nodes = || refused().filter_map(|(name, _)| cycle.snapshot.node_named(name));
+        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == ELSEWHERE);
+    let rejected = || diagnosis.rejected.iter().filter(|(_, rejection)| elsewhere(rejection));
+    let nodes = || rejected().filter_map(|(name, _)| cycle.snapshot.node_named(name));
     let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);
     let claims = claims(cycle).unwrap_or_default();
     let mut held = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);

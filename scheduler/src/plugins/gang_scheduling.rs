@@ -2,14 +2,14 @@
 
 use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, Hint, Plugin};
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 
 pub const NAME: &str = "GangScheduling";
 
 /// How many seconds the first pods of a gang wait for the others.
-pub const PATIENCE_SECONDS: u64 = 300;
+pub const PERMIT_TIMEOUT_SECONDS: u64 = 300;
 
 #[derive(Debug)]
 pub struct GangScheduling;
@@ -52,7 +52,7 @@ impl Plugin for GangScheduling {
         NAME
     }
 
-    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
+    fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
         let gang = cycle.pod.template.gang.as_ref()?;
         let reason = match least(cycle.snapshot, gang) {
             Err(Unknown::Workload) => {
@@ -64,21 +64,21 @@ impl Plugin for GangScheduling {
             }
             Ok(_) => return None,
         };
-        Some(Refusal::hard(NAME, reason))
+        Some(Rejection::unresolvable(NAME, reason))
     }
 
-    fn hears(&self, _: &Event) -> bool {
+    fn concerns_other_pods(&self, _: &ClusterEvent) -> bool {
         true
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        let Some(gang) = &cycle.pod.template.gang else { return Hint::Skip };
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(before, Some(pod)) => {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        let Some(gang) = &cycle.pod.template.gang else { return QueueingHint::Skip };
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(before, Some(pod)) => {
                 let comes = before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
                 comes && pod.template.gang.as_ref() == Some(gang)
             }
-            Seen::Other { before: false, after: true } => {
+            ObjectChange::Other { before: false, after: true } => {
                 event.kind == Kind::Workload && event.key.namespace == gang.namespace && event.key.name == gang.workload
             }
             _ => false,

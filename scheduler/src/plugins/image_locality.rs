@@ -1,7 +1,7 @@
 //! ImageLocality: prefers nodes that have a pod's images already.
 
 use crate::object::Text;
-use crate::plugin::{Alike, Cycle, MAX_SCORE, Plugin, Score};
+use crate::plugin::{EqualNodes, MAX_SCORE, Plugin, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
 
 pub const NAME: &str = "ImageLocality";
@@ -20,7 +20,7 @@ impl Plugin for ImageLocality {
         NAME
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let images = cycle.pod.template.images.iter().map(with_tag).collect();
         Some(Box::new(Images(images)))
     }
@@ -36,7 +36,7 @@ struct Images(Vec<Text>);
 
 impl Images {
     /// How much each image counts on a node that has it; `None`: no node has any of them.
-    fn worths(&self, cycle: Cycle<'_>) -> Option<Vec<i64>> {
+    fn worths(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
         let worth = |image: &Text| {
             // An image that few nodes have counts less, so that pods do not pile up there.
@@ -48,7 +48,7 @@ impl Images {
     }
 
     /// A node's score from the worths of the images that it has.
-    fn score_of(&self, cycle: Cycle<'_>, worths: &[i64], node: &NodeInfo) -> i64 {
+    fn score_of(&self, cycle: SchedulingCycle<'_>, worths: &[i64], node: &NodeInfo) -> i64 {
         let there = self.0.iter().zip(worths).filter(|(image, _)| has(node, image));
         let sum = there.map(|(_, worth)| *worth).fold(0, i64::saturating_add);
         let most = MOST.saturating_mul(cycle.pod.template.containers);
@@ -61,11 +61,11 @@ fn has(node: &NodeInfo, image: &Text) -> bool {
 }
 
 impl Score for Images {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.worths(cycle).map_or(0, |worths| self.score_of(cycle, &worths, node))
     }
 
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+    fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
         let Some(worths) = self.worths(cycle) else { return vec![0; nodes.len()] };
         let score = |node: &NodeInfo| self.score_of(cycle, &worths, node);
         nodes.iter().map(|alike| cycle.snapshot.node(alike.node).map_or(0, score)).collect()

@@ -6,11 +6,12 @@ use crate::object::pod::{Pod, Template};
 use crate::object::terms::{PodAffinity, PodTerm};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{
-    Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each, unlike_all,
+    EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score, extremes,
+    replace_each, unique_mark,
 };
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,11 +38,11 @@ impl Plugin for InterPodAffinity {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Rules::new(cycle))
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(Rules::new(cycle))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let affinity = &cycle.pod.template.pod_affinity;
         let prefers = !affinity.preferred.is_empty() || !affinity.preferred_anti.is_empty();
         if self.own_preferences_only && !prefers {
@@ -50,21 +51,21 @@ impl Plugin for InterPodAffinity {
         Some(Box::new(Preferences::new(self, cycle)))
     }
 
-    fn rests_on(&self, _: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, _: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         kind == Kind::Namespace
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = &cycle.pod.template.pod_affinity;
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
                 before.template.labels != after.template.labels
             }
-            Seen::Pod(before, after) => {
+            ObjectChange::Pod(before, after) => {
                 let lying = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
                 // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
@@ -89,7 +90,7 @@ impl Plugin for InterPodAffinity {
                     before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
                 arrives || leaves || is_first
             }
-            Seen::Node(before, Some(after)) => {
+            ObjectChange::Node(before, Some(after)) => {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
                 let lies = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
@@ -126,7 +127,7 @@ struct Terms {
 }
 
 impl Terms {
-    fn new(cycle: Cycle<'_>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>) -> Self {
         let template = cycle.pod.template.clone();
         Terms { namespace_labels: cycle.snapshot.namespace_labels(&template.namespace), template }
     }
@@ -252,7 +253,7 @@ impl<T> ByTemplate<T> {
     }
 
     /// Whether a node has a topology key that was left out because no node had it.
-    fn left_out(&self, node: &NodeInfo) -> bool {
+    fn has_missing_key(&self, node: &NodeInfo) -> bool {
         self.found().left_out.concerns(node)
     }
 }
@@ -310,7 +311,7 @@ impl Counters {
     }
 
     /// Moves a node, with the counts of its pods for each key, to the domains that its labels name now.
-    fn reshaped(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
+    fn update_topology(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
         for at in 0..self.by_key.len() {
             let sum = sums.get(self.by_key[at].places.key()).copied().unwrap_or(0);
             if let Some(place) = self.by_key[at].places.of(node) {
@@ -402,7 +403,7 @@ struct Counted {
 }
 
 impl Rules {
-    fn new(cycle: Cycle<'_>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>) -> Self {
         let terms = Arc::new(Terms::new(cycle));
         let own = !terms.own().required.is_empty() || !terms.own().required_anti.is_empty();
         let mut near = Counters::default();
@@ -456,7 +457,7 @@ impl Rules {
 
     /// Whether all required affinity terms are satisfied on a node, or the pod is the first of a group whose pods
     /// require each other.
-    fn is_near(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn is_near(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         // There is one counter for each topology key of a term.
         let counters = &self.near.by_key;
         counters.iter().all(|one| one.places.of(node).is_some())
@@ -466,7 +467,7 @@ impl Rules {
 }
 
 /// Calls `show` with the pods on nodes: all, or those whose affinity terms may select the pod.
-fn for_each_pod(cycle: Cycle<'_>, all: bool, mut show: impl FnMut(&Pod, NodeId)) {
+fn for_each_pod(cycle: SchedulingCycle<'_>, all: bool, mut show: impl FnMut(&Pod, NodeId)) {
     match all {
         true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| show(pod, node.id))),
         false => cycle.snapshot.pods_with_affinity(cycle.pod.namespace()).for_each(|(node, pod)| show(pod, node)),
@@ -481,7 +482,7 @@ enum Rule {
 
 impl Rules {
     /// The first rule that a node violates.
-    fn broken(&self, cycle: Cycle<'_>, node: NodeId) -> Option<Rule> {
+    fn broken(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> Option<Rule> {
         if !self.terms.own().required.is_empty() && !self.is_near(cycle, node) {
             Some(Rule::Near)
         } else if self.far.by_key.iter().any(|counter| counter.at(node) > 0) {
@@ -495,18 +496,18 @@ impl Rules {
 }
 
 impl Filter for Rules {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         match self.broken(cycle, node.id) {
             None => Ok(()),
-            Some(Rule::Near) => Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules")),
-            Some(Rule::Far) => Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules")),
+            Some(Rule::Near) => Err(Rejection::unresolvable(NAME, "node(s) didn't match pod affinity rules")),
+            Some(Rule::Far) => Err(Rejection::unschedulable(NAME, "node(s) didn't match pod anti-affinity rules")),
             Some(Rule::Repelled) => {
-                Err(Refusal::soft(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
+                Err(Rejection::unschedulable(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
             }
         }
     }
 
-    fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn passes(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         self.broken(cycle, node).is_none()
     }
 
@@ -519,23 +520,23 @@ impl Filter for Rules {
         own.required.is_empty() && own.required_anti.is_empty() && self.repelling.is_empty()
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
         let node = cycle.snapshot.node(id);
-        if node.is_some_and(|node| self.counted.left_out(node)) {
+        if node.is_some_and(|node| self.counted.has_missing_key(node)) {
             return false;
         }
         let [near, far, repelling] = self.totals(cycle.snapshot, node.iter().flat_map(|node| &node.pods));
-        self.near.reshaped(cycle.snapshot, id, &near, touched);
-        self.far.reshaped(cycle.snapshot, id, &far, touched);
-        self.repelling.reshaped(cycle.snapshot, id, &repelling, touched);
+        self.near.update_topology(cycle.snapshot, id, &near, touched);
+        self.far.update_topology(cycle.snapshot, id, &far, touched);
+        self.repelling.update_topology(cycle.snapshot, id, &repelling, touched);
         true
     }
 
@@ -547,19 +548,19 @@ impl Filter for Rules {
         self.counters().iter().for_each(|counters| counters.mark(node.id, marks));
     }
 
-    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+    fn mark_nominated(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         let counted = self.totals(cycle.snapshot, pods.iter().copied());
         for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&counted)) {
             for (key, total) in totals {
                 // No pod was counted for this key yet; once one is, the number of marks changes, and all nodes are
                 // marked anew.
-                let number = counters.numbers.get(key).map_or_else(|| unlike_all(node.id), |number| *number as i64);
+                let number = counters.numbers.get(key).map_or_else(|| unique_mark(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }
         }
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
@@ -577,7 +578,7 @@ struct Preferences {
 }
 
 impl Preferences {
-    fn new(plugin: &InterPodAffinity, cycle: Cycle<'_>) -> Self {
+    fn new(plugin: &InterPodAffinity, cycle: SchedulingCycle<'_>) -> Self {
         let mut preferences = Preferences {
             terms: Terms::new(cycle),
             hard_weight: plugin.hard_weight,
@@ -614,15 +615,15 @@ impl Preferences {
 }
 
 impl Score for Preferences {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.weights.sum(node.id)
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+    fn scores(&self, _: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
         nodes.iter().map(|alike| self.weights.sum(alike.node)).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
+    fn normalize(&self, _: SchedulingCycle<'_>, _: &[EqualNodes], scores: &mut [i64]) {
         let Some((least, most)) = extremes(scores.iter().copied()) else { return };
         replace_each(scores, least, most, |score| {
             let part = score.saturating_sub(least) as f64 / most.saturating_sub(least) as f64;
@@ -638,17 +639,17 @@ impl Score for Preferences {
         !self.counted
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
         let node = cycle.snapshot.node(id);
-        if node.is_some_and(|node| self.weighed.left_out(node)) {
+        if node.is_some_and(|node| self.weighed.has_missing_key(node)) {
             return false;
         }
         let mut totals = Totals::new();
@@ -657,7 +658,7 @@ impl Score for Preferences {
                 add_to(&mut totals, weights);
             }
         }
-        self.weights.reshaped(cycle.snapshot, id, &totals, touched);
+        self.weights.update_topology(cycle.snapshot, id, &totals, touched);
         self.counted |= node.is_some_and(|node| totals.keys().any(|key| node.node.labels.get(key).is_some()));
         true
     }
@@ -698,7 +699,7 @@ mod tests {
         apply("own", "z", json!({"affinity": anti, "nodeName": null}));
         let pod = |name: &str| snapshot.pod(&Key::new("a", name)).unwrap().clone();
         let own = pod("own");
-        let rules = Rules::new(Cycle { snapshot: &snapshot, pod: &own });
+        let rules = Rules::new(SchedulingCycle { snapshot: &snapshot, pod: &own });
         let known = &rules.counted.found().by_template;
         assert_eq!(known.len(), 2, "there are four pods of two templates");
         assert_eq!(known[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
@@ -725,7 +726,7 @@ mod tests {
                 snapshot.apply(Kind::Pod, &Key::new("a", name), Some(&pod));
             }
             let own = snapshot.pod(&Key::new("a", "own")).unwrap().clone();
-            let score = InterPodAffinity::default().score(Cycle { snapshot: &snapshot, pod: &own }).unwrap();
+            let score = InterPodAffinity::default().score(SchedulingCycle { snapshot: &snapshot, pod: &own }).unwrap();
             assert_eq!(score.is_idle(), key != "host", "{key}");
         }
     }

@@ -26,16 +26,16 @@ pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
-use crate::plugin::{Plugin, Point};
+use crate::plugin::{ExtensionPoint, Plugin};
 use allocation::Strategy;
 use marker::Marker;
 use std::sync::Arc;
 
 /// A plug-in that can be enabled.
-pub struct Row {
+pub struct PluginEntry {
     pub name: &'static str,
     /// The points that it implements.
-    pub points: &'static [Point],
+    pub points: &'static [ExtensionPoint],
     /// The default weight of its score.
     pub weight: i64,
     pub by_default: bool,
@@ -43,18 +43,27 @@ pub struct Row {
     pub build: fn() -> Arc<dyn Plugin>,
 }
 
-use Point::*;
+use ExtensionPoint::*;
 
-const fn row(name: &'static str, points: &'static [Point], weight: i64, build: fn() -> Arc<dyn Plugin>) -> Row {
-    Row { name, points, weight, by_default: true, build }
+const fn row(
+    name: &'static str,
+    points: &'static [ExtensionPoint],
+    weight: i64,
+    build: fn() -> Arc<dyn Plugin>,
+) -> PluginEntry {
+    PluginEntry { name, points, weight, by_default: true, build }
 }
 
-const fn on_demand(name: &'static str, points: &'static [Point], build: fn() -> Arc<dyn Plugin>) -> Row {
-    Row { name, points, weight: 1, by_default: false, build }
+const fn on_demand(
+    name: &'static str,
+    points: &'static [ExtensionPoint],
+    build: fn() -> Arc<dyn Plugin>,
+) -> PluginEntry {
+    PluginEntry { name, points, weight: 1, by_default: false, build }
 }
 
 /// All plug-ins in their default order. The order of filters decides which reason a node's refusal shows.
-pub static PLUGINS: &[Row] = &[
+pub static PLUGINS: &[PluginEntry] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
     row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(Marker(marker::PRIORITY_SORT))),
     row(node_unschedulable::NAME, &[Filter], 0, || Arc::new(node_unschedulable::NodeUnschedulable)),
@@ -111,6 +120,6 @@ fn allocation(name: &'static str, strategy: Strategy) -> Arc<dyn Plugin> {
     Arc::new(legacy::Allocation { name, strategy, resources: allocation::usual_resources() })
 }
 
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static PluginEntry> {
     PLUGINS.iter().find(|row| row.name == name)
 }

@@ -4,10 +4,10 @@ use super::allocation::{self, Counted, Strategy, Weighted, usual_resources};
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Score};
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen};
-use crate::status::{Code, Reason, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::{Code, Reason, Rejection};
 use std::sync::Arc;
 
 pub const NAME: &str = "NodeResourcesFit";
@@ -49,37 +49,39 @@ impl Plugin for NodeResourcesFit {
         Some(self)
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Fits(self.ignored.clone()))
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(Fits(self.ignored.clone()))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
         Some(Box::new(Allocated { strategy: self.strategy.clone(), resources }))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let judged = kind == Kind::DeviceClass && !cycle.pod.template.extended.is_empty();
-        judged || allocation::rests_on(cycle, &self.resources, kind)
+        judged || allocation::depends_on(cycle, &self.resources, kind)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let template = &cycle.pod.template;
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
-            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => asks_less(before, after, None),
-            Seen::Pod(Some(before), Some(after)) => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
+            ObjectChange::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
+                asks_less(before, after, None)
+            }
+            ObjectChange::Pod(Some(before), Some(after)) => {
                 after.node_name.is_some() && before.node_name.is_some() && asks_less(before, after, Some(template))
             }
-            Seen::Node(before, Some(after)) => {
+            ObjectChange::Node(before, Some(after)) => {
                 let fits = lacking(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
                 fits && before.as_ref().is_none_or(|before| grew(template, &before.allocatable, &after.allocatable))
             }
-            Seen::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
+            ObjectChange::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
                 let mut resources = template.extended_resources();
                 resources.any(|one| cycle.snapshot.class_for(one).as_ref() == Some(&event.key.name))
             }
@@ -102,7 +104,7 @@ fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
 /// The resources that a node lacks, and whether it would lack any even if it were empty.
 fn lacking(
     ignored: &Ignored,
-    cycle: Cycle<'_>,
+    cycle: SchedulingCycle<'_>,
     there: &Resources,
     held: &Resources,
     pods: usize,
@@ -139,17 +141,17 @@ fn lacking(
 struct Fits(Arc<Ignored>);
 
 impl Filter for Fits {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let there = &node.node.allocatable;
         let (reasons, never) = lacking(&self.0, cycle, there, &node.held, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }
         let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
-        Err(Refusal { code, plugin: NAME, reasons })
+        Err(Rejection { code, plugin: NAME, reasons })
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(Fits(self.0.clone()))
     }
 }
@@ -160,7 +162,7 @@ struct Allocated {
 }
 
 impl Score for Allocated {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
     }
 }

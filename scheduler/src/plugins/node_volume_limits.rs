@@ -3,10 +3,10 @@
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::volume::CsiNode;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
+use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const NAME: &str = "NodeVolumeLimits";
@@ -33,18 +33,18 @@ impl Plugin for NodeVolumeLimits {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let attaches = |volume: &Volume| match volume {
             Volume::Claim(_) | Volume::Ephemeral(_) => true,
             Volume::Disk(disk) => disk.source.plugin().is_some(),
         };
         if !cycle.pod.template.volumes.iter().any(attaches) {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::judge(Check(check))
+        PreFilterResult::filter(FilterFn(check))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::CsiNode,
             Kind::PersistentVolume,
@@ -55,23 +55,23 @@ impl Plugin for NodeVolumeLimits {
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
-        Hint::queue_if(match &event.seen {
-            Seen::CsiNode(before, Some(after)) => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::CsiNode(before, Some(after)) => {
                 let limit = |driver: &Text| before.as_ref().and_then(|before| before.limit(driver));
                 before.is_none()
                     || after.limits.iter().any(|(driver, count)| *count > limit(driver).unwrap_or(0))
                     || before.as_ref().is_some_and(|before| before.limits.len() > after.limits.len())
             }
-            Seen::Pod(Some(gone), None) => {
+            ObjectChange::Pod(Some(gone), None) => {
                 (gone.node_name.is_some() || gone.nominated.is_some()) && !gone.template.volumes.is_empty()
             }
-            Seen::Other { before, after } => match event.kind {
+            ObjectChange::Other { before, after } => match event.kind {
                 Kind::PersistentVolumeClaim => !before && *after && own(&event.key),
                 Kind::VolumeAttachment => *before && !after,
                 _ => false,
@@ -87,13 +87,13 @@ impl CsiNode {
     }
 }
 
-fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     let key = Key { namespace: "".into(), name: node.node.name.clone() };
     let csi_node = cycle.snapshot.csi_nodes.get(&key);
     for (claim, _) in cycle.pod.volume_claims() {
         if !cycle.snapshot.volume_claims.contains_key(&claim) {
             let why = format!("looking up PVC {claim}: persistentvolumeclaim \"{}\" not found", claim.name);
-            return Err(Refusal::hard(NAME, why));
+            return Err(Rejection::unresolvable(NAME, why));
         }
     }
     let Some(limits) = csi_node.map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else { return Ok(()) };
@@ -113,7 +113,7 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
         let there = attached.iter().filter(|(other, _)| other == driver).count();
         let total = i64::try_from(there).unwrap_or(i64::MAX).saturating_add(more);
         if limits.iter().any(|(name, limit)| name == driver && total > *limit) {
-            return Err(Refusal::soft(NAME, "node(s) exceed max volume count"));
+            return Err(Rejection::unschedulable(NAME, "node(s) exceed max volume count"));
         }
     }
     Ok(())

@@ -5,10 +5,13 @@ use super::places::Places;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{Spread, untolerated};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{
+    EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score, extremes,
+    replace_each,
+};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -47,39 +50,41 @@ impl Plugin for PodTopologySpread {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let constraints = self.constraints(cycle, true);
         if constraints.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::judge(Skews::new(cycle, constraints))
+        PreFilterResult::filter(Skews::new(cycle, constraints))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let constraints = self.constraints(cycle, false);
         let all_keys = !cycle.pod.template.spread.is_empty() || !self.system;
         (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
-        cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
+        cycle.pod.template.spread.is_empty() && default_selector::depends_on(&cycle.pod.template, kind, key)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let constraints = self.constraints(cycle, true);
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(before, Some(after)) if after.uid == cycle.pod.uid => before.as_ref().is_some_and(|before| {
-                let (was, is) = (&before.template, &after.template);
-                let counts_otherwise =
-                    |one: &Spread| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
-                constraints.iter().any(counts_otherwise)
-                    || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
-            }),
-            Seen::Pod(before, after) => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(before, Some(after)) if after.uid == cycle.pod.uid => {
+                before.as_ref().is_some_and(|before| {
+                    let (was, is) = (&before.template, &after.template);
+                    let counts_otherwise =
+                        |one: &Spread| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
+                    constraints.iter().any(counts_otherwise)
+                        || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
+                })
+            }
+            ObjectChange::Pod(before, after) => {
                 let counts = |pod: &Option<Arc<Pod>>, one: &Spread| {
                     pod.as_ref().is_some_and(|pod| {
                         pod.node_name.is_some()
@@ -90,7 +95,7 @@ impl Plugin for PodTopologySpread {
                 };
                 constraints.iter().any(|one| counts(before, one) != counts(after, one))
             }
-            Seen::Node(before, after) => {
+            ObjectChange::Node(before, after) => {
                 let values = |labels: &crate::object::labels::Labels| -> Option<Vec<Text>> {
                     constraints.iter().map(|one| labels.get(&one.topology_key).cloned()).collect()
                 };
@@ -107,7 +112,7 @@ impl Plugin for PodTopologySpread {
 
 impl PodTopologySpread {
     /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
-    fn constraints(&self, cycle: Cycle<'_>, hard: bool) -> Vec<Spread> {
+    fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<Spread> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
             return template.spread.iter().filter(|one| one.hard == hard).cloned().collect();
@@ -168,12 +173,12 @@ struct Shift {
 }
 
 impl Count {
-    fn new(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
         let places = Places::new(cycle.snapshot, &spread.topology_key);
         Count::in_places(cycle, spread, keys, places)
     }
 
-    fn in_places(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>, places: Places) -> Self {
+    fn in_places(cycle: SchedulingCycle<'_>, spread: Spread, keys: &Arc<[Text]>, places: Places) -> Self {
         let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
         let mut count = Count {
             itself,
@@ -199,7 +204,7 @@ impl Count {
     }
 
     /// Whether the pods on a node are counted.
-    fn counts(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+    fn counts(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> bool {
         self.keys.iter().all(|key| node.node.labels.get(key).is_some())
             && counted(&self.spread, &cycle.pod.template, node)
     }
@@ -215,7 +220,12 @@ impl Count {
 
     /// Moves a node to the domain that its labels name now; returns what that takes from one domain and adds to
     /// another.
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> [Option<Shift>; 2] {
+    fn update_topology(
+        &mut self,
+        cycle: SchedulingCycle<'_>,
+        id: NodeId,
+        touched: &mut Vec<NodeId>,
+    ) -> [Option<Shift>; 2] {
         let node = cycle.snapshot.node(id);
         // Pods that came and left since were counted already, so the present pods are those that were counted.
         let pods = node.map_or(0, |node| pods_counted(&self.spread, &cycle.pod.template, node));
@@ -295,7 +305,7 @@ impl Levels {
 }
 
 impl Skews {
-    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<Spread>) -> Self {
         let keys = keys(&constraints);
         let counts: Vec<_> = constraints.into_iter().map(|one| Count::new(cycle, one, &keys)).collect();
         let mut skews = Skews { counts, levels: Vec::new(), fewest: Vec::new() };
@@ -316,7 +326,7 @@ impl Skews {
         self.fewest = fewest.collect();
     }
 
-    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+    fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
             let Some(place) = one.place(&cycle.pod.template, pod, node) else { continue };
             levels.remove(one.tallies[place]);
@@ -344,18 +354,20 @@ impl Skews {
 }
 
 impl Filter for Skews {
-    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         match self.broken(node.id) {
             None => Ok(()),
             Some(Broken::NoPlace) => {
                 let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
-                Err(Refusal::hard(NAME, reason))
+                Err(Rejection::unresolvable(NAME, reason))
             }
-            Some(Broken::Skew) => Err(Refusal::soft(NAME, "node(s) didn't match pod topology spread constraints")),
+            Some(Broken::Skew) => {
+                Err(Rejection::unschedulable(NAME, "node(s) didn't match pod topology spread constraints"))
+            }
         }
     }
 
-    fn passes(&self, _: Cycle<'_>, node: NodeId) -> bool {
+    fn passes(&self, _: SchedulingCycle<'_>, node: NodeId) -> bool {
         self.broken(node).is_none()
     }
 
@@ -363,17 +375,17 @@ impl Filter for Skews {
         false
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
-            for shift in one.reshaped(cycle, node, touched).iter().flatten() {
+            for shift in one.update_topology(cycle, node, touched).iter().flatten() {
                 levels.remove(one.tallies[shift.place]);
                 one.shift(shift);
                 levels.add(one.tallies[shift.place]);
@@ -391,7 +403,7 @@ impl Filter for Skews {
         self.counts.iter().for_each(|one| one.mark(node.id, marks));
     }
 
-    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+    fn mark_nominated(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         for (index, one) in (0..).zip(&self.counts) {
             let counted = pods.iter().filter(|pod| one.place(&cycle.pod.template, pod, node.id).is_some()).count();
             if counted > 0 {
@@ -400,7 +412,7 @@ impl Filter for Skews {
         }
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
@@ -413,7 +425,7 @@ struct Evenness {
 }
 
 impl Evenness {
-    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
         let keys = if all_keys { keys(&constraints) } else { Arc::default() };
         let counts = constraints.into_iter().map(|one| {
             let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
@@ -431,13 +443,13 @@ impl Evenness {
         Evenness { counts: counts.collect(), keys }
     }
 
-    fn is_out(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn is_out(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         let has_all = |node: &NodeInfo| self.keys.iter().all(|key| node.node.labels.get(key).is_some());
         !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
     /// The weight of a pod in a domain under a constraint: it grows with the number of domains.
-    fn weight(&self, one: &Count, nodes: &[(Alike, bool)]) -> f64 {
+    fn weight(&self, one: &Count, nodes: &[(EqualNodes, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;
         for (alike, _) in nodes.iter().filter(|(_, out)| !out) {
@@ -453,11 +465,11 @@ impl Evenness {
 }
 
 impl Score for Evenness {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.scores(cycle, &[Alike::alone(node.id)])[0]
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        self.scores(cycle, &[EqualNodes::single(node.id)])[0]
     }
 
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+    fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
         let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.is_out(cycle, alike.node))).collect();
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
@@ -469,11 +481,11 @@ impl Score for Evenness {
                 }
             }
         }
-        let rounded = |(sum, (_, out)): (f64, &(Alike, bool))| if *out { 0 } else { sum.round() as i64 };
+        let rounded = |(sum, (_, out)): (f64, &(EqualNodes, bool))| if *out { 0 } else { sum.round() as i64 };
         sums.into_iter().zip(&nodes).map(rounded).collect()
     }
 
-    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+    fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
         let out: Vec<_> = nodes.iter().map(|alike| self.is_out(cycle, alike.node)).collect();
         let judged = out.iter().zip(scores.iter()).filter(|(out, _)| !**out);
         let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
@@ -490,17 +502,17 @@ impl Score for Evenness {
         false
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
         for one in &mut self.counts {
-            one.reshaped(cycle, node, touched).iter().flatten().for_each(|shift| one.shift(shift));
+            one.update_topology(cycle, node, touched).iter().flatten().for_each(|shift| one.shift(shift));
         }
         true
     }
@@ -515,7 +527,7 @@ impl Score for Evenness {
 }
 
 impl Evenness {
-    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+    fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for one in &mut self.counts {
             if let Some(place) = one.place(&cycle.pod.template, pod, node) {
                 one.tallies[place].pods += by;

@@ -2,11 +2,11 @@
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
-use crate::snapshot::assume::Promise;
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::{Code, Reason, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::{Code, Reason, Rejection};
 use std::sync::Arc;
 
 pub const NAME: &str = "VolumeBinding";
@@ -30,19 +30,19 @@ impl Plugin for VolumeBinding {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         match Claims::new(cycle) {
-            Err(reason) => PreFilter::Refuse(Refusal::hard(NAME, reason)),
-            Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilter::Skip,
-            Ok(claims) => PreFilter::judge(claims),
+            Err(reason) => PreFilterResult::Reject(Rejection::unresolvable(NAME, reason)),
+            Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilterResult::Skip,
+            Ok(claims) => PreFilterResult::filter(claims),
         }
     }
 
-    fn patience_seconds(&self) -> Option<i64> {
+    fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         Some(self.bind_timeout_seconds)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::PersistentVolume,
             Kind::PersistentVolumeClaim,
@@ -54,22 +54,24 @@ impl Plugin for VolumeBinding {
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
-            Seen::Volume(_, Some(volume)) => concerns(cycle, volume),
-            Seen::StorageClass(before, Some(after)) => {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.labels != after.labels)
+            }
+            ObjectChange::Volume(_, Some(volume)) => concerns(cycle, volume),
+            ObjectChange::StorageClass(before, Some(after)) => {
                 names_class(cycle, &event.key.name)
                     && before.as_ref().is_none_or(|before| before.topologies != after.topologies)
             }
-            Seen::CsiNode(before, Some(after)) => {
+            ObjectChange::CsiNode(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.migrated != after.migrated)
             }
-            Seen::CsiDriver(Some(before), Some(after)) => **before && !**after,
-            Seen::Capacity(before, Some(after)) => {
+            ObjectChange::CsiDriver(Some(before), Some(after)) => **before && !**after,
+            ObjectChange::Capacity(before, Some(after)) => {
                 names_class(cycle, &after.class) && before.as_ref().is_none_or(|before| after.room > before.room)
             }
-            Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
+            ObjectChange::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
             }
             _ => false,
@@ -78,7 +80,7 @@ impl Plugin for VolumeBinding {
 }
 
 /// Whether a volume is, or may become, the volume of one of the pod's claims.
-pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
+pub(super) fn concerns(cycle: SchedulingCycle<'_>, volume: &Volume) -> bool {
     cycle.pod.volume_claims().any(|(key, _)| {
         let claim = cycle.snapshot.volume_claims.get(&key);
         let names = |claim: &Arc<Claim>| claim.volume.as_ref() == Some(&volume.name);
@@ -92,7 +94,7 @@ pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
 }
 
 /// Whether one of the pod's claims is of this class.
-pub(super) fn names_class(cycle: Cycle<'_>, class: &str) -> bool {
+pub(super) fn names_class(cycle: SchedulingCycle<'_>, class: &str) -> bool {
     let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volume_claims.get(&key));
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
@@ -106,7 +108,7 @@ struct Claims {
 }
 
 impl Claims {
-    fn new(cycle: Cycle<'_>) -> Result<Self, String> {
+    fn new(cycle: SchedulingCycle<'_>) -> Result<Self, String> {
         let (mut bound, mut waiting, mut immediate) = (Vec::new(), Vec::new(), false);
         for (key, ephemeral) in cycle.pod.volume_claims() {
             let Some(claim) = cycle.snapshot.volume_claims.get(&key) else {
@@ -154,7 +156,7 @@ fn waits(snapshot: &Snapshot, claim: &Claim) -> bool {
 /// How the claims of a pod can be satisfied on a node.
 #[derive(Default)]
 struct Found {
-    promise: Promise,
+    reservation: Reservation,
     reasons: Vec<Reason>,
     error: Option<String>,
 }
@@ -197,14 +199,14 @@ impl Claims {
             match matching_volume(snapshot, claim, node, &chosen) {
                 Some(volume) => {
                     chosen.push(volume.name.clone());
-                    found.promise.volumes.push((claim.key.clone(), Some(volume.name.clone())));
+                    found.reservation.volumes.push((claim.key.clone(), Some(volume.name.clone())));
                 }
                 None => to_make.push(claim),
             }
         }
         for claim in to_make {
             match can_be_made(snapshot, claim, node) {
-                Make::Yes => found.promise.volumes.push((claim.key.clone(), None)),
+                Make::Yes => found.reservation.volumes.push((claim.key.clone(), None)),
                 Make::No => return found.reasons.push(NONE_FOUND),
                 Make::NoRoom => return found.reasons.push("node(s) did not have enough free storage".into()),
                 Make::Error(error) => return found.error = Some(error),
@@ -285,24 +287,29 @@ fn can_be_made(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Make {
 }
 
 impl Filter for Claims {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let found = self.find(cycle.snapshot, node);
         if let Some(error) = found.error {
-            return Err(Refusal::error(NAME, error));
+            return Err(Rejection::error(NAME, error));
         }
         if found.reasons.is_empty() {
             return Ok(());
         }
-        Err(Refusal { code: Code::UnschedulableAndUnresolvable, plugin: NAME, reasons: found.reasons })
+        Err(Rejection { code: Code::UnschedulableAndUnresolvable, plugin: NAME, reasons: found.reasons })
     }
 
-    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+    fn reserve(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        reservation: &mut Reservation,
+    ) -> Result<(), Rejection> {
         self.check(cycle, node)?;
-        promise.volumes.extend(self.find(cycle.snapshot, node).promise.volumes);
+        reservation.volumes.extend(self.find(cycle.snapshot, node).reservation.volumes);
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }

@@ -6,7 +6,7 @@ use crate::plugins::{
 use holdfast_value::{Value, json};
 
 /// The default for how long a pod waits for an event.
-const WAIT_MAX: Time = 300 * SECOND;
+const UNSCHEDULABLE_MAX: Time = 300 * SECOND;
 
 struct Scene {
     snapshot: Snapshot,
@@ -22,9 +22,9 @@ impl Scene {
 
     fn tell(&mut self, kind: Kind, key: &Key, object: Option<Value>, now: Time) {
         let event = self.snapshot.apply(kind, key, object.as_ref());
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         if let Some(event) = event {
-            self.queue.event(world, event, now);
+            self.queue.handle_event(context, event, now);
         }
     }
 
@@ -37,18 +37,19 @@ impl Scene {
         self.tell(Kind::Pod, &Key::new(namespace, name), Some(object), now);
     }
 
-    fn tick(&mut self, now: Time) {
-        self.queue.tick(World { snapshot: &self.snapshot, configuration: &self.configuration }, now);
+    fn flush(&mut self, now: Time) {
+        self.queue.flush(QueueContext { snapshot: &self.snapshot, configuration: &self.configuration }, now);
     }
 
     fn pop(&mut self, now: Time) -> Option<String> {
         self.queue.pop(now).map(|(key, _)| key.name.to_string())
     }
 
-    fn failed(&mut self, name: &str, rejectors: &[&'static str], now: Time) {
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-        let failure = if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors.to_vec()) };
-        self.queue.failed(world, &Key::new("default", name), failure, now);
+    fn requeue_failed(&mut self, name: &str, rejectors: &[&'static str], now: Time) {
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        let failure =
+            if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors.to_vec()) };
+        self.queue.requeue_failed(context, &Key::new("default", name), failure, now);
     }
 
     fn node(&mut self, cpu: &str, taints: Value, now: Time) {
@@ -86,7 +87,7 @@ fn nobody_waits_for_thousands_of_anothers_pods() {
     let others = order.iter().filter(|name| *name != "mine");
     let first = std::iter::once("urgent".to_owned());
     assert!(others.eq(first.chain((0..3 * TURN_PODS).map(|number| format!("{number:05}"))).collect::<Vec<_>>().iter()));
-    assert!(scene.queue.crowds.is_empty());
+    assert!(scene.queue.active_by_namespace.is_empty());
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn pods_that_are_much_work_count_as_many() {
     scene.pod_in("crowd", "large-2", json!({"tolerations": []}), 3);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
     assert_eq!(order, ["large-0", "mine", "large-1", "large-2"]);
-    assert!(scene.queue.crowds.is_empty());
+    assert!(scene.queue.active_by_namespace.is_empty());
 }
 
 #[test]
@@ -111,13 +112,13 @@ fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
         let mut scene = Scene::new();
         scene.pod("old", asks("1"), 0);
         scene.pop(0);
-        scene.failed("old", &[node_resources_fit::NAME], SECOND);
-        let later = if by_flush { WAIT_MAX + 10 * SECOND } else { 20 * SECOND };
+        scene.requeue_failed("old", &[node_resources_fit::NAME], SECOND);
+        let later = if by_flush { UNSCHEDULABLE_MAX + 10 * SECOND } else { 20 * SECOND };
         for name in ["new1", "new2"] {
             scene.pod(name, asks("1"), later);
         }
         if by_flush {
-            scene.tick(later + SECOND)
+            scene.flush(later + SECOND)
         } else {
             scene.node("1", json!([]), later + SECOND)
         }
@@ -140,7 +141,7 @@ fn a_pod_counts_from_when_it_could_be_tried() {
     scene.pod("p", json!({}), 5);
     let first_active = |scene: &mut Scene, now: Time| scene.queue.pop(now).map(|(_, attempt)| attempt.first_active);
     assert_eq!(first_active(&mut scene, 9), Some(5));
-    scene.failed("p", &[], 10);
+    scene.requeue_failed("p", &[], 10);
     assert_eq!(first_active(&mut scene, 60 * SECOND), Some(5));
 }
 
@@ -157,8 +158,8 @@ fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
         scene.tell(Kind::ResourceClaim, &claim, None, 0);
         // An event that may help.
         scene.node("1", json!([]), 0);
-        scene.failed("p", failure, 0);
-        assert_eq!((scene.queue.lengths().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
+        scene.requeue_failed("p", failure, 0);
+        assert_eq!((scene.queue.pending_pods().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
         scene.tell(Kind::ResourceClaim, &claim, Some(json!({"spec": {}})), 61 * SECOND);
         assert_eq!(scene.pop(61 * SECOND).as_deref(), Some("p"));
     }
@@ -170,7 +171,7 @@ fn a_pod_whose_claim_goes_is_not_tried() {
     let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
     scene.tell(Kind::ResourceClaim, &Key::new("default", "c"), Some(going), 0);
     scene.pod("p", json!({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}), 0);
-    assert_eq!((scene.queue.lengths().gated, scene.pop(1)), (1, None));
+    assert_eq!((scene.queue.pending_pods().gated, scene.pop(1)), (1, None));
 }
 
 #[test]
@@ -245,7 +246,7 @@ fn events_have_names() {
 fn gates_keep_a_pod_away_until_they_are_gone() {
     let mut scene = Scene::new();
     scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
-    assert_eq!((scene.pop(1), scene.queue.lengths().gated), (None, 1));
+    assert_eq!((scene.pop(1), scene.queue.pending_pods().gated), (None, 1));
     scene.node("4", json!([]), 2);
     assert_eq!(scene.pop(3), None);
     scene.pod("p", json!({}), 4);
@@ -264,13 +265,13 @@ fn whatever_brings_pods_to_a_queue_is_counted() {
     scene.pod("p", gated(&["b"]), 1);
     scene.pod("p", gated(&[]), 2);
     scene.pop(3);
-    scene.failed("p", &[taint_toleration::NAME], 4);
+    scene.requeue_failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
     // Its own update moves it to back-off, from which it is taken early.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
-    let counted: Vec<_> = scene.queue.incoming().collect();
+    let counted: Vec<_> = scene.queue.incoming_pods().collect();
     assert_eq!(
         counted,
         [
@@ -300,7 +301,7 @@ fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
         scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&[("d", 2)])), 0);
         scene.pod("p", json!({}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[node_volume_limits::NAME], 0);
+        scene.requeue_failed("p", &[node_volume_limits::NAME], 0);
         scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&after)), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{after:?}");
     }
@@ -321,7 +322,7 @@ fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
         };
         told(&mut scene, json!({"app": "x"}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[pod_topology_spread::NAME], 0);
+        scene.requeue_failed("p", &[pod_topology_spread::NAME], 0);
         told(&mut scene, labels.clone(), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{labels}");
     }
@@ -343,7 +344,7 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
         let mut scene = Scene::new();
         scene.pod("p", json!({"affinity": affinity}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[inter_pod_affinity::NAME], 0);
+        scene.requeue_failed("p", &[inter_pod_affinity::NAME], 0);
         scene.tell(Kind::Node, &Key::cluster("n"), Some(json!({"metadata": {"labels": labels}})), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{affinity} {labels}");
     }
@@ -390,14 +391,14 @@ fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_
         let own = json!({"metadata": {"uid": "p", "labels": ours}});
         scene.tell(Kind::Pod, &Key::new("default", "p"), Some(own), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[service_affinity::NAME], 0);
+        scene.requeue_failed("p", &[service_affinity::NAME], 0);
         scene.tell(kind, &key, Some(object.clone()).filter(|object| !object.is_null()), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{kind:?} {key:?} {object}");
     }
     let mut usual = Scene::new();
     usual.pod("p", json!({}), 0);
     usual.pop(0);
-    usual.failed("p", &["Extender"], 0);
+    usual.requeue_failed("p", &["Extender"], 0);
     let (kind, key, object) = service("default", "s", &ours);
     usual.tell(kind, &key, Some(object), 20 * SECOND);
     assert_eq!(usual.pop(20 * SECOND), None);
@@ -408,9 +409,9 @@ fn only_an_event_that_gives_hope_wakes_a_pod() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
-    scene.failed("p", &[node_resources_fit::NAME], 0);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], 0);
     scene.node("1", json!([]), 5 * SECOND);
-    assert_eq!(scene.queue.lengths().unschedulable, 1, "the node is too small");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 1, "the node is too small");
     scene.node("4", json!([]), 6 * SECOND);
     assert_eq!(scene.pop(6 * SECOND).as_deref(), Some("p"));
 }
@@ -422,8 +423,8 @@ fn what_happens_while_a_pod_is_tried_is_not_missed() {
     scene.pod("p", json!({}), 0);
     scene.pop(0);
     scene.node("4", json!([]), 1);
-    scene.failed("p", &[taint_toleration::NAME], 2);
-    assert_eq!(scene.queue.lengths().backoff, 1);
+    scene.requeue_failed("p", &[taint_toleration::NAME], 2);
+    assert_eq!(scene.queue.pending_pods().backoff, 1);
     assert_eq!(scene.pop(3).as_deref(), Some("p"), "with nobody else there, it need not wait");
 }
 
@@ -432,9 +433,9 @@ fn errors_wait_for_their_back_off_even_alone() {
     let mut scene = Scene::new();
     scene.pod("p", json!({}), 0);
     scene.pop(0);
-    scene.failed("p", &[], 0);
+    scene.requeue_failed("p", &[], 0);
     assert_eq!(scene.pop(SECOND), None);
-    assert_eq!(scene.queue.wakes_at(), Some(2 * SECOND));
+    assert_eq!(scene.queue.next_flush(), Some(2 * SECOND));
     assert_eq!(scene.pop(2 * SECOND).as_deref(), Some("p"));
 }
 
@@ -443,14 +444,14 @@ fn who_waits_too_long_is_tried_again() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
-    scene.failed("p", &[node_resources_fit::NAME], 0);
-    scene.tick(WAIT_MAX);
-    assert_eq!(scene.pop(WAIT_MAX), None);
-    let now = WAIT_MAX + FLUSH_EVERY + 1;
-    scene.tick(now);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], 0);
+    scene.flush(UNSCHEDULABLE_MAX);
+    assert_eq!(scene.pop(UNSCHEDULABLE_MAX), None);
+    let now = UNSCHEDULABLE_MAX + FLUSH_EVERY + 1;
+    scene.flush(now);
     let tried = |scene: &mut Scene, now| scene.queue.pop(now).map(|(key, attempt)| (key.name, attempt.flushed));
     assert_eq!(tried(&mut scene, now), Some(("p".into(), true)));
-    scene.failed("p", &[node_resources_fit::NAME], now);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], now);
     scene.node("4", json!([]), now + 60 * SECOND);
     assert_eq!(tried(&mut scene, now + 60 * SECOND), Some(("p".into(), false)), "an event gave hope");
 }
@@ -464,11 +465,11 @@ fn bound_and_deleted_pods_leave_nothing_behind() {
     }
     scene.pod("bound", json!({"nodeName": "n"}), 1);
     scene.tell(Kind::Pod, &Key::new("default", "deleted"), None, 1);
-    scene.failed("deleted", &[node_resources_fit::NAME], 1);
-    scene.failed("refused", &[node_resources_fit::NAME], 1);
+    scene.requeue_failed("deleted", &[node_resources_fit::NAME], 1);
+    scene.requeue_failed("refused", &[node_resources_fit::NAME], 1);
     scene.tell(Kind::Pod, &Key::new("default", "refused"), None, 2);
-    assert_eq!(scene.queue.lengths(), Lengths::default());
-    assert!(scene.queue.missed.is_empty() && scene.queue.entries.is_empty());
+    assert_eq!(scene.queue.pending_pods(), PendingPods::default());
+    assert!(scene.queue.in_flight_events.is_empty() && scene.queue.entries.is_empty());
 }
 
 #[test]
@@ -480,35 +481,35 @@ fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
         scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", &name), claim(&class), 0);
         scene.pod(&pod, json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}), 0);
         scene.pop(0);
-        scene.failed(&pod, &[volume_binding::NAME], 0);
+        scene.requeue_failed(&pod, &[volume_binding::NAME], 0);
     }
     scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
     scene.pod("d", json!({"resourceClaims": [{"name": "d", "resourceClaimName": "d"}]}), 0);
     scene.pop(0);
-    scene.failed("d", &[dynamic_resources::NAME], 0);
+    scene.requeue_failed("d", &[dynamic_resources::NAME], 0);
     let mut volumes = 0;
     let mut woken = |scene: &mut Scene, spec: Value| {
-        let before = scene.queue.lengths().unschedulable;
+        let before = scene.queue.pending_pods().unschedulable;
         volumes += 1;
         scene.tell(Kind::PersistentVolume, &Key::cluster(&format!("v{volumes}")), Some(json!({"spec": spec})), 0);
-        before - scene.queue.lengths().unschedulable
+        before - scene.queue.pending_pods().unschedulable
     };
     let held = |claim: &str| json!({"storageClassName": "s0", "claimRef": {"namespace": "default", "name": claim}});
     assert_eq!(woken(&mut scene, held("another")), 0, "a volume of somebody else");
     assert_eq!(woken(&mut scene, json!({"storageClassName": "other"})), 0, "a free volume of a class nobody asks for");
     assert_eq!(woken(&mut scene, held("c4")), 1, "a volume held for one of them");
     assert_eq!(woken(&mut scene, json!({"storageClassName": "s0"})), 9, "a free volume for all others of its class");
-    let unschedulable = scene.queue.lengths().unschedulable;
+    let unschedulable = scene.queue.pending_pods().unschedulable;
     for class in ["other", "another"] {
         scene.tell(Kind::StorageClass, &Key::cluster(class), Some(json!({"provisioner": "p"})), 0);
     }
     scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", "x"), claim("s1"), 0);
     scene.tell(Kind::ResourceClaim, &Key::new("default", "x"), Some(json!({"spec": {}})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, unschedulable, "classes and claims of others");
+    assert_eq!(scene.queue.pending_pods().unschedulable, unschedulable, "classes and claims of others");
     scene.tell(Kind::StorageClass, &Key::cluster("s1"), Some(json!({"provisioner": "p"})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, 1, "the class of all that still wait for volumes");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 1, "the class of all that still wait for volumes");
     scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, 0, "its own claim");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 0, "its own claim");
 }
 
 #[test]
@@ -530,12 +531,12 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
     for name in ["a", "b"] {
         scene.pod(name, asks(), 0);
         scene.pop(0);
-        scene.failed(name, &[dynamic_resources::NAME], 0);
+        scene.requeue_failed(name, &[dynamic_resources::NAME], 0);
     }
-    assert_eq!(scene.queue.lengths().unschedulable, 2);
+    assert_eq!(scene.queue.pending_pods().unschedulable, 2);
     scene.tell(Kind::ResourceClaim, &made, None, SECOND);
     assert_eq!(
-        scene.queue.lengths().unschedulable,
+        scene.queue.pending_pods().unschedulable,
         0,
         "the first of those that are alike is not the one it was made for"
     );
@@ -550,19 +551,22 @@ fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() 
         scene.pod(&name, json!({"nodeSelector": {"no": name}}), 0);
         scene.pop(0).expect("it comes to be tried");
         let plugin = if number % 2 == 0 { node_affinity::NAME } else { node_resources_fit::NAME };
-        scene.failed(&name, &[plugin], 0);
+        scene.requeue_failed(&name, &[plugin], 0);
     }
-    scene.queue.hinted();
+    scene.queue.take_hint_calls();
     // One more waiting pod is added and removed.
     scene.pod("other", json!({}), SECOND);
     scene.tell(Kind::Pod, &Key::new("default", "other"), None, SECOND);
-    assert_eq!(scene.queue.hinted().len(), 0);
+    assert_eq!(scene.queue.take_hint_calls().len(), 0);
     // A bound pod that is deleted gives back resources, but changes no node labels.
     scene.pod("placed", json!({"nodeName": "n"}), SECOND);
-    scene.queue.hinted();
+    scene.queue.take_hint_calls();
     scene.tell(Kind::Pod, &Key::new("default", "placed"), None, SECOND);
-    assert_eq!(scene.queue.hinted().iter().filter(|hinted| hinted.plugin == node_affinity::NAME).count(), 0);
-    assert_eq!(scene.queue.waiting.len(), 25, "there is room for the others");
+    assert_eq!(
+        scene.queue.take_hint_calls().iter().filter(|hint_calls| hint_calls.plugin == node_affinity::NAME).count(),
+        0
+    );
+    assert_eq!(scene.queue.unschedulable.len(), 25, "there is room for the others");
     scene.node("4", json!([]), SECOND);
-    assert_eq!(scene.queue.hinted().len(), 25);
+    assert_eq!(scene.queue.take_hint_calls().len(), 25);
 }

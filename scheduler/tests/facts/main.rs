@@ -12,7 +12,7 @@ use compare::Differences;
 use flate2::read::GzDecoder;
 use holdfast_scheduler::plan::{Nomination, Plan};
 use holdfast_scheduler::queue::{Failure, Time, World};
-use holdfast_scheduler::{Configuration, Event, Key, Outcome, Profile, Queue, plan};
+use holdfast_scheduler::{ClusterEvent, Configuration, Key, PlanOutcome, Profile, Queue, plan};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -87,7 +87,7 @@ impl Player {
         player
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
+    fn tell(&mut self, events: Vec<ClusterEvent>) {
         for event in events {
             let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
             self.queue.event(world, event, self.now);
@@ -207,15 +207,15 @@ impl Player {
         differences: &mut Differences,
     ) {
         match &plan.outcome {
-            Outcome::Bind { node, promise } => {
+            PlanOutcome::Bind { node, reservation } => {
                 compare::bound(wanted, &plan, differences);
                 // The rest of the scenario was recorded with the node that Kubernetes chose.
                 let node = wanted["node"].as_str().unwrap_or(node);
-                let promise = promise.clone();
-                compare::promise(wanted, &promise, differences);
+                let reservation = reservation.clone();
+                compare::reservation(wanted, &reservation, differences);
                 self.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
                 self.bind_volumes(wanted);
-                for (claim, allocation) in &promise.devices {
+                for (claim, allocation) in &reservation.devices {
                     let devices = allocation.devices.iter();
                     let results: Vec<_> = devices
                         .map(|one| json!({"request": &*one.request, "driver": &*one.driver, "pool": &*one.pool, "device": &*one.device}))
@@ -225,7 +225,7 @@ impl Player {
                     });
                 }
             }
-            Outcome::Unschedulable(why) => {
+            PlanOutcome::Unschedulable(why) => {
                 self.failed(key, why.rejectors.clone());
                 if let Some(claim) = &why.deallocate {
                     self.change("ResourceClaim", claim, |object| object["status"] = json!({}));

@@ -52,12 +52,12 @@ struct Selector {
 #[derive(Debug, Default)]
 struct Known {
     /// The outcomes of nodes with long searches, with the node's state at that time.
-    searched: HashMap<Text, (Arc<Node>, Outcome)>,
+    searched: HashMap<Text, (Arc<Node>, AllocationResult)>,
     spent: Spent,
 }
 
 /// An allocation for each claim; `None`: there are not enough devices.
-type Outcome = Result<Option<Vec<Allocation>>, Fault>;
+type AllocationResult = Result<Option<Vec<Allocation>>, Fault>;
 
 /// A search of a node with more tries than this is not repeated for the same pod.
 const LONG: u64 = 64;
@@ -142,7 +142,7 @@ impl Allocator {
     }
 
     /// An allocation for each claim on a node; `None`: there are not enough devices.
-    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> Outcome {
+    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> AllocationResult {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
@@ -160,7 +160,7 @@ impl Allocator {
         outcome
     }
 
-    fn search(&self, snapshot: &Snapshot, node: &Node, known: &mut Known) -> Outcome {
+    fn search(&self, snapshot: &Snapshot, node: &Node, known: &mut Known) -> AllocationResult {
         let pools = snapshot.device_pools.near(node);
         let mut search = Search {
             allocator: self,

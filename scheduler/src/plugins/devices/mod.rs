@@ -15,7 +15,7 @@ mod tests {
     use super::taken::Taken;
     use crate::object::{Key, Kind};
     use crate::snapshot::Snapshot;
-    use crate::snapshot::assume::Promise;
+    use crate::snapshot::assume::Reservation;
     use holdfast_value::{Value, json};
     use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ mod tests {
                         let (key, chosen) = claim(other % 4, devices(one, other, one > 3));
                         let chosen = crate::object::device::Claim::decode(&mut Default::default(), key.clone(), &chosen);
                         let devices = vec![(key, chosen.allocation.unwrap())];
-                        snapshot.assume(&pod, &"n".into(), &Promise { devices, ..Promise::default() });
+                        snapshot.assume(&pod, &"n".into(), &Reservation { devices, ..Reservation::default() });
                     }
                     _ => snapshot.forget(&pod),
                 }

@@ -6,9 +6,9 @@
 
 use super::allocate::{Allocator, Unusable};
 use crate::object::device::{Claim, Request};
-use crate::object::extended::{Made, Mapping, requests};
+use crate::object::extended::{Mapping, NewClaim, requests};
 use crate::object::{Key, Text};
-use crate::plugin::Cycle;
+use crate::plugin::SchedulingCycle;
 use crate::snapshot::node_info::NodeInfo;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub struct Special {
 
 impl Variants {
     /// `claims`: the claims without devices. The pod's extended resources are added.
-    pub fn new(cycle: Cycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, Unusable> {
+    pub fn new(cycle: SchedulingCycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, Unusable> {
         let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
         let variants = Variants { claims, resources, timeout, known: Mutex::default() };
@@ -59,7 +59,7 @@ impl Variants {
     }
 
     /// The allocator for a node.
-    pub fn of(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, Unusable> {
+    pub fn of(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, Unusable> {
         let missing: Vec<bool> =
             self.resources.iter().map(|(resource, _)| node.node.allocatable.get(resource) == 0).collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ impl Variants {
         Ok(variant)
     }
 
-    fn make(&self, cycle: Cycle<'_>, missing: &[bool]) -> Result<Variant, Unusable> {
+    fn make(&self, cycle: SchedulingCycle<'_>, missing: &[bool]) -> Result<Variant, Unusable> {
         let wanted = self.resources.iter().zip(missing).filter(|(_, missing)| **missing);
         let wanted: Vec<(Text, Text)> = wanted.map(|(resource, _)| resource.clone()).collect();
         let mut claims = self.claims.clone();
@@ -86,7 +86,7 @@ impl Variants {
 }
 
 impl Special {
-    fn claim(&self, cycle: Cycle<'_>, name: Text) -> Claim {
+    fn claim(&self, cycle: SchedulingCycle<'_>, name: Text) -> Claim {
         Claim {
             key: Key { namespace: cycle.pod.key.namespace.clone(), name },
             uid: "".into(),
@@ -105,9 +105,9 @@ impl Special {
     }
 
     /// The claim to be created for a pod.
-    pub fn made(&self, cycle: Cycle<'_>) -> Made {
+    pub fn new_claim(&self, cycle: SchedulingCycle<'_>) -> NewClaim {
         let name = format!("{}{}", base_of(&cycle.pod.key.name), suffix(cycle)).into();
-        Made { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
+        NewClaim { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
     }
 }
 
@@ -119,7 +119,7 @@ pub fn base_of(pod: &str) -> String {
 }
 
 /// The end of a name, different for each pod and attempt.
-fn suffix(cycle: Cycle<'_>) -> String {
+fn suffix(cycle: SchedulingCycle<'_>) -> String {
     let mut hasher = DefaultHasher::new();
     (&cycle.pod.uid, &cycle.pod.key, cycle.snapshot.changes().next()).hash(&mut hasher);
     let mut rest = hasher.finish();

@@ -22,12 +22,16 @@ fn uses(name: &str) -> Value {
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     let device = json!({"name": "a", "bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]});
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(device));
-    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), json!({})));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(device));
+    scene.apply_object(
+        Kind::ResourceClaim,
+        Key::new("default", "c"),
+        claim("c", json!({"deviceClassName": "gpu"}), json!({})),
+    );
     scene.pod("p", uses("c"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
     let status = body(&order)["status"].clone();
@@ -40,8 +44,12 @@ impl Scene {
     fn told(&mut self, status: &Value, conditions: Value) {
         let mut status = status.clone();
         status["devices"] = json!([{"driver": "d.example", "pool": "p", "device": "a", "conditions": conditions}]);
-        self.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), status));
-        self.turn();
+        self.apply_object(
+            Kind::ResourceClaim,
+            Key::new("default", "c"),
+            claim("c", json!({"deviceClassName": "gpu"}), status),
+        );
+        self.run();
     }
 
     fn is_bound(&self) -> bool {
@@ -82,17 +90,21 @@ fn devices_that_fail_are_given_back() {
 fn devices_that_are_not_ready_in_time_are_given_back() {
     let (mut scene, _) = given();
     scene.now += 599 * SECONDS;
-    scene.turn();
+    scene.run();
     assert!(!scene.shown().iter().any(|order| order.contains("FailedScheduling")));
     scene.now += 2 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert_eq!(body(&told)["note"], "running PreBind plugin \"DynamicResources\": claim c binding timeout");
     scene.take(r#"resourceclaims.resource.k8s.io/c/status {"metadata":{"uid":"c-uid"},"status":{"allocation":null"#);
     // Once the devices are free, the pod looks for others.
-    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), json!({})));
+    scene.apply_object(
+        Kind::ResourceClaim,
+        Key::new("default", "c"),
+        claim("c", json!({"deviceClassName": "gpu"}), json!({})),
+    );
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.take("pods/p/status");
 }
 
@@ -100,32 +112,32 @@ fn devices_that_are_not_ready_in_time_are_given_back() {
 fn claims_share_a_device_as_long_as_it_has_enough() {
     let mut scene = Scene::new();
     scene.node("n", "8");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     let policy = json!({"default": "2Gi", "validRange": {"min": "2Gi", "step": "2Gi"}});
     let memory = json!({"memory": {"value": "10Gi", "requestPolicy": policy}});
-    scene.see(
+    scene.apply_object(
         Kind::ResourceSlice,
         Key::cluster("s"),
         slice(json!({"name": "a", "allowMultipleAllocations": true, "capacity": memory})),
     );
     let asks = |amount: &str| json!({"deviceClassName": "gpu", "capacity": {"requests": {"memory": amount}}});
     let mut shares = Vec::new();
-    for (at, (amount, wanted)) in
+    for (at, (amount, nomination_change)) in
         [("3Gi", Some("4294967296")), ("5Gi", Some("6442450944")), ("1", None)].into_iter().enumerate()
     {
         let (name, pod) = (format!("c{at}"), format!("p{at}"));
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), json!({})));
         scene.pod(&pod, uses(&name));
-        scene.turn();
-        let Some(wanted) = wanted else { break };
+        scene.run();
+        let Some(nomination_change) = nomination_change else { break };
         scene.done(&format!("patch pods/{pod}/status"));
         let order = scene.done(&format!("patch resourceclaims.resource.k8s.io/{name}/status"));
         scene.done(&format!("patch resourceclaims.resource.k8s.io/{name} "));
         let status = body(&order)["status"].clone();
         let result = &status["allocation"]["devices"]["results"][0];
-        assert_eq!(result["consumedCapacity"], json!({"memory": wanted}));
+        assert_eq!(result["consumedCapacity"], json!({"memory": nomination_change}));
         shares.push(result["shareID"].as_str().unwrap().to_owned());
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), status));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), status));
     }
     assert!(shares[0] != shares[1] && shares[0].len() == 36, "{shares:?}");
     let told = scene.take("FailedScheduling");
@@ -141,13 +153,13 @@ fn a_request_for_a_capacity_is_for_devices_that_have_it() {
     {
         let mut scene = Scene::new();
         scene.node("n", "8");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
         let device = json!({"name": "a", "capacity": {"memory": {"value": "8Gi"}}});
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(device));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(device));
         let exactly = json!({"deviceClassName": "gpu", "capacity": {"requests": asked}});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
+        scene.run();
         assert_eq!(!scene.shown().iter().any(|order| order.contains("FailedScheduling")), found, "{asked}");
     }
 }
@@ -164,24 +176,24 @@ fn extended() -> Scene {
     let mut configuration = Configuration::default();
     configuration.take_gates(|name| name != "GangScheduling");
     let scheduler = Scheduler::new(Arc::new(configuration));
-    let mut scene = Scene { scheduler, orders: Vec::new(), now: 100 * SECONDS };
+    let mut scene = Scene { scheduler, requests: Vec::new(), now: 100 * SECONDS };
     scene.node("m", "4");
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
     let mut devices = slice(json!({"name": "a"}));
     devices["spec"]["devices"] = json!([{"name": "a"}, {"name": "b"}]);
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), devices);
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), devices);
     scene
 }
 
 impl Scene {
-    fn made(&mut self, order: &Order, uid: &str, status: Value) -> Key {
+    fn made(&mut self, order: &OutgoingRequest, uid: &str, status: Value) -> Key {
         let mut claim = body(order).clone();
         claim["metadata"]["uid"] = uid.into();
         claim["status"] = status;
         let key = action(order).key.clone();
-        self.see(Kind::ResourceClaim, key.clone(), claim);
-        self.turn();
+        self.apply_object(Kind::ResourceClaim, key.clone(), claim);
+        self.run();
         key
     }
 }
@@ -190,7 +202,7 @@ impl Scene {
 fn a_claim_is_made_for_extended_resources_that_are_devices() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "2"));
-    scene.turn();
+    scene.run();
     assert_eq!(body(&scene.done("patch pods/p/status"))["status"], json!({"nominatedNodeName": "n"}));
     let order = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
     let meta = &body(&order)["metadata"];
@@ -205,16 +217,16 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     assert!(!scene.shown().iter().any(|order| order.contains("pods/p/")), "nothing is written before it is seen");
     // Promised devices are not given to another pod.
     scene.pod("q", asks_for(GPU, "1"));
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     let note = body(&told)["note"].as_str().unwrap().to_owned();
     assert!(note.starts_with("0/2 nodes are available: 2 cannot allocate all claims. still not"), "{note}");
 
     let made = |scene: &mut Scene| {
-        let told = scene.scheduler.observed().into_iter();
-        told.filter(|told| matches!(told, Observed::ClaimMade { .. })).collect::<Vec<_>>()
+        let told = scene.scheduler.take_samples().into_iter();
+        told.filter(|told| matches!(told, MetricSample::ClaimCreated { .. })).collect::<Vec<_>>()
     };
-    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: true }]);
+    assert_eq!(made(&mut scene), [MetricSample::ClaimCreated { success: true }]);
     let key = scene.made(&order, "claim-uid", json!({}));
     let reserved = scene.done(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name));
     let status = &body(&reserved)["status"];
@@ -224,41 +236,41 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     assert!(!scene.is_bound());
     let told = scene.done("patch pods/p/status");
     let mapping = json!({"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-1"});
-    let wanted = json!({"resourceClaimName": &*key.name, "requestMappings": [mapping]});
-    assert_eq!(body(&told)["status"], json!({"extendedResourceClaimStatus": wanted}));
+    let nomination_change = json!({"resourceClaimName": &*key.name, "requestMappings": [mapping]});
+    assert_eq!(body(&told)["status"], json!({"extendedResourceClaimStatus": nomination_change}));
     let protected = scene.done(&format!("patch resourceclaims.resource.k8s.io/{} ", key.name));
     assert_eq!(body(&protected)["metadata"]["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
     assert!(scene.is_bound());
     assert_eq!(made(&mut scene), [], "nothing else made a claim");
     scene.pod("r", asks_for("deviceclass.resource.kubernetes.io/gpu", "1"));
-    scene.see(Kind::ResourceClaim, key, Value::Null);
+    scene.apply_object(Kind::ResourceClaim, key, Value::Null);
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.done("patch pods/r/status");
-    scene.refused("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
-    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: false }]);
+    scene.unschedulable_pods("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
+    assert_eq!(made(&mut scene), [MetricSample::ClaimCreated { success: false }]);
 }
 
 #[test]
 fn without_the_gate_and_where_nodes_have_them_extended_resources_are_those_of_nodes() {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
     scene.pod("p", asks_for(GPU, "1"));
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert!(body(&told)["note"].as_str().unwrap().contains("1 Insufficient example.com/gpu"), "{}", body(&told));
 
     let mut scene = extended();
     let allocatable = json!({"cpu": "4", "pods": "10", GPU: "3"});
-    scene.see(
+    scene.apply_object(
         Kind::Node,
         Key::cluster("m"),
         json!({"metadata": {"name": "m"}, "status": {"allocatable": allocatable}}),
     );
     scene.pod("p", asks_for(GPU, "3"));
-    scene.turn();
+    scene.run();
     assert_eq!(body(&scene.done("create pods/p/binding"))["target"]["name"], "m");
 }
 
@@ -266,15 +278,15 @@ fn without_the_gate_and_where_nodes_have_them_extended_resources_are_those_of_no
 fn a_class_stands_for_a_resource_of_its_own_and_the_newest_for_one_that_several_name() {
     let mut scene = extended();
     scene.pod("p", asks_for("deviceclass.resource.kubernetes.io/gpu", "1"));
-    scene.turn();
+    scene.run();
     scene.take("patch pods/p/status");
     let newer =
         json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"extendedResourceName": GPU}});
-    scene.see(Kind::DeviceClass, Key::cluster("newer"), newer);
+    scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), newer);
     assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("newer"));
-    scene.see(Kind::DeviceClass, Key::cluster("newer"), Value::Null);
+    scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), Value::Null);
     assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("gpu"));
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     assert_eq!(scene.scheduler.snapshot().class_for(GPU), None);
     assert_eq!(scene.scheduler.snapshot().class_for("cpu"), None);
 }
@@ -283,24 +295,28 @@ fn a_class_stands_for_a_resource_of_its_own_and_the_newest_for_one_that_several_
 fn a_claim_of_an_attempt_that_failed_goes_before_the_next() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "1"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     let order = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
     let key = scene.made(&order, "claim-uid", json!({}));
-    scene.refused(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name), 500, "InternalError");
+    scene.unschedulable_pods(
+        &format!("patch resourceclaims.resource.k8s.io/{}/status", key.name),
+        500,
+        "InternalError",
+    );
     scene.take(&format!("delete resourceclaims.resource.k8s.io/{}", key.name));
     scene.take(r#""$deleteFromPrimitiveList/finalizers":["resource.kubernetes.io/delete-protection"]"#);
-    scene.orders.clear();
+    scene.requests.clear();
     // While the claim exists, the pod is unschedulable.
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     let note = body(&told)["note"].as_str().unwrap().to_owned();
     assert!(note.contains("2 cannot schedule extended resource claim. deletion of ResourceClaim completed"), "{note}");
-    scene.orders.clear();
-    scene.see(Kind::ResourceClaim, key, Value::Null);
+    scene.requests.clear();
+    scene.apply_object(Kind::ResourceClaim, key, Value::Null);
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     assert_eq!(scene.scheduler.snapshot().assumed_count(), 1, "it has a place again");
 }
 
@@ -308,11 +324,11 @@ fn a_claim_of_an_attempt_that_failed_goes_before_the_next() {
 fn a_claim_that_never_appears_is_not_waited_for_forever() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "2"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
     scene.now += 121 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert!(body(&told)["note"].as_str().unwrap().contains("did not appear"));
     assert!(scene.scheduler.snapshot().device_claims.is_empty(), "what was promised is free");
@@ -332,19 +348,19 @@ fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
     ] {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
-        scene.see(Kind::DeviceTaintRule, Key::cluster("r"), rule(selector.clone(), effect));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+        scene.apply_object(Kind::DeviceTaintRule, Key::cluster("r"), rule(selector.clone(), effect));
         let exactly = json!({"deviceClassName": "gpu", "tolerations": tolerations});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
+        scene.run();
         let has_place = scene.shown().iter().any(|order| order.contains("nominatedNodeName"));
         assert_eq!(has_place, free, "{selector} {effect}");
         if !free {
-            scene.see(Kind::DeviceTaintRule, Key::cluster("r"), Value::Null);
+            scene.apply_object(Kind::DeviceTaintRule, Key::cluster("r"), Value::Null);
             scene.now += 20 * SECONDS;
-            scene.turn();
+            scene.run();
         }
         scene.done("patch pods/p/status");
         if !free {
@@ -366,9 +382,9 @@ fn part(pool: &str, parts: u32, devices: Value) -> Value {
 fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     for (at, part) in parts.iter().enumerate() {
-        scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+        scene.apply_object(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
     }
     let (mut spec, mut uses) = (asks("1"), Vec::new());
     for (at, devices) in claims.iter().enumerate() {
@@ -376,12 +392,12 @@ fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
         let status = status.get(at).cloned().unwrap_or(json!({}));
         let claim = json!({"metadata": {"name": name, "uid": format!("{name}-uid")},
             "spec": {"devices": devices}, "status": status});
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim);
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim);
         uses.push(json!({"name": name, "resourceClaimName": name}));
     }
     spec["resourceClaims"] = uses.into();
     scene.pod("p", spec);
-    scene.turn();
+    scene.run();
     scene
 }
 
@@ -452,12 +468,12 @@ fn an_expression_that_fails_is_told_with_whose_it_is() {
     let fails_at = |class: Value, own: Value| {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"selectors": class}}));
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"selectors": class}}));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
         let exactly = json!({"deviceClassName": "gpu", "selectors": own});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
+        scene.run();
         scene.refusal_of("p").1
     };
     let cel = |expression: &str| json!({"cel": {"expression": expression}});
@@ -481,14 +497,14 @@ fn devices_that_are_in_use_are_not_asked_whether_they_would_do() {
     let devices = json!([{"name": "a"}, {"name": "b", "attributes": {"model": {"string": "x"}}}]);
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), part("p", 1, devices));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), part("p", 1, devices));
     let others = claim("other", json!({"deviceClassName": "gpu"}), given_to_others("a"));
-    scene.see(Kind::ResourceClaim, Key::new("default", "other"), others);
+    scene.apply_object(Kind::ResourceClaim, Key::new("default", "other"), others);
     let own = claim("c0", json!({"deviceClassName": "gpu", "selectors": cel}), json!({}));
-    scene.see(Kind::ResourceClaim, Key::new("default", "c0"), own);
+    scene.apply_object(Kind::ResourceClaim, Key::new("default", "c0"), own);
     scene.pod("p", uses("c0"));
-    scene.turn();
+    scene.run();
     assert_eq!(scene.devices(), ["p/b"]);
 }
 
@@ -556,20 +572,20 @@ fn parts_of_a_device_share_what_it_has() {
     ] {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
         for (at, part) in parts.iter().enumerate() {
-            scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+            scene.apply_object(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
         }
         if let Some((kind, key, claim)) = others.map(of_others) {
-            scene.see(kind, key, claim);
+            scene.apply_object(kind, key, claim);
         }
-        scene.see(
+        scene.apply_object(
             Kind::ResourceClaim,
             Key::new("default", "c0"),
             claim("c0", json!({"deviceClassName": "gpu", "count": count}), json!({})),
         );
         scene.pod("p", uses("c0"));
-        scene.turn();
+        scene.run();
         match given {
             Some(devices) => assert_eq!(scene.devices(), devices, "{others:?} {count}"),
             None => scene.is_told("Unschedulable", NONE_LEFT),

@@ -14,21 +14,21 @@ fn extenders_refuse_score_and_bind() {
     }
     scene.pod("p", asks("1"));
     scene.pod("q", asks("1"));
-    scene.turn();
-    assert_eq!(scene.orders.len(), 1, "one pod after the other: {:#?}", scene.shown());
-    let left = Answer::Done(json!({"NodeNames": ["b", "c"], "FailedNodes": {"a": "not this one"}}));
+    scene.run();
+    assert_eq!(scene.requests.len(), 1, "one pod after the other: {:#?}", scene.shown());
+    let left = RequestOutcome::Succeeded(json!({"NodeNames": ["b", "c"], "FailedNodes": {"a": "not this one"}}));
     let asked = scene.answer("extender 0 filter", left);
-    let Ask::Extender { body: asked, .. } = &asked.ask else { panic!() };
+    let RequestContent::Extender { body: asked, .. } = &asked.content else { panic!() };
     assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
     // The failure of an ignorable extender is ignored.
-    scene.answer("extender 1 filter", Answer::Failed("down".into()));
-    scene.answer("extender 0 score", Answer::Done(json!([{"Host": "c", "Score": 10}])));
-    let bind = scene.answer("extender 1 bind", Answer::Done(json!({"Error": "not mine"})));
-    let Ask::Extender { body: asked, .. } = &bind.ask else { panic!() };
+    scene.answer("extender 1 filter", RequestOutcome::Failed("down".into()));
+    scene.answer("extender 0 score", RequestOutcome::Succeeded(json!([{"Host": "c", "Score": 10}])));
+    let bind = scene.answer("extender 1 bind", RequestOutcome::Succeeded(json!({"Error": "not mine"})));
+    let RequestContent::Extender { body: asked, .. } = &bind.content else { panic!() };
     assert_eq!((&asked["PodName"], &asked["Node"]), (&json!("p"), &json!("c")));
     let bound = scene.done("create pods/p/binding");
     assert_eq!(body(&bound)["target"]["name"], "c");
-    scene.answer("extender 0 filter", Answer::Failed("broken".into()));
+    scene.answer("extender 0 filter", RequestOutcome::Failed("broken".into()));
     let told = scene.take("patch pods/q/status");
     let condition = &body(&told)["status"]["conditions"][0];
     assert_eq!((&condition["reason"], &condition["message"]), (&json!("SchedulerError"), &json!("broken")));
@@ -39,7 +39,7 @@ fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
     let mut scene = Scene::with(json!({"extenders": [{"urlPrefix": "http://one", "filterVerb": "filter",
         "nodeCacheCapable": true, "managedResources": [{"name": "example.com/x"}]}]}));
     let allocatable = json!({"cpu": "8", "pods": "10", "example.com/x": "8"});
-    scene.see(
+    scene.apply_object(
         Kind::Node,
         Key::cluster("n"),
         json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}),
@@ -49,22 +49,22 @@ fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
         scene.pod(name, managed.clone());
     }
     scene.pod("free", asks("1"));
-    scene.turn();
+    scene.run();
     scene.done("create pods/free/binding");
     let asked = |scene: &Scene| scene.shown().iter().filter(|order| order.starts_with("extender")).count();
     assert_eq!(asked(&scene), 1, "one after the other");
     // A pod that is deleted while it waits in line is not asked about.
-    scene.see(Kind::Pod, Key::new("default", "b"), Value::Null);
+    scene.apply_object(Kind::Pod, Key::new("default", "b"), Value::Null);
     let order = scene.take("extender 0 filter");
-    scene.scheduler.answer(order.number, Answer::Done(json!({"nodeNames": ["n"]})), scene.now);
-    scene.turn();
+    scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(json!({"nodeNames": ["n"]})), scene.now);
+    scene.run();
     scene.done("create pods/a/binding");
     let order = scene.take("extender 0 filter");
-    let Ask::Extender { body, .. } = &order.ask else { unreachable!() };
+    let RequestContent::Extender { body, .. } = &order.content else { unreachable!() };
     assert_eq!(body["Pod"]["metadata"]["name"], "c");
-    scene.scheduler.answer(order.number, Answer::Failed("context deadline exceeded".into()), scene.now);
-    scene.turn();
-    assert!(scene.scheduler.line.is_empty() && asked(&scene) == 0);
+    scene.scheduler.handle_outcome(order.number, RequestOutcome::Failed("context deadline exceeded".into()), scene.now);
+    scene.run();
+    assert!(scene.scheduler.extender_queue.is_empty() && asked(&scene) == 0);
     scene.take("FailedScheduling");
 }
 
@@ -83,14 +83,14 @@ fn urgent() -> Value {
     spec
 }
 
-/// The answer of an extender that leaves `nodes` and fails `failed`.
-fn leaves(nodes: &[&str], failed: &[&str]) -> Answer {
+/// The answer of an extender that leaves `nodes` and fails `requeue_failed`.
+fn leaves(nodes: &[&str], failed: &[&str]) -> RequestOutcome {
     let failed: holdfast_value::Map = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
-    Answer::Done(json!({"nodeNames": nodes, "failedNodes": failed}))
+    RequestOutcome::Succeeded(json!({"nodeNames": nodes, "failedNodes": failed}))
 }
 
-fn asked_about(order: &Order) -> &Value {
-    let Ask::Extender { body, .. } = &order.ask else { panic!("{order:?}") };
+fn asked_about(order: &OutgoingRequest) -> &Value {
+    let RequestContent::Extender { body, .. } = &order.content else { panic!("{order:?}") };
     &body["NodeNames"]
 }
 
@@ -102,12 +102,12 @@ fn nominated(name: &str, node: &str) -> Value {
 
 #[test]
 fn a_node_that_a_pod_is_nominated_to_is_asked_about_alone_and_then_all_are() {
-    for first in [leaves(&[], &["a"]), leaves(&[], &[]), Answer::Failed("down".into())] {
+    for first in [leaves(&[], &["a"]), leaves(&[], &[]), RequestOutcome::Failed("down".into())] {
         let mut scene = asking(json!({}));
         scene.node("a", "4");
         scene.node("b", "4");
-        scene.see(Kind::Pod, Key::new("default", "p"), nominated("p", "a"));
-        scene.turn();
+        scene.apply_object(Kind::Pod, Key::new("default", "p"), nominated("p", "a"));
+        scene.run();
         let order = scene.answer("extender 0 filter", first);
         assert_eq!(asked_about(&order), &json!(["a"]));
         let order = scene.answer("extender 0 filter", leaves(&["b"], &[]));
@@ -120,9 +120,9 @@ fn a_node_that_a_pod_is_nominated_to_is_asked_about_alone_and_then_all_are() {
     let mut scene = asking(json!({}));
     scene.node("a", "4");
     scene.node("b", "4");
-    scene.see(Kind::Pod, Key::new("default", "p"), nominated("p", "a"));
-    scene.see(Kind::Pod, Key::new("default", "q"), nominated("q", "b"));
-    scene.turn();
+    scene.apply_object(Kind::Pod, Key::new("default", "p"), nominated("p", "a"));
+    scene.apply_object(Kind::Pod, Key::new("default", "q"), nominated("q", "b"));
+    scene.run();
     scene.answer("extender 0 filter", leaves(&["a"], &[]));
     scene.done("create pods/p/binding");
     scene.answer("extender 0 filter", leaves(&[], &["b"]));
@@ -136,10 +136,10 @@ fn nobody_is_nominated_to_a_node_where_nobody_has_to_go() {
     let mut scene = asking(json!({}));
     for (node, low) in [("a", "low1"), ("b", "low2")] {
         scene.node(node, "4");
-        scene.see(Kind::Pod, Key::new("default", low), bound(low, "1", node));
+        scene.apply_object(Kind::Pod, Key::new("default", low), bound(low, "1", node));
     }
     scene.pod("p", urgent());
-    scene.turn();
+    scene.run();
     scene.answer("extender 0 filter", leaves(&[], &["a"]));
     let order = scene.take("patch pods/p/status");
     let status = &body(&order)["status"];
@@ -156,21 +156,21 @@ fn nodes_that_are_left_out_without_a_word_are_hoped_for_with_every_event() {
         scene.node("a", "4");
         scene.node("b", cpu_of_b);
         scene.pod("p", asks("1"));
-        scene.turn();
+        scene.run();
         scene.answer("extender 0 filter", leaves(&[], &[]));
         let (reason, _) = scene.refusal_of("p");
         assert_eq!(reason, "Unschedulable");
-        let refused = scene.scheduler.refused().filter(|(.., pods)| *pods > 0);
+        let refused = scene.scheduler.unschedulable_pods().filter(|(.., pods)| *pods > 0);
         assert_eq!(refused.map(|(plugin, ..)| plugin).collect::<Vec<_>>(), rejectors);
         scene.now += 20 * SECONDS;
-        scene.turn();
+        scene.run();
         assert!(scene.shown().iter().all(|order| !order.starts_with("extender")), "it waits for an event");
         // An event that no plug-in waits for wakes no pod.
-        scene.see(Kind::Namespace, Key::cluster("n"), json!({}));
-        scene.turn();
+        scene.apply_object(Kind::Namespace, Key::cluster("n"), json!({}));
+        scene.run();
         assert!(scene.shown().iter().all(|order| !order.starts_with("extender")));
-        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), json!({}));
-        scene.turn();
+        scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), json!({}));
+        scene.run();
         scene.answer("extender 0 filter", leaves(&["a"], &[]));
         scene.done("create pods/p/binding");
     }
@@ -181,28 +181,28 @@ fn an_extender_may_have_others_go_or_nobody() {
     let scene = || {
         let mut scene = asking(json!({"preemptVerb": "preempt", "filterVerb": ""}));
         scene.node("a", "4");
-        scene.see(Kind::Pod, Key::new("default", "low"), bound("low", "3", "a"));
-        scene.see(Kind::Pod, Key::new("default", "other"), bound("other", "1", "a"));
+        scene.apply_object(Kind::Pod, Key::new("default", "low"), bound("low", "3", "a"));
+        scene.apply_object(Kind::Pod, Key::new("default", "other"), bound("other", "1", "a"));
         let mut spec = asks("2");
         spec["priority"] = 10.into();
         scene.pod("p", spec);
-        scene.turn();
+        scene.run();
         scene
     };
     let victims = |pods: &[&str]| {
         let pods: Vec<_> = pods.iter().map(|pod| json!({"uid": format!("{pod}-uid")})).collect();
-        Answer::Done(json!({"nodeNameToMetaVictims": {"a": {"pods": pods}}}))
+        RequestOutcome::Succeeded(json!({"nodeNameToMetaVictims": {"a": {"pods": pods}}}))
     };
     let mut both = scene();
     let order = both.answer("extender 0 preempt", victims(&["low", "other"]));
-    let Ask::Extender { body, .. } = &order.ask else { panic!() };
+    let RequestContent::Extender { body, .. } = &order.content else { panic!() };
     assert_eq!(body["NodeNameToMetaVictims"]["a"]["Pods"], json!([{"UID": "low-uid"}]));
     both.write_statuses();
     both.done("delete pods/low");
     both.write_statuses();
     both.done("delete pods/other");
     let mut nobody = scene();
-    nobody.answer("extender 0 preempt", Answer::Done(json!({"nodeNameToMetaVictims": {}})));
+    nobody.answer("extender 0 preempt", RequestOutcome::Succeeded(json!({"nodeNameToMetaVictims": {}})));
     let order = nobody.take("patch pods/p/status");
     let status = &super::body(&order)["status"];
     let message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: no candidate \

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Group {
+pub(super) struct UnschedulableGroup {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
     pub scheduler_name: Text,
@@ -14,26 +14,26 @@ pub(super) struct Group {
 }
 
 /// The scheduler's name, and the plug-ins that refused.
-type Refused = (Text, Arc<[&'static str]>);
+type GroupKey = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    groups: BTreeMap<Refused, BTreeMap<Group, BTreeSet<Key>>>,
-    group_of: HashMap<Key, Group>,
+pub(super) struct UnschedulablePods {
+    groups: BTreeMap<GroupKey, BTreeMap<UnschedulableGroup, BTreeSet<Key>>>,
+    group_of: HashMap<Key, UnschedulableGroup>,
     gated: usize,
     /// How many of a scheduler's pods each plug-in refused; an entry that falls to 0 stays.
-    refused: BTreeMap<(&'static str, Text), usize>,
+    by_rejector: BTreeMap<(&'static str, Text), usize>,
 }
 
-impl Waiting {
-    pub fn insert(&mut self, key: &Key, group: Group) {
+impl UnschedulablePods {
+    pub fn insert(&mut self, key: &Key, group: UnschedulableGroup) {
         self.remove(key);
         self.gated += usize::from(group.gated);
         for plugin in &*group.rejectors {
-            *self.refused.entry((plugin, group.scheduler_name.clone())).or_default() += 1;
+            *self.by_rejector.entry((plugin, group.scheduler_name.clone())).or_default() += 1;
         }
-        let refused = (group.scheduler_name.clone(), group.rejectors.clone());
-        self.groups.entry(refused).or_default().entry(group.clone()).or_default().insert(key.clone());
+        let key_of_group = (group.scheduler_name.clone(), group.rejectors.clone());
+        self.groups.entry(key_of_group).or_default().entry(group.clone()).or_default().insert(key.clone());
         self.group_of.insert(key.clone(), group);
     }
 
@@ -41,12 +41,12 @@ impl Waiting {
         let Some(group) = self.group_of.remove(key) else { return };
         self.gated -= usize::from(group.gated);
         for plugin in &*group.rejectors {
-            if let Some(count) = self.refused.get_mut(&(*plugin, group.scheduler_name.clone())) {
+            if let Some(count) = self.by_rejector.get_mut(&(*plugin, group.scheduler_name.clone())) {
                 *count -= 1;
             }
         }
-        let refused = (group.scheduler_name.clone(), group.rejectors.clone());
-        let Some(groups) = self.groups.get_mut(&refused) else { return };
+        let key_of_group = (group.scheduler_name.clone(), group.rejectors.clone());
+        let Some(groups) = self.groups.get_mut(&key_of_group) else { return };
         if let Some(keys) = groups.get_mut(&group) {
             keys.remove(key);
             if keys.is_empty() {
@@ -54,7 +54,7 @@ impl Waiting {
             }
         }
         if groups.is_empty() {
-            self.groups.remove(&refused);
+            self.groups.remove(&key_of_group);
         }
     }
 
@@ -62,14 +62,14 @@ impl Waiting {
     pub fn groups(
         &self,
         concerns: impl Fn(&Text, &[&'static str]) -> bool,
-    ) -> impl Iterator<Item = (&Group, &BTreeSet<Key>)> {
+    ) -> impl Iterator<Item = (&UnschedulableGroup, &BTreeSet<Key>)> {
         let concerned = self.groups.iter().filter(move |((scheduler, plugins), _)| concerns(scheduler, plugins));
         concerned.flat_map(|(_, groups)| groups)
     }
 
     /// How many pods each plug-in refused, by scheduler name.
-    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
-        self.refused.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
+    pub fn pods_by_rejector(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.by_rejector.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
     }
 
     pub fn gated(&self) -> usize {

@@ -7,16 +7,18 @@
 //! about at a time. Other pods that extenders are interested in wait in line; all other pods go on, so a slow extender
 //! delays only pods that it is called for.
 
-use super::order::{Answer, Ask, Purpose};
-use super::{InLine, Scheduler, Trying};
+use super::requests::{Purpose, RequestContent, RequestOutcome};
+use super::{Attempt, ExtenderQueueEntry, Scheduler};
 use crate::configuration::extender::Extender;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plan::{Nomination, Outcome, Outside, Plan, SCHEDULER_ERROR, Unschedulable, plan_with};
+use crate::plan::{
+    ExtenderResults, Nomination, Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable, plan_with_extenders,
+};
 use crate::plugins::default_preemption::Candidate;
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
-use crate::status::{Code, EXTENDER, Refusal};
+use crate::status::{Code, EXTENDER, Rejection};
 use holdfast_value::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,23 +28,23 @@ use std::sync::Arc;
 const SCALE: i64 = 10;
 const SCORE_MAX: i64 = 10;
 
-pub(super) struct Consultation {
-    trying: Trying,
-    outside: Outside,
+pub(super) struct ExtenderCalls {
+    attempt: Attempt,
+    extender_results: ExtenderResults,
     /// Extenders that are still to be called in this stage.
     next: VecDeque<usize>,
     /// The numbers of open questions, and the extender that each went to.
     open: BTreeMap<u64, usize>,
-    stage: Stage,
+    stage: ExtenderStage,
     /// The refusals of the nominated node from when it was asked about alone.
-    said_alone: BTreeMap<Text, Refusal>,
+    nominated_rejections: BTreeMap<Text, Rejection>,
 }
 
-enum Stage {
+enum ExtenderStage {
     /// The nodes that are left, and whether these are the nominated node alone.
     Filter {
         nodes: Vec<Text>,
-        alone: bool,
+        nominated_only: bool,
     },
     Score,
     Preempt {
@@ -58,21 +60,21 @@ impl Scheduler {
     }
 
     /// Whether any extender must be called for the pod before a node is chosen.
-    pub(super) fn wants_consultation(&self, pod: &Pod) -> bool {
+    pub(super) fn needs_extenders(&self, pod: &Pod) -> bool {
         let mut all = self.configuration.extenders.iter();
-        let asks = |one: &Extender| {
+        let is_called = |one: &Extender| {
             !(one.filter_verb.is_empty() && one.prioritize_verb.is_empty() && one.preempt_verb.is_empty())
         };
-        all.any(|one| asks(one) && one.is_interested_in(pod))
+        all.any(|one| is_called(one) && one.is_interested_in(pod))
     }
 
     /// The first extender that binds the pod; `after`: only extenders behind one that failed to.
-    pub(super) fn binder(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
+    pub(super) fn binding_extender(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
         self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
 
     /// Keeps whole objects, where extenders are sent whole pods or nodes.
-    pub(super) fn keep_document(&mut self, kind: Kind, key: &Key, object: Option<&Value>) {
+    pub(super) fn store_document(&mut self, kind: Kind, key: &Key, object: Option<&Value>) {
         let extenders = &self.configuration.extenders;
         if extenders.is_empty() || !matches!(kind, Kind::Pod | Kind::Node) {
             return;
@@ -91,162 +93,175 @@ impl Scheduler {
         self.documents.get(&(kind, key.clone())).map_or(Value::Null, |object| Value::clone(object))
     }
 
-    pub(super) fn consult(&mut self, trying: Trying, now: Time) {
-        self.ask_filters(trying, Outside::default(), BTreeMap::new(), now);
+    pub(super) fn call_extenders(&mut self, attempt: Attempt, now: Time) {
+        self.start_filter_stage(attempt, ExtenderResults::default(), BTreeMap::new(), now);
     }
 
     /// Begins the filter stage with the nodes that pass the plug-ins.
-    fn ask_filters(&mut self, trying: Trying, outside: Outside, said_alone: BTreeMap<Text, Refusal>, now: Time) {
-        let nodes = self.plan_with(&trying, &outside).explanation.feasible;
+    fn start_filter_stage(
+        &mut self,
+        attempt: Attempt,
+        extender_results: ExtenderResults,
+        nominated_rejections: BTreeMap<Text, Rejection>,
+        now: Time,
+    ) {
+        let nodes = self.plan_with_extenders(&attempt, &extender_results).explanation.feasible;
         let is_nominated = |node: &Text| nodes == std::slice::from_ref(node);
-        let alone = !outside.nomination_failed && trying.pod.nominated.as_ref().is_some_and(is_nominated);
-        let next = self.extenders_for(&trying.pod, |one| &one.filter_verb).into();
-        let (open, stage) = (BTreeMap::new(), Stage::Filter { nodes, alone });
-        self.consultation = Some(Consultation { trying, outside, next, open, stage, said_alone });
-        self.consult_on(now);
+        let nominated_only =
+            !extender_results.nomination_failed && attempt.pod.nominated.as_ref().is_some_and(is_nominated);
+        let next = self.extenders_for(&attempt.pod, |one| &one.filter_verb).into();
+        let (open, stage) = (BTreeMap::new(), ExtenderStage::Filter { nodes, nominated_only });
+        self.extender_calls =
+            Some(ExtenderCalls { attempt, extender_results, next, open, stage, nominated_rejections });
+        self.continue_extender_calls(now);
     }
 
     /// The nominated node is refused: asks about all nodes.
-    fn ask_about_all(&mut self, consultation: Consultation, now: Time) {
-        let outside = Outside { nomination_failed: true, ..Outside::default() };
-        self.ask_filters(consultation.trying, outside, consultation.outside.refused, now);
+    fn filter_all_nodes(&mut self, extender_calls: ExtenderCalls, now: Time) {
+        let extender_results = ExtenderResults { nomination_failed: true, ..ExtenderResults::default() };
+        self.start_filter_stage(
+            extender_calls.attempt,
+            extender_results,
+            extender_calls.extender_results.rejected,
+            now,
+        );
     }
 
     /// Makes a pod wait until the consultation before it is over.
-    pub(super) fn stand_in_line(&mut self, trying: Trying) {
-        self.next_order += 1;
-        let rank = (Reverse(trying.pod.priority), self.next_order);
+    pub(super) fn queue_for_extenders(&mut self, attempt: Attempt) {
+        self.next_request += 1;
+        let rank = (Reverse(attempt.pod.priority), self.next_request);
         // Events are not kept for the pod meanwhile: it is tried on the state at that time.
-        self.queue.takes_long(&trying.pod.key);
-        let Trying { pod, attempt, .. } = trying;
-        self.line.insert(rank, InLine { key: pod.key.clone(), uid: pod.uid.clone(), attempt });
+        self.queue.stop_keeping_events(&attempt.pod.key);
+        let Attempt { pod, info, .. } = attempt;
+        self.extender_queue.insert(rank, ExtenderQueueEntry { key: pod.key.clone(), uid: pod.uid.clone(), info });
     }
 
-    fn plan_with(&self, trying: &Trying, outside: &Outside) -> Plan {
-        plan_with(&self.snapshot, self.profile(trying.profile), &trying.pod, outside)
+    fn plan_with_extenders(&self, attempt: &Attempt, extender_results: &ExtenderResults) -> Plan {
+        plan_with_extenders(&self.snapshot, self.profile(attempt.profile), &attempt.pod, extender_results)
     }
 
     /// Asks the next question, or goes to the next stage.
-    fn consult_on(&mut self, now: Time) {
-        let Some(mut consultation) = self.consultation.take() else { return };
-        if !consultation.open.is_empty() {
-            self.consultation = Some(consultation);
+    fn continue_extender_calls(&mut self, now: Time) {
+        let Some(mut extender_calls) = self.extender_calls.take() else { return };
+        if !extender_calls.open.is_empty() {
+            self.extender_calls = Some(extender_calls);
             return;
         }
-        match &consultation.stage {
-            Stage::Filter { nodes, .. } => {
-                let next = if nodes.is_empty() { None } else { consultation.next.pop_front() };
+        match &extender_calls.stage {
+            ExtenderStage::Filter { nodes, .. } => {
+                let next = if nodes.is_empty() { None } else { extender_calls.next.pop_front() };
                 match next {
                     Some(extender) => {
-                        let body = self.arguments(extender, &consultation.trying.pod, nodes);
+                        let body = self.extender_arguments(extender, &extender_calls.attempt.pod, nodes);
                         let verb = self.configuration.extenders[extender].filter_verb.clone();
-                        self.question(&mut consultation, extender, verb, body);
+                        self.call_extender(&mut extender_calls, extender, verb, body);
                     }
-                    None => return self.filtered(consultation, now),
+                    None => return self.finish_filter_stage(extender_calls, now),
                 }
             }
-            Stage::Score => {
-                let plan = self.plan_with(&consultation.trying, &consultation.outside);
-                return self.carry_out(consultation.trying, plan, now);
+            ExtenderStage::Score => {
+                let plan = self.plan_with_extenders(&extender_calls.attempt, &extender_calls.extender_results);
+                return self.apply_plan(extender_calls.attempt, plan, now);
             }
-            Stage::Preempt { candidates, .. } => {
-                let next = if candidates.is_empty() { None } else { consultation.next.pop_front() };
+            ExtenderStage::Preempt { candidates, .. } => {
+                let next = if candidates.is_empty() { None } else { extender_calls.next.pop_front() };
                 match next {
                     Some(extender) => {
-                        let body = self.preemption_arguments(extender, &consultation.trying.pod, candidates);
+                        let body = self.preemption_arguments(extender, &extender_calls.attempt.pod, candidates);
                         let verb = self.configuration.extenders[extender].preempt_verb.clone();
-                        self.question(&mut consultation, extender, verb, body);
+                        self.call_extender(&mut extender_calls, extender, verb, body);
                     }
-                    None => return self.trimmed(consultation, now),
+                    None => return self.finish_preemption_stage(extender_calls, now),
                 }
             }
         }
-        self.consultation = Some(consultation);
+        self.extender_calls = Some(extender_calls);
     }
 
-    fn question(&mut self, consultation: &mut Consultation, extender: usize, verb: String, body: Value) {
-        let number = self.ask(Ask::Extender { extender, verb, body }, Purpose::Consultation);
-        consultation.open.insert(number, extender);
+    fn call_extender(&mut self, extender_calls: &mut ExtenderCalls, extender: usize, verb: String, body: Value) {
+        let number = self.send_request(RequestContent::Extender { extender, verb, body }, Purpose::ExtenderCalls);
+        extender_calls.open.insert(number, extender);
     }
 
     /// The filter stage is over: asks for scores, or for preemption if no node is left.
-    fn filtered(&mut self, mut consultation: Consultation, now: Time) {
-        let Stage::Filter { nodes, alone } = &consultation.stage else { return };
+    fn finish_filter_stage(&mut self, mut extender_calls: ExtenderCalls, now: Time) {
+        let ExtenderStage::Filter { nodes, nominated_only } = &extender_calls.stage else { return };
         let left = nodes.clone();
-        if left.is_empty() && *alone {
-            return self.ask_about_all(consultation, now);
+        if left.is_empty() && *nominated_only {
+            return self.filter_all_nodes(extender_calls, now);
         }
-        for (node, refusal) in std::mem::take(&mut consultation.said_alone) {
+        for (node, rejection) in std::mem::take(&mut extender_calls.nominated_rejections) {
             if !left.contains(&node) {
-                consultation.outside.refused.entry(node).or_insert(refusal);
+                extender_calls.extender_results.rejected.entry(node).or_insert(rejection);
             }
         }
-        consultation.outside.left = Some(left.iter().cloned().collect());
-        let pod = consultation.trying.pod.clone();
+        extender_calls.extender_results.remaining = Some(left.iter().cloned().collect());
+        let pod = extender_calls.attempt.pod.clone();
         if left.len() > 1 {
             for extender in self.extenders_for(&pod, |one| &one.prioritize_verb) {
-                let body = self.arguments(extender, &pod, &left);
+                let body = self.extender_arguments(extender, &pod, &left);
                 let verb = self.configuration.extenders[extender].prioritize_verb.clone();
-                self.question(&mut consultation, extender, verb, body);
+                self.call_extender(&mut extender_calls, extender, verb, body);
             }
         }
-        consultation.stage = Stage::Score;
-        if !consultation.open.is_empty() {
-            self.consultation = Some(consultation);
+        extender_calls.stage = ExtenderStage::Score;
+        if !extender_calls.open.is_empty() {
+            self.extender_calls = Some(extender_calls);
             return;
         }
-        let plan = self.plan_with(&consultation.trying, &consultation.outside);
+        let plan = self.plan_with_extenders(&extender_calls.attempt, &extender_calls.extender_results);
         let candidates = plan.explanation.preemption.as_ref().map(|preemption| preemption.candidates.clone());
         let next: VecDeque<usize> = self.extenders_for(&pod, |one| &one.preempt_verb).into();
         match candidates.filter(|candidates| !candidates.is_empty() && !next.is_empty()) {
-            Some(candidates) if matches!(plan.outcome, Outcome::Unschedulable(_)) => {
-                consultation.next = next;
-                consultation.stage = Stage::Preempt { candidates, plan: plan.into() };
-                self.consultation = Some(consultation);
-                self.consult_on(now);
+            Some(candidates) if matches!(plan.outcome, PlanOutcome::Unschedulable(_)) => {
+                extender_calls.next = next;
+                extender_calls.stage = ExtenderStage::Preempt { candidates, plan: plan.into() };
+                self.extender_calls = Some(extender_calls);
+                self.continue_extender_calls(now);
             }
-            _ => self.carry_out(consultation.trying, plan, now),
+            _ => self.apply_plan(extender_calls.attempt, plan, now),
         }
     }
 
     /// The preemption stage is over.
-    fn trimmed(&mut self, mut consultation: Consultation, now: Time) {
-        let Stage::Preempt { candidates, .. } = consultation.stage else { return };
-        consultation.outside.candidates = Some(candidates);
-        let plan = self.plan_with(&consultation.trying, &consultation.outside);
-        self.carry_out(consultation.trying, plan, now);
+    fn finish_preemption_stage(&mut self, mut extender_calls: ExtenderCalls, now: Time) {
+        let ExtenderStage::Preempt { candidates, .. } = extender_calls.stage else { return };
+        extender_calls.extender_results.candidates = Some(candidates);
+        let plan = self.plan_with_extenders(&extender_calls.attempt, &extender_calls.extender_results);
+        self.apply_plan(extender_calls.attempt, plan, now);
     }
 
-    pub(super) fn consulted(&mut self, number: u64, answer: Answer, now: Time) {
-        let Some(mut consultation) = self.consultation.take() else { return };
-        let Some(number) = consultation.open.remove(&number) else {
-            self.consultation = Some(consultation);
+    pub(super) fn handle_extender_outcome(&mut self, number: u64, answer: RequestOutcome, now: Time) {
+        let Some(mut extender_calls) = self.extender_calls.take() else { return };
+        let Some(number) = extender_calls.open.remove(&number) else {
+            self.extender_calls = Some(extender_calls);
             return;
         };
         let configuration = self.configuration.clone();
         let extender = &configuration.extenders[number];
-        let told = match answer {
-            Answer::Done(body) => self.take_in(&mut consultation, extender, &body),
-            Answer::Failed(why) => Err(why),
-            Answer::Refused(refusal) => Err(refusal.message),
+        let result = match answer {
+            RequestOutcome::Succeeded(body) => self.read_answer(&mut extender_calls, extender, &body),
+            RequestOutcome::Failed(why) => Err(why),
+            RequestOutcome::Refused(rejection) => Err(rejection.message),
         };
-        match told {
+        match result {
             // A failure of an extender that only scores, or is ignorable, is ignored.
-            Err(why) if !extender.ignorable && !matches!(consultation.stage, Stage::Score) => {
-                self.consultation_failed(consultation, why, now);
+            Err(why) if !extender.ignorable && !matches!(extender_calls.stage, ExtenderStage::Score) => {
+                self.extender_calls_failed(extender_calls, why, now);
             }
             _ => {
-                self.consultation = Some(consultation);
-                self.consult_on(now);
+                self.extender_calls = Some(extender_calls);
+                self.continue_extender_calls(now);
             }
         }
     }
 
-    fn consultation_failed(&mut self, consultation: Consultation, why: String, now: Time) {
-        if matches!(consultation.stage, Stage::Filter { alone: true, .. }) {
-            return self.ask_about_all(consultation, now);
+    fn extender_calls_failed(&mut self, extender_calls: ExtenderCalls, why: String, now: Time) {
+        if matches!(extender_calls.stage, ExtenderStage::Filter { nominated_only: true, .. }) {
+            return self.filter_all_nodes(extender_calls, now);
         }
-        let refused = Unschedulable {
+        let rejected = Unschedulable {
             reason: SCHEDULER_ERROR,
             message: why,
             rejectors: Vec::new(),
@@ -255,30 +270,32 @@ impl Scheduler {
             victims: None,
             deallocate: None,
         };
-        match consultation.stage {
+        match extender_calls.stage {
             // The pod is refused with the plan's reason, but no pod is evicted for it.
-            Stage::Preempt { plan, .. } => match plan.outcome {
-                Outcome::Unschedulable(own) => {
+            ExtenderStage::Preempt { plan, .. } => match plan.outcome {
+                PlanOutcome::Unschedulable(own) => {
                     let own = Unschedulable { victims: None, nomination: Nomination::Keep, ..own };
-                    let message = format!("{} preemption: {}", own.message.trim_end(), refused.message);
-                    self.refuse(consultation.trying, Unschedulable { message, ..own }, now);
+                    let message = format!("{} preemption: {}", own.message.trim_end(), rejected.message);
+                    self.fail_attempt(extender_calls.attempt, Unschedulable { message, ..own }, now);
                 }
-                Outcome::Bind { .. } => self.carry_out(consultation.trying, *plan, now),
+                PlanOutcome::Bind { .. } => self.apply_plan(extender_calls.attempt, *plan, now),
             },
-            _ => self.refuse(consultation.trying, refused, now),
+            _ => self.fail_attempt(extender_calls.attempt, rejected, now),
         }
     }
 
-    fn take_in(&self, consultation: &mut Consultation, extender: &Extender, body: &Value) -> Result<(), String> {
-        match &mut consultation.stage {
-            Stage::Filter { nodes, .. } => *nodes = filter_result(extender, nodes, body, &mut consultation.outside)?,
-            Stage::Score => score_result(extender, body, &mut consultation.outside),
-            Stage::Preempt { candidates, .. } => *candidates = preempt_result(extender, &self.snapshot, body)?,
+    fn read_answer(&self, extender_calls: &mut ExtenderCalls, extender: &Extender, body: &Value) -> Result<(), String> {
+        match &mut extender_calls.stage {
+            ExtenderStage::Filter { nodes, .. } => {
+                *nodes = filter_result(extender, nodes, body, &mut extender_calls.extender_results)?
+            }
+            ExtenderStage::Score => score_result(extender, body, &mut extender_calls.extender_results),
+            ExtenderStage::Preempt { candidates, .. } => *candidates = preempt_result(extender, &self.snapshot, body)?,
         }
         Ok(())
     }
 
-    fn arguments(&self, extender: usize, pod: &Pod, nodes: &[Text]) -> Value {
+    fn extender_arguments(&self, extender: usize, pod: &Pod, nodes: &[Text]) -> Value {
         let pod = self.document(Kind::Pod, &pod.key);
         if self.configuration.extenders[extender].node_cache_capable {
             let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
@@ -334,20 +351,20 @@ fn filter_result(
     extender: &Extender,
     nodes: &[Text],
     body: &Value,
-    outside: &mut Outside,
+    extender_results: &mut ExtenderResults,
 ) -> Result<Vec<Text>, String> {
     let body = fields(body, "ExtenderFilterResult")?;
     if let Some(error) = error(body) {
         return Err(error.to_owned());
     }
-    let mut refuse = |list: &str, code: Code| {
+    let mut reject = |list: &str, code: Code| {
         for (name, reason) in field(body, list).as_object().into_iter().flatten() {
             let reason = reason.as_str().unwrap_or_default().to_owned();
-            outside.refused.insert(name.as_str().into(), Refusal::new(code, EXTENDER, reason));
+            extender_results.rejected.insert(name.as_str().into(), Rejection::new(code, EXTENDER, reason));
         }
     };
-    refuse("failedNodes", Code::Unschedulable);
-    refuse("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
+    reject("failedNodes", Code::Unschedulable);
+    reject("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
     // Only an extender that caches nodes (`nodeCacheCapable`) may answer with names alone.
     let names = match field(body, "nodeNames") {
         Value::Array(names) if extender.node_cache_capable => names.iter().collect::<Vec<_>>(),
@@ -368,11 +385,11 @@ fn filter_result(
     }
 }
 
-fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
+fn score_result(extender: &Extender, body: &Value, extender_results: &mut ExtenderResults) {
     for one in body.as_array().into_iter().flatten() {
         let (Some(node), Some(score)) = (field(one, "host").as_str(), field(one, "score").as_i64()) else { continue };
         let score = score.clamp(0, SCORE_MAX).saturating_mul(SCALE).saturating_mul(extender.weight);
-        let sum = outside.scores.entry(node.into()).or_default();
+        let sum = extender_results.scores.entry(node.into()).or_default();
         *sum = sum.saturating_add(score);
     }
 }
@@ -413,14 +430,17 @@ mod tests {
     #[test]
     fn what_extenders_say_is_read_whatever_its_case() {
         let nodes: Vec<Text> = ["a", "b", "c"].map(Text::from).into();
-        let mut outside = Outside::default();
+        let mut extender_results = ExtenderResults::default();
         let extender = Extender { weight: 2, node_cache_capable: true, ..Extender::default() };
         let body = json!({"nodenames": ["c", "a"], "FailedNodes": {"b": "no"}});
-        assert_eq!(filter_result(&extender, &nodes, &body, &mut outside).unwrap(), ["a".into(), "c".into()]);
-        assert_eq!(outside.refused["b"].reasons, ["no"]);
-        score_result(&extender, &json!([{"Host": "a", "Score": 3}, {"host": "a", "score": 99}]), &mut outside);
-        assert_eq!(outside.scores["a"], 60 + 200);
-        assert_eq!(filter_result(&extender, &nodes, &json!({"Error": "down"}), &mut outside), Err("down".into()));
+        assert_eq!(filter_result(&extender, &nodes, &body, &mut extender_results).unwrap(), ["a".into(), "c".into()]);
+        assert_eq!(extender_results.rejected["b"].reasons, ["no"]);
+        score_result(&extender, &json!([{"Host": "a", "Score": 3}, {"host": "a", "score": 99}]), &mut extender_results);
+        assert_eq!(extender_results.scores["a"], 60 + 200);
+        assert_eq!(
+            filter_result(&extender, &nodes, &json!({"Error": "down"}), &mut extender_results),
+            Err("down".into())
+        );
     }
 
     #[test]
@@ -429,7 +449,7 @@ mod tests {
         let by_name = Extender { url_prefix: "http://e".into(), node_cache_capable: true, ..Extender::default() };
         let whole = Extender { url_prefix: "http://e".into(), ..Extender::default() };
         let filtered = |extender: &Extender, body: Value| {
-            filter_result(extender, &nodes, &body, &mut Outside::default()).map(|left| left.join(" "))
+            filter_result(extender, &nodes, &body, &mut ExtenderResults::default()).map(|left| left.join(" "))
         };
         let unknown = "extender \"http://e\" claims a filtered node \"x\" which is not found in the input node list";
         assert_eq!(filtered(&by_name, json!({"nodeNames": ["a", "x"]})), Err(unknown.into()));
@@ -448,7 +468,7 @@ mod tests {
         assert_eq!(trimmed(&whole, victims("a", json!([]))), Err(nobody.into()));
         assert_eq!(trimmed(&Extender { ignorable: true, ..whole.clone() }, victims("a", json!([]))), Ok(0));
         assert_eq!(trimmed(&whole, victims("x", json!([]))), Err("nodeinfo not found for node name \"x\"".into()));
-        let told = trimmed(&whole, victims("a", json!([{"uid": "u"}]))).unwrap_err();
-        assert!(told.ends_with("(UID: u) on node: a, but the pod is not found on that node"), "{told}");
+        let result = trimmed(&whole, victims("a", json!([{"uid": "u"}]))).unwrap_err();
+        assert!(result.ends_with("(UID: u) on node: a, but the pod is not found on that node"), "{result}");
     }
 }

@@ -7,16 +7,16 @@
 //! Several pods may preempt the same victims, one after the other, before the victims' deletion is seen. Each victim is
 //! evicted once all the same.
 
-use super::event::Saying;
-use super::order::{PODS, Purpose, patch_status};
-use super::status::seconds;
-use super::{Observed, Scheduler, failure};
+use super::event_recorder::PodEvent;
+use super::requests::{PODS, Purpose, status_patch};
+use super::status_writer::timestamp;
+use super::{MetricSample, Scheduler, failure};
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::plan::Nomination;
 use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
-use crate::queue::{Time, World};
+use crate::queue::{QueueContext, Time};
 use holdfast_value::json;
 use holdfast_world::{Action, Refusal, Verb};
 use std::collections::HashSet;
@@ -38,21 +38,21 @@ pub(super) struct Eviction {
 
 /// A victim.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct EvictedVictim {
     pod: Arc<Pod>,
-    step: Step,
+    step: VictimStep,
     /// The pods that it is evicted for; the first of them caused the eviction.
     preemptors: Vec<Key>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum VictimStep {
     /// Its condition `DisruptionTarget` is being written.
-    Why,
+    WritingCondition,
     /// It is being deleted.
-    Go,
+    Deleting,
     /// Its deletion was accepted; its own events do not show that yet.
-    Gone,
+    Deleted,
 }
 
 impl Scheduler {
@@ -64,7 +64,7 @@ impl Scheduler {
         rejectors: Vec<&'static str>,
         now: Time,
     ) {
-        self.observed.push(Observed::Preemption { victims: victims.pods.len() });
+        self.samples.push(MetricSample::Preemption { victims: victims.pods.len() });
         for key in &victims.clear_nominations {
             if let Some(pod) = self.snapshot.pod(key).cloned() {
                 self.write_status(&pod, None, Nomination::Clear, now);
@@ -84,111 +84,118 @@ impl Scheduler {
         };
         self.evictions.insert(preemptor.key.clone(), eviction);
         for victim in victims {
-            self.send_off(&preemptor.key, victim, now);
+            self.evict_victim(&preemptor.key, victim, now);
         }
-        self.next_victim(&preemptor.key, now);
+        self.continue_eviction(&preemptor.key, now);
     }
 
     /// Evicts one victim. A victim whose own binding was not requested yet is only taken back from its node, without a
     /// request.
-    fn send_off(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
+    fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.get_mut(preemptor) else { return };
-        if self.ways.get(&victim.key).is_some_and(|way| way.can_be_called_back()) {
+        if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {
             let (preemptor, profile, node) = (eviction.preemptor.clone(), eviction.profile, eviction.node.clone());
-            self.tell_preempted(&victim, &preemptor, profile, &format!("{node} (in kube-scheduler memory)."), now);
-            return self.call_back(&victim.key, "preempted", now);
+            self.record_preempted(&victim, &preemptor, profile, &format!("{node} (in kube-scheduler memory)."), now);
+            return self.preempt_binding_cycle(&victim.key, "preempted", now);
         }
-        if let Some(leaving) = self.leaving.get_mut(&victim.uid) {
-            if leaving.step != Step::Gone && eviction.open.insert(victim.uid.clone()) {
-                leaving.preemptors.push(preemptor.clone());
+        if let Some(evicted) = self.evicted_victims.get_mut(&victim.uid) {
+            if evicted.step != VictimStep::Deleted && eviction.open.insert(victim.uid.clone()) {
+                evicted.preemptors.push(preemptor.clone());
             }
             return;
         }
         eviction.open.insert(victim.uid.clone());
-        let name = self.profile_name(preemptor);
+        let name = self.preemptor_profile(preemptor);
         let mut condition = json!({
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": eviction_message(&name),
-            "lastTransitionTime": seconds(now),
+            "lastTransitionTime": timestamp(now),
         });
         if victim.generation > 0 {
             condition["observedGeneration"] = victim.generation.into();
         }
-        let purpose = Purpose::Victim(victim.uid.clone());
-        self.order(patch_status(&victim.key, &victim.uid, json!({"conditions": [condition]})), purpose);
-        let leaving = Leaving { pod: victim.clone(), step: Step::Why, preemptors: vec![preemptor.clone()] };
-        self.leaving.insert(victim.uid.clone(), leaving);
+        let purpose = Purpose::Eviction(victim.uid.clone());
+        self.send_action(status_patch(&victim.key, &victim.uid, json!({"conditions": [condition]})), purpose);
+        let evicted = EvictedVictim {
+            pod: victim.clone(),
+            step: VictimStep::WritingCondition,
+            preemptors: vec![preemptor.clone()],
+        };
+        self.evicted_victims.insert(victim.uid.clone(), evicted);
     }
 
-    fn profile_name(&self, preemptor: &Key) -> Text {
+    fn preemptor_profile(&self, preemptor: &Key) -> Text {
         let profile = self.evictions.get(preemptor).map_or(0, |eviction| eviction.profile);
         self.profile(profile).scheduler_name.clone()
     }
 
-    pub(super) fn victim_answered(&mut self, uid: &Text, refusal: Option<Refusal>, now: Time) {
-        let Some(leaving) = self.leaving.get_mut(uid) else { return };
-        let pod = leaving.pod.clone();
-        if refusal.is_none() && leaving.step == Step::Why {
-            leaving.step = Step::Go;
+    pub(super) fn handle_eviction_outcome(&mut self, uid: &Text, refusal: Option<Refusal>, now: Time) {
+        let Some(evicted) = self.evicted_victims.get_mut(uid) else { return };
+        let pod = evicted.pod.clone();
+        if refusal.is_none() && evicted.step == VictimStep::WritingCondition {
+            evicted.step = VictimStep::Deleting;
             let verb = Verb::Delete { uid: Some(uid.clone()), version: None, propagation: None, grace_seconds: None };
-            self.order(Action::new(&PODS, pod.key.clone(), verb), Purpose::Victim(uid.clone()));
+            self.send_action(Action::new(&PODS, pod.key.clone(), verb), Purpose::Eviction(uid.clone()));
             return;
         }
-        let preemptors = std::mem::take(&mut leaving.preemptors);
-        let is_told = refusal.is_none();
+        let preemptors = std::mem::take(&mut evicted.preemptors);
+        let is_evicted = refusal.is_none();
         // Not found or conflict: the victim is gone, or another pod has its name. It counts as evicted.
-        let goes = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
-        match goes && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
-            true => leaving.step = Step::Gone,
-            false => _ = self.leaving.remove(uid),
+        let is_gone = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
+        match is_gone && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
+            true => evicted.step = VictimStep::Deleted,
+            false => _ = self.evicted_victims.remove(uid),
         }
         for (at, preemptor) in preemptors.iter().enumerate() {
             let Some(eviction) = self.evictions.get_mut(preemptor) else { continue };
             eviction.open.remove(uid);
-            eviction.failed |= !goes;
-            if is_told && at == 0 {
+            eviction.failed |= !is_gone;
+            if is_evicted && at == 0 {
                 let (preemptor, profile, node) = (eviction.preemptor.clone(), eviction.profile, eviction.node.clone());
-                self.tell_preempted(&pod, &preemptor, profile, &node, now);
+                self.record_preempted(&pod, &preemptor, profile, &node, now);
             }
-            self.next_victim(preemptor, now);
+            self.continue_eviction(preemptor, now);
         }
     }
 
     /// A pod changed: once its own events show that it is gone or being deleted, its eviction need not be remembered.
-    pub(super) fn left(&mut self, before: &Pod) {
-        let Some(leaving) = self.leaving.get(&before.uid).filter(|leaving| leaving.step == Step::Gone) else { return };
-        if self.snapshot.pod(&leaving.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {
-            self.leaving.remove(&before.uid);
+    pub(super) fn forget_gone_victim(&mut self, before: &Pod) {
+        let Some(evicted) = self.evicted_victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted)
+        else {
+            return;
+        };
+        if self.snapshot.pod(&evicted.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {
+            self.evicted_victims.remove(&before.uid);
         }
     }
 
-    fn next_victim(&mut self, preemptor: &Key, now: Time) {
+    fn continue_eviction(&mut self, preemptor: &Key, now: Time) {
         let Some(eviction) = self.evictions.get_mut(preemptor).filter(|eviction| eviction.open.is_empty()) else {
             return;
         };
         let failed = eviction.failed;
         if let Some(last) = eviction.last.take().filter(|_| !failed) {
-            self.send_off(preemptor, last, now);
-            return self.next_victim(preemptor, now);
+            self.evict_victim(preemptor, last, now);
+            return self.continue_eviction(preemptor, now);
         }
         let Some(eviction) = self.evictions.remove(preemptor) else { return };
-        self.observed.push(Observed::Evicted { success: !failed, began: eviction.began, ended: now });
+        self.samples.push(MetricSample::Evicted { success: !failed, began: eviction.began, ended: now });
         if !planted(Bug::EvictionNeverEnds) {
             self.requeue(preemptor, failure(eviction.rejectors), now);
         }
         if failed {
-            let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-            self.queue.activate(world, preemptor, now);
+            let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+            self.queue.activate(context, preemptor, now);
         }
     }
 
-    fn tell_preempted(&mut self, victim: &Arc<Pod>, preemptor: &Arc<Pod>, profile: usize, node: &str, now: Time) {
+    fn record_preempted(&mut self, victim: &Arc<Pod>, preemptor: &Arc<Pod>, profile: usize, node: &str, now: Time) {
         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("Preempted", "Preempting");
         let (pod, related) = (victim.clone(), Some(preemptor.clone()));
-        self.tell(Saying { pod, warning: false, reason, action, note, related, reporter }, now);
+        self.record_event(PodEvent { pod, warning: false, reason, action, note, related, reporter }, now);
     }
 }

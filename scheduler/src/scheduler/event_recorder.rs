@@ -4,7 +4,7 @@
 //! and only so many. Otherwise the API server would spend time on Events that waiting pods need.
 
 use super::Scheduler;
-use super::order::{EVENTS, Purpose};
+use super::requests::{EVENTS, Purpose};
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::queue::{SECOND, Time};
@@ -16,30 +16,30 @@ use std::sync::Arc;
 
 /// The longest note that the API accepts, and the end of a note that was cut.
 const NOTE_BYTES_MAX: usize = 1024;
-const CUT: &str = " ...";
+const TRUNCATED: &str = " ...";
 /// An Event that repeats within this time counts as the same.
-const SERIES: Time = 360 * SECOND;
+const SERIES_WINDOW: Time = 360 * SECOND;
 /// How many Events are remembered.
-const REMEMBERED: usize = 4096;
+const RECORDED_MAX: usize = 4096;
 /// How long an Event may wait for pods, and how much memory waiting Events may take.
-const WAITS_AT_MOST: Time = 5 * SECOND;
+const DELAY_MAX: Time = 5 * SECOND;
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
 /// How many Events may be written without an answer yet, so that orders for pods do not queue behind many Events: while
 /// few pods are under way, and for Events that have waited too long.
-const WRITTEN_AT_ONCE: usize = 64;
-const LATE_AT_ONCE: usize = 256;
+const UNANSWERED_MAX: usize = 64;
+const LATE_UNANSWERED_MAX: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct EventRecorder {
     /// The name of the machine that the scheduler runs on.
     pub host: String,
     /// Recent Events, by pod, reason and note.
-    told: HashMap<(Text, &'static str, String), Told>,
+    recorded: HashMap<(Text, &'static str, String), RecordedEvent>,
     /// The same Events, by the time of the last repetition.
     by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
     number: u64,
     /// Events to be written and when they were made, oldest first.
-    pub waiting: VecDeque<(Time, Saying)>,
+    pub waiting: VecDeque<(Time, PodEvent)>,
     /// How much memory the waiting Events take.
     pub waiting_bytes: usize,
     /// How many Events are being written.
@@ -47,7 +47,7 @@ pub(super) struct Events {
 }
 
 #[derive(Debug)]
-struct Told {
+struct RecordedEvent {
     key: Key,
     count: u64,
     at: (Time, u64),
@@ -55,7 +55,7 @@ struct Told {
 
 /// The content of an Event.
 #[derive(Debug)]
-pub(super) struct Saying {
+pub(super) struct PodEvent {
     pub pod: Arc<Pod>,
     pub warning: bool,
     pub reason: &'static str,
@@ -65,7 +65,7 @@ pub(super) struct Saying {
     pub reporter: Text,
 }
 
-impl Saying {
+impl PodEvent {
     /// The memory that a waiting Event takes, including a pod that may exist only here.
     fn bytes(&self) -> usize {
         size_of::<(Time, Self)>() + size_of::<Pod>() + self.note.len()
@@ -73,103 +73,106 @@ impl Saying {
 }
 
 impl Scheduler {
-    pub(super) fn tell_failure(&mut self, pod: &Arc<Pod>, profile: usize, message: &str, now: Time) {
+    pub(super) fn record_failure(&mut self, pod: &Arc<Pod>, profile: usize, message: &str, now: Time) {
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("FailedScheduling", "Scheduling");
         let note = message.to_owned();
-        self.tell(Saying { pod: pod.clone(), warning: true, reason, action, note, related: None, reporter }, now);
+        self.record_event(
+            PodEvent { pod: pod.clone(), warning: true, reason, action, note, related: None, reporter },
+            now,
+        );
     }
 
-    pub(super) fn tell(&mut self, mut saying: Saying, now: Time) {
-        cut(&mut saying.note);
-        self.events.waiting_bytes += saying.bytes();
-        self.events.waiting.push_back((now, saying));
+    pub(super) fn record_event(&mut self, mut event: PodEvent, now: Time) {
+        truncate_note(&mut event.note);
+        self.events.waiting_bytes += event.bytes();
+        self.events.waiting.push_back((now, event));
     }
 
     /// Orders the Events that need not wait any more.
-    pub(super) fn order_events(&mut self, is_calm: bool, now: Time) {
-        while let Some(action) = self.events.next(is_calm, now) {
+    pub(super) fn send_due_events(&mut self, is_lightly_loaded: bool, now: Time) {
+        while let Some(action) = self.events.next_write(is_lightly_loaded, now) {
             self.events.unanswered += 1;
-            self.order(action, Purpose::Event);
+            self.send_action(action, Purpose::Event);
         }
     }
 
     /// When the oldest Event has waited too long.
-    pub(super) fn event_due(&self) -> Option<Time> {
-        self.events.waiting.front().map(|(at, _)| at.saturating_add(WAITS_AT_MOST))
+    pub(super) fn next_event_due(&self) -> Option<Time> {
+        self.events.waiting.front().map(|(at, _)| at.saturating_add(DELAY_MAX))
     }
 }
 
-impl Events {
+impl EventRecorder {
     /// The order to write the oldest waiting Event, if it need not wait any more.
-    fn next(&mut self, is_calm: bool, now: Time) -> Option<Action> {
+    fn next_write(&mut self, is_lightly_loaded: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
-        let is_late = *at <= now.saturating_sub(WAITS_AT_MOST);
-        let goes = self.waiting_bytes > WAITING_BYTES_MAX
-            || is_calm && self.unanswered < WRITTEN_AT_ONCE
-            || is_late && self.unanswered < LATE_AT_ONCE;
-        let (at, saying) = self.waiting.pop_front_if(|_| goes)?;
-        self.waiting_bytes -= saying.bytes();
-        Some(match saying.reason {
+        let is_late = *at <= now.saturating_sub(DELAY_MAX);
+        let is_due = self.waiting_bytes > WAITING_BYTES_MAX
+            || is_lightly_loaded && self.unanswered < UNANSWERED_MAX
+            || is_late && self.unanswered < LATE_UNANSWERED_MAX;
+        let (at, event) = self.waiting.pop_front_if(|_| is_due)?;
+        self.waiting_bytes -= event.bytes();
+        Some(match event.reason {
             // A pod is bound once, so this Event never repeats and is not remembered.
             "Scheduled" => {
                 self.number += 1;
-                self.create(&event_key(&saying.pod.key, at, self.number), &saying, at)
+                self.create_action(&event_key(&event.pod.key, at, self.number), &event, at)
             }
-            _ => self.note(&saying, at),
+            _ => self.create_or_count(&event, at),
         })
     }
 
-    fn note(&mut self, saying: &Saying, now: Time) -> Action {
-        self.forget(now);
+    fn create_or_count(&mut self, event: &PodEvent, now: Time) -> Action {
+        self.forget_old(now);
         self.number += 1;
-        let what = (saying.pod.uid.clone(), saying.reason, saying.note.clone());
+        let identity = (event.pod.uid.clone(), event.reason, event.note.clone());
         let at = (now, self.number);
-        if let Some(told) = self.told.get_mut(&what) {
-            self.by_time.remove(&told.at);
-            told.count += 1;
-            told.at = at;
-            let series = json!({"series": {"count": told.count, "lastObservedTime": micros(now)}});
-            let action = Action::new(&EVENTS, told.key.clone(), Verb::MergePatch(series));
-            self.by_time.insert(at, what);
+        if let Some(recorded) = self.recorded.get_mut(&identity) {
+            self.by_time.remove(&recorded.at);
+            recorded.count += 1;
+            recorded.at = at;
+            let series = json!({"series": {"count": recorded.count, "lastObservedTime": micro_time(now)}});
+            let action = Action::new(&EVENTS, recorded.key.clone(), Verb::MergePatch(series));
+            self.by_time.insert(at, identity);
             return action;
         }
-        let key = event_key(&saying.pod.key, now, self.number);
-        self.told.insert(what.clone(), Told { key: key.clone(), count: 1, at });
-        self.by_time.insert(at, what);
-        self.create(&key, saying, now)
+        let key = event_key(&event.pod.key, now, self.number);
+        self.recorded.insert(identity.clone(), RecordedEvent { key: key.clone(), count: 1, at });
+        self.by_time.insert(at, identity);
+        self.create_action(&key, event, now)
     }
 
-    fn create(&self, key: &Key, saying: &Saying, now: Time) -> Action {
+    fn create_action(&self, key: &Key, event: &PodEvent, now: Time) -> Action {
         let instance = match self.host.is_empty() {
-            true => saying.reporter.to_string(),
-            false => format!("{}-{}", saying.reporter, self.host),
+            true => event.reporter.to_string(),
+            false => format!("{}-{}", event.reporter, self.host),
         };
-        let mut event = json!({
+        let mut object = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"namespace": &*key.namespace, "name": &*key.name},
-            "eventTime": micros(now),
-            "type": if saying.warning { "Warning" } else { "Normal" },
-            "reason": saying.reason,
-            "action": saying.action,
-            "note": saying.note,
-            "regarding": reference(&saying.pod),
-            "reportingController": &*saying.reporter,
+            "eventTime": micro_time(now),
+            "type": if event.warning { "Warning" } else { "Normal" },
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note,
+            "regarding": reference(&event.pod),
+            "reportingController": &*event.reporter,
             "reportingInstance": instance,
         });
-        if let Some(related) = &saying.related {
-            event["related"] = reference(related);
+        if let Some(related) = &event.related {
+            object["related"] = reference(related);
         }
-        Action::new(&EVENTS, key.clone(), Verb::Create(event))
+        Action::new(&EVENTS, key.clone(), Verb::Create(object))
     }
 
-    fn forget(&mut self, now: Time) {
+    fn forget_old(&mut self, now: Time) {
         while let Some(first) = self.by_time.first_entry() {
-            if first.key().0 > now - SERIES && self.told.len() < REMEMBERED {
+            if first.key().0 > now - SERIES_WINDOW && self.recorded.len() < RECORDED_MAX {
                 return;
             }
-            self.told.remove(&first.remove());
+            self.recorded.remove(&first.remove());
         }
     }
 }
@@ -194,18 +197,18 @@ fn reference(pod: &Pod) -> Value {
     reference
 }
 
-fn cut(note: &mut String) {
+fn truncate_note(note: &mut String) {
     if note.len() > NOTE_BYTES_MAX {
-        let mut end = NOTE_BYTES_MAX - CUT.len();
+        let mut end = NOTE_BYTES_MAX - TRUNCATED.len();
         while !note.is_char_boundary(end) {
             end -= 1;
         }
         note.truncate(end);
-        note.push_str(CUT);
+        note.push_str(TRUNCATED);
     }
 }
 
-fn micros(now: Time) -> String {
+fn micro_time(now: Time) -> String {
     holdfast_world::Time(Timestamp::from_nanosecond(now).unwrap_or_default()).micros()
 }
 
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn long_notes_are_cut_between_characters() {
         let mut note = "ä".repeat(600);
-        cut(&mut note);
-        assert!(note.len() <= NOTE_BYTES_MAX && note.ends_with(CUT), "{}", note.len());
+        truncate_note(&mut note);
+        assert!(note.len() <= NOTE_BYTES_MAX && note.ends_with(TRUNCATED), "{}", note.len());
     }
 }
