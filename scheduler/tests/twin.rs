@@ -24,7 +24,7 @@ enum Step {
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
     /// A budget for the pods of an application, with so many allowed disruptions.
-    Budget(u8, Option<u8>),
+    DisruptionBudget(u8, Option<u8>),
     /// A bound pod gets a start time.
     Started(u8, u8),
     Namespace(u8),
@@ -100,7 +100,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Placed(pod, node, shape, priority)),
         2 => (0..60u8).prop_map(Step::PodGone),
         2 => (0..60u8, 0..9u8).prop_map(|(pod, second)| Step::Started(pod, second)),
-        1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::Budget(app, left)),
+        1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::DisruptionBudget(app, left)),
         1 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
         1 => (0..60u8).prop_map(Step::Leaves),
         4 => (0..60u8).prop_map(Step::Retried),
@@ -251,7 +251,7 @@ impl World {
                     self.snapshot.apply(Kind::Pod, key, Some(object));
                 }
             }
-            Step::Budget(app, left) => {
+            Step::DisruptionBudget(app, left) => {
                 let selector = json!({"matchLabels": {"app": format!("a{app}")}});
                 let object =
                     left.map(|left| json!({"spec": {"selector": selector}, "status": {"disruptionsAllowed": left}}));

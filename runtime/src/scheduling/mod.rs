@@ -218,7 +218,7 @@ impl<F: Feed> Runner<F> {
             self.metrics.handled(event, began.elapsed());
         }
         if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {
-            resources.see(&key, self.scheduler.snapshot().pod(&key));
+            resources.apply_pod(&key, self.scheduler.snapshot().pod(&key));
         }
     }
 

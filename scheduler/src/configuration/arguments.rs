@@ -3,8 +3,8 @@
 use super::reader::{Faults, Reader};
 use super::{int_that, quoted};
 use crate::object::selector::{Operator, Requirement};
-use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
-use crate::object::{Pool, Text};
+use crate::object::terms::{NodeSelector, PreferredNodeTerm, SpreadConstraint};
+use crate::object::{StringPool, Text};
 use crate::plugin::Plugin;
 use crate::plugins::allocation::{Strategy, Weighted, usual_resources};
 use crate::plugins::balanced_allocation::{self, BalancedAllocation};
@@ -216,7 +216,7 @@ fn balanced(args: &Reader<'_>) -> BalancedAllocation {
 }
 
 fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
-    let (mut pool, mut affinity) = (Pool::default(), NodeAffinity::default());
+    let (mut pool, mut affinity) = (StringPool::default(), NodeAffinity::default());
     let Some(added) = args.child("addedAffinity") else { return affinity };
     let (must, may) =
         ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
@@ -327,10 +327,10 @@ fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
         }
         return PodTopologySpread::default();
     }
-    let mut defaults: Vec<Spread> = Vec::new();
+    let mut defaults: Vec<SpreadConstraint> = Vec::new();
     for one in constraints {
         let constraint = constraint(&one);
-        let same = |other: &Spread| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
+        let same = |other: &SpreadConstraint| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
         if defaults.iter().any(same) {
             let key = &constraint.topology_key;
             one.fault("", format!("Duplicate value: \"{{{key}, {}}}\"", one.text("whenUnsatisfiable").unwrap_or("")));
@@ -340,7 +340,7 @@ fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
     PodTopologySpread { defaults, system }
 }
 
-fn constraint(one: &Reader<'_>) -> Spread {
+fn constraint(one: &Reader<'_>) -> SpreadConstraint {
     let skew = one.int("maxSkew").unwrap_or(0);
     if skew <= 0 {
         one.invalid("maxSkew", skew, "not in valid range (0, inf)");

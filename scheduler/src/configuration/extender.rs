@@ -30,7 +30,7 @@ impl Extender {
     /// Whether the extender is called for the pod: for all pods, or only for pods that request a resource that it
     /// manages.
     pub fn is_interested_in(&self, pod: &Pod) -> bool {
-        let asked = &pod.template.asked.scalars;
+        let asked = &pod.template.requests.scalars;
         let manages = |name: &Text| self.managed_resources.iter().any(|managed| managed.name == *name);
         self.managed_resources.is_empty() || asked.iter().any(|(name, _)| manages(name))
     }

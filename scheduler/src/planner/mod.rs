@@ -77,7 +77,7 @@ impl Planner {
         // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile
         // checks all nodes.
         let uses_devices = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
-        let has_invalid_preferences = !pod.template.preference_faults.is_empty();
+        let has_invalid_preferences = !pod.template.preference_errors.is_empty();
         if names_nodes || uses_devices || has_invalid_preferences || pod.node_name.is_some() || profile.check_all {
             return self.plan_uncached(snapshot, (number, profile), pod);
         }
@@ -170,7 +170,7 @@ impl Planner {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached refusals of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
+    /// The cached refusals of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`, for tests
     /// that compare the cache with the plain search. `None`: nothing is cached.
     pub fn cached_results(
         &self,

@@ -84,7 +84,7 @@ impl Strategy {
         for resource in resources {
             let Counted { name, weight, .. } = resource;
             // For processors and memory, containers without requests count with the default requests.
-            let sums = if matches!(&**name, CPU | MEMORY) { &node.held_scored } else { &node.held };
+            let sums = if matches!(&**name, CPU | MEMORY) { &node.non_zero_requested } else { &node.requested };
             let Some((there, asked)) = resource.share(cycle, node, sums, pod.get(name)) else { continue };
             let score = self.of_resource(there, asked);
             if matches!(self, Strategy::RequestedToCapacityRatio(_)) && score <= 0 {
@@ -133,7 +133,7 @@ fn on_line(line: &[(i64, i64)], at: i64) -> i64 {
 mod tests {
     use super::*;
     use crate::object::pod::Pod;
-    use crate::object::{Key, Pool};
+    use crate::object::{Key, StringPool};
     use crate::snapshot::Snapshot;
     use holdfast_value::{Value, json};
 
@@ -148,12 +148,12 @@ mod tests {
         let node = snapshot.nodes().next().unwrap();
         let requests: Value = resources.iter().map(|(name, asked)| (*name, json!(asked.to_string()))).collect();
         let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}});
-        let pod = Pod::decode(&mut Pool::default(), Key::new("default", "p"), &pod);
+        let pod = Pod::decode(&mut StringPool::default(), Key::new("default", "p"), &pod);
         let cycle = SchedulingCycle { snapshot, pod: &pod };
         let weighted = |(name, _): &(&str, i64)| Weighted { name: (*name).into(), weight: 1 };
         let weighted: Vec<Weighted> = resources.iter().map(weighted).collect();
-        let counted = Counted::all(cycle, &weighted, &pod.template.asked);
-        let share = |(one, (_, asked)): (&Counted, &(&str, i64))| one.share(cycle, node, &node.held, *asked);
+        let counted = Counted::all(cycle, &weighted, &pod.template.requests);
+        let share = |(one, (_, asked)): (&Counted, &(&str, i64))| one.share(cycle, node, &node.requested, *asked);
         counted.iter().zip(resources).map(share).collect()
     }
 

@@ -25,7 +25,7 @@ impl Plugin for BalancedAllocation {
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let asked = &cycle.pod.template.asked;
+        let asked = &cycle.pod.template.requests;
         let nothing = self.resources.iter().all(|one| asked.get(&one.name) == 0);
         (!nothing).then(|| Box::new(Balance(Counted::all(cycle, &self.resources, asked))) as Box<dyn Score>)
     }
@@ -39,7 +39,7 @@ struct Balance(Vec<Counted>);
 
 impl Score for Balance {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
-        let asked = &cycle.pod.template.asked;
+        let asked = &cycle.pod.template.requests;
         let with = self.evenness(cycle, node, asked, true);
         let without = self.evenness(cycle, node, asked, false);
         MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2
@@ -54,7 +54,7 @@ impl Balance {
         let mut count = 0;
         for resource in &self.0 {
             let asked = pod.get(&resource.name);
-            let Some((there, total)) = resource.share(cycle, node, &node.held, asked) else { continue };
+            let Some((there, total)) = resource.share(cycle, node, &node.requested, asked) else { continue };
             let total = if with { total } else { total.saturating_sub(asked) };
             let share = (total as f64 / there as f64).clamp(0.0, 1.0);
             match shares.get_mut(count) {

@@ -11,7 +11,7 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
     for (_, service) in in_namespace(&snapshot.services, &template.namespace) {
-        if let Some(selector) = service.labels.as_ref().filter(|own| own.within(&template.labels)) {
+        if let Some(selector) = service.labels.as_ref().filter(|own| own.is_subset_of(&template.labels)) {
             add(selector);
         }
     }

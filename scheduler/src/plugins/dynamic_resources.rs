@@ -123,7 +123,7 @@ fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a Pod
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
         Some(name) => Some((own, Some(key(name.clone())))),
-        None => match cycle.pod.made_claims.iter().find(|(name, _)| *name == own.name) {
+        None => match cycle.pod.generated_claims.iter().find(|(name, _)| *name == own.name) {
             Some((_, made)) => made.clone().map(|made| (own, Some(key(made)))),
             None => Some((own, None)),
         },
@@ -186,7 +186,7 @@ impl Devices {
         }
         let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
         for claim in claims(cycle).map_err(hard)? {
-            if claim.promised {
+            if claim.allocation_assumed {
                 return Err(hard(format!("resource claim {} is in the process of being allocated", claim.key)));
             }
             let own = claim.reserved_for.contains(&cycle.pod.uid);
@@ -197,12 +197,12 @@ impl Devices {
                 allocated.push(claim);
                 continue;
             }
-            let asks =
-                claim.requests.iter().flat_map(|request| request.alternatives.iter().map(move |ask| (request, ask)));
+            let sub_requests =
+                claim.requests.iter().flat_map(|request| request.alternatives.iter().map(move |sub_request| (request, sub_request)));
             let mut missing =
-                asks.filter(|(_, ask)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&ask.class)));
-            if let Some((request, ask)) = missing.next() {
-                return Err(hard(no_class(request, ask)));
+                sub_requests.filter(|(_, sub_request)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class)));
+            if let Some((request, sub_request)) = missing.next() {
+                return Err(hard(no_class(request, sub_request)));
             }
             unallocated.push(claim);
         }

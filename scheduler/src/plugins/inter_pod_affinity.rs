@@ -70,7 +70,7 @@ impl Plugin for InterPodAffinity {
                 let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
                 // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
                 // only for pods in the namespaces that they may select.
-                let within = |pod: &Pod| own.reach.includes(&pod.key.namespace);
+                let within = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let meant = |term: &PodTerm, pod: &Pod| means(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {
                     within(pod) && !own.required.is_empty() && own.required.iter().all(|term| meant(term, pod))
@@ -78,7 +78,7 @@ impl Plugin for InterPodAffinity {
                 let far = |pod: &Arc<Pod>| within(pod) && own.required_anti.iter().any(|term| meant(term, pod));
                 let repels = |pod: &Arc<Pod>| {
                     let theirs = &pod.template.pod_affinity;
-                    theirs.reach.includes(cycle.pod.namespace())
+                    theirs.scope.includes(cycle.pod.namespace())
                         && theirs.required_anti.iter().any(|term| meant(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
@@ -153,13 +153,13 @@ impl Terms {
         terms: &'a [PodTerm],
         pod: &'a Pod,
     ) -> impl Iterator<Item = &'a PodTerm> {
-        let within = self.own().reach.includes(&pod.key.namespace);
+        let within = self.own().scope.includes(&pod.key.namespace);
         terms.iter().filter(move |term| within && means(snapshot, term, pod))
     }
 
     /// Those of another pod's terms that select the pod to be scheduled.
     fn meant_by<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
-        let within = pod.template.pod_affinity.reach.includes(&self.template.namespace);
+        let within = pod.template.pod_affinity.scope.includes(&self.template.namespace);
         terms.iter().filter(move |term| within && self.are_meant_by(term))
     }
 }
@@ -427,7 +427,7 @@ impl Rules {
         let terms = &self.terms;
         self.counted.of(pod, |left_out| {
             let own = terms.own();
-            let within = own.reach.includes(&pod.key.namespace);
+            let within = own.scope.includes(&pod.key.namespace);
             let near = if within && terms.all_required_match(snapshot, pod) { &own.required[..] } else { &[] };
             let far = terms.about(snapshot, &own.required_anti, pod);
             let repelling = terms.meant_by(&pod.template.pod_affinity.required_anti, pod);

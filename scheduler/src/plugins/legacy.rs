@@ -198,7 +198,7 @@ impl Plugin for Allocation {
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
+        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
         Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources }))
     }
 
@@ -214,6 +214,6 @@ struct ByAllocation {
 
 impl Score for ByAllocation {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }
 }

@@ -39,7 +39,7 @@ impl Plugin for NodeAffinity {
     }
 
     fn pre_score(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
-        match &cycle.pod.template.preference_faults[..] {
+        match &cycle.pod.template.preference_errors[..] {
             [] => None,
             [one] => Some(Rejection::error(NAME, one.clone())),
             more => Some(Rejection::error(NAME, format!("[{}]", more.join(", ")))),
@@ -49,7 +49,7 @@ impl Plugin for NodeAffinity {
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
         let terms = template.preferred_nodes.iter().chain(&self.preferred);
-        let counting: Vec<_> = terms.filter(|one| one.counts()).cloned().collect();
+        let counting: Vec<_> = terms.filter(|one| one.affects_score()).cloned().collect();
         let none = template.preferred_nodes.is_empty() && self.preferred.is_empty();
         (!none).then(|| Box::new(Preferred(counting)) as Box<dyn Score>)
     }

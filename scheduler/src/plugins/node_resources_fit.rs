@@ -54,7 +54,7 @@ impl Plugin for NodeResourcesFit {
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
+        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
         Some(Box::new(Allocated { strategy: self.strategy.clone(), resources }))
     }
 
@@ -92,13 +92,13 @@ impl Plugin for NodeResourcesFit {
 
 /// Whether a pod's requests shrank; with `of`, in a resource that this template requests.
 fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
-    let (before, after) = (before.held(), after.held());
+    let (before, after) = (before.effective_requests(), after.effective_requests());
     before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
 }
 
 fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
     after.pods > before.pods
-        || template.asked.names().any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
+        || template.requests.names().any(|name| template.requests.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 /// The resources that a node lacks, and whether it would lack any even if it were empty.
@@ -113,7 +113,7 @@ fn lacking(
     if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
         reasons.push("Too many pods".into());
     }
-    let asked = &cycle.pod.template.asked;
+    let asked = &cycle.pod.template.requests;
     if asked.is_zero() {
         return (reasons, never);
     }
@@ -143,7 +143,7 @@ struct Fits(Arc<Ignored>);
 impl Filter for Fits {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let there = &node.node.allocatable;
-        let (reasons, never) = lacking(&self.0, cycle, there, &node.held, node.pods.len());
+        let (reasons, never) = lacking(&self.0, cycle, there, &node.requested, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }
@@ -163,6 +163,6 @@ struct Allocated {
 
 impl Score for Allocated {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }
 }

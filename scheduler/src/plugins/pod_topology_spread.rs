@@ -3,7 +3,7 @@
 use super::default_selector::{self, default_selector};
 use super::places::Places;
 use crate::object::pod::{Pod, Template};
-use crate::object::terms::{Spread, untolerated};
+use crate::object::terms::{SpreadConstraint, untolerated};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{
     EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score, extremes,
@@ -23,20 +23,20 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Debug)]
 pub struct PodTopologySpread {
     /// Constraints for pods without any of their own; their selectors come from the pod's Services and owner.
-    pub defaults: Vec<Spread>,
+    pub defaults: Vec<SpreadConstraint>,
     /// Whether `defaults` are the system defaults. These also apply to nodes that lack some of the labels.
     pub system: bool,
 }
 
 /// The system defaults: spread over hosts and zones, both preferred.
-pub fn system_defaults() -> Vec<Spread> {
+pub fn system_defaults() -> Vec<SpreadConstraint> {
     let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
 }
 
-pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> Spread {
+pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> SpreadConstraint {
     let selector = crate::object::selector::Selector::nothing();
-    Spread { max_skew, topology_key, hard, selector, min_domains: 1, honor_affinity: true, honor_taints: false }
+    SpreadConstraint { max_skew, topology_key, hard, selector, min_domains: 1, honor_affinity: true, honor_taints: false }
 }
 
 impl Default for PodTopologySpread {
@@ -79,13 +79,13 @@ impl Plugin for PodTopologySpread {
                 before.as_ref().is_some_and(|before| {
                     let (was, is) = (&before.template, &after.template);
                     let counts_otherwise =
-                        |one: &Spread| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
+                        |one: &SpreadConstraint| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
                     constraints.iter().any(counts_otherwise)
                         || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
                 })
             }
             ObjectChange::Pod(before, after) => {
-                let counts = |pod: &Option<Arc<Pod>>, one: &Spread| {
+                let counts = |pod: &Option<Arc<Pod>>, one: &SpreadConstraint| {
                     pod.as_ref().is_some_and(|pod| {
                         pod.node_name.is_some()
                             && !pod.deleting
@@ -112,7 +112,7 @@ impl Plugin for PodTopologySpread {
 
 impl PodTopologySpread {
     /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
-    fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<Spread> {
+    fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
             return template.spread.iter().filter(|one| one.hard == hard).cloned().collect();
@@ -125,19 +125,19 @@ impl PodTopologySpread {
         if selector.is_everything() {
             return Vec::new();
         }
-        wanted().map(|one| Spread { selector: selector.clone(), ..one.clone() }).collect()
+        wanted().map(|one| SpreadConstraint { selector: selector.clone(), ..one.clone() }).collect()
     }
 }
 
 /// Whether a constraint counts the pods on a node.
-fn counted(one: &Spread, template: &Template, node: &NodeInfo) -> bool {
+fn counted(one: &SpreadConstraint, template: &Template, node: &NodeInfo) -> bool {
     let node = &node.node;
     (!one.honor_affinity || template.allows(&node.name, &node.labels))
         && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
 }
 
 /// Whether a constraint counts a pod.
-fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
+fn is_counted(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
     !pod.deleting
         && *pod.namespace() == template.namespace
         && !one.selector.is_everything()
@@ -147,7 +147,7 @@ fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
 /// One constraint with its counts.
 #[derive(Clone)]
 struct Count {
-    spread: Arc<Spread>,
+    spread: Arc<SpreadConstraint>,
     places: Arc<Places>,
     /// The labels that a node must all have to be counted.
     keys: Arc<[Text]>,
@@ -173,12 +173,12 @@ struct Shift {
 }
 
 impl Count {
-    fn new(cycle: SchedulingCycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>) -> Self {
         let places = Places::new(cycle.snapshot, &spread.topology_key);
         Count::in_places(cycle, spread, keys, places)
     }
 
-    fn in_places(cycle: SchedulingCycle<'_>, spread: Spread, keys: &Arc<[Text]>, places: Places) -> Self {
+    fn in_places(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>, places: Places) -> Self {
         let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
         let mut count = Count {
             itself,
@@ -256,13 +256,13 @@ impl Count {
     }
 }
 
-fn pods_counted(spread: &Spread, template: &Template, node: &NodeInfo) -> i64 {
+fn pods_counted(spread: &SpreadConstraint, template: &Template, node: &NodeInfo) -> i64 {
     let count = node.pods.iter().filter(|pod| is_counted(spread, template, pod)).count();
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The topology keys of constraints.
-fn keys(constraints: &[Spread]) -> Arc<[Text]> {
+fn keys(constraints: &[SpreadConstraint]) -> Arc<[Text]> {
     constraints.iter().map(|one| one.topology_key.clone()).collect()
 }
 
@@ -305,7 +305,7 @@ impl Levels {
 }
 
 impl Skews {
-    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<Spread>) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>) -> Self {
         let keys = keys(&constraints);
         let counts: Vec<_> = constraints.into_iter().map(|one| Count::new(cycle, one, &keys)).collect();
         let mut skews = Skews { counts, levels: Vec::new(), fewest: Vec::new() };
@@ -425,13 +425,13 @@ struct Evenness {
 }
 
 impl Evenness {
-    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>, all_keys: bool) -> Self {
         let keys = if all_keys { keys(&constraints) } else { Arc::default() };
         let counts = constraints.into_iter().map(|one| {
             let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
             if &*one.topology_key == HOSTNAME {
                 // Each host's own pods are counted, whether the host would be counted or not.
-                let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
+                let everywhere = SpreadConstraint { honor_affinity: false, honor_taints: false, ..one };
                 let hosts = Places::of_nodes(cycle.snapshot, &everywhere.topology_key);
                 Count::in_places(cycle, everywhere, &own, hosts)
             } else if all_keys {

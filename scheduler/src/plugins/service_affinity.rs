@@ -74,12 +74,12 @@ fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let mut selectors =
         in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
     // An empty selector reaches Kubernetes' scheduler as none, and selects nothing.
-    selectors.find(|selector| !selector.is_empty() && selector.within(labels))
+    selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }
 
 /// Whether a pod is on a node and has all labels of a template's pods.
 fn lies_beside(template: &Template, pod: &Pod) -> bool {
-    pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.within(&pod.template.labels)
+    pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.is_subset_of(&pod.template.labels)
 }
 
 /// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of
@@ -158,7 +158,7 @@ impl Score for Different {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let Some(selector) = &self.selector else { return 0 };
         let counts = node.pods.iter().filter(|pod| {
-            pod.namespace() == cycle.pod.namespace() && !pod.deleting && selector.within(&pod.template.labels)
+            pod.namespace() == cycle.pod.namespace() && !pod.deleting && selector.is_subset_of(&pod.template.labels)
         });
         i64::try_from(counts.count()).unwrap_or(i64::MAX)
     }

@@ -140,7 +140,7 @@ const WEIGHT_TERMS: usize = 16;
 
 /// How many ordinary pods it is as much work as to look for a place for this one.
 fn weight(pod: &Pod) -> usize {
-    1 + pod.template.terms() / WEIGHT_TERMS
+    1 + pod.template.term_count() / WEIGHT_TERMS
 }
 
 impl QueuedPodInfo {

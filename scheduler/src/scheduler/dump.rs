@@ -14,7 +14,7 @@ impl Scheduler {
 
     fn dump_node(&self, node: &NodeInfo) -> String {
         let name = &node.node.name;
-        let (held, there) = (amounts(&node.held), amounts(&node.node.allocatable));
+        let (held, there) = (amounts(&node.requested), amounts(&node.node.allocatable));
         let assumed = node.pods.iter().filter(|pod| self.snapshot.is_assumed(&pod.key)).count();
         let nominated: Vec<_> = self.snapshot.nominated_to(name, i64::MIN).collect();
         format!(

@@ -257,9 +257,9 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
 
 /// Makes the claim for a pod's extended resources.
 fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
-    let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|ask| {
-        let exactly = json!({"deviceClassName": &*ask.class, "allocationMode": "ExactCount", "count": ask.count});
-        json!({"name": &*ask.name, "exactly": exactly})
+    let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
+        let exactly = json!({"deviceClassName": &*sub_request.class, "allocationMode": "ExactCount", "count": sub_request.count});
+        json!({"name": &*sub_request.name, "exactly": exactly})
     });
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1",

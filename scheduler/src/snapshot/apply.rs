@@ -8,15 +8,15 @@ use crate::object::labels::Labels;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
 use crate::object::taint_rule::TaintRule;
-use crate::object::workload::{Budget, Selecting, Workload};
-use crate::object::{Key, Kind, Pool, Text, device, volume};
+use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
+use crate::object::{Key, Kind, StringPool, Text, device, volume};
 use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 
 /// One object's new state, on its way into its table.
 struct TableUpdate<'a> {
-    pool: &'a mut Pool,
+    pool: &'a mut StringPool,
     key: &'a Key,
     object: Option<&'a Value>,
     /// Whether the change affects a field that the scheduler reads: most changes of statuses do not.
@@ -28,7 +28,7 @@ impl TableUpdate<'_> {
     fn put<T: PartialEq>(
         &mut self,
         table: &mut Table<T>,
-        decode: impl Fn(&mut Pool, &Value) -> T,
+        decode: impl Fn(&mut StringPool, &Value) -> T,
     ) -> (Option<Arc<T>>, Option<Arc<T>>) {
         let after = self.object.map(|object| Arc::new(decode(self.pool, object)));
         let before = match &after {
@@ -69,23 +69,23 @@ impl Snapshot {
         let change = match kind {
             Kind::Pod | Kind::Node => ObjectChange::Other { before: false, after: false },
             Kind::Namespace => {
-                let labels = |pool: &mut Pool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
+                let labels = |pool: &mut StringPool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
                 other(update.put(&mut self.namespaces, labels))
             }
-            Kind::Service => other(update.put(&mut self.services, Selecting::by_labels)),
+            Kind::Service => other(update.put(&mut self.services, PodSelector::by_labels)),
             Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
                 let by_labels = kind == Kind::ReplicationController;
-                let decode = if by_labels { Selecting::by_labels } else { Selecting::by_selector };
+                let decode = if by_labels { PodSelector::by_labels } else { PodSelector::by_selector };
                 other(update.put(self.controllers.entry(kind).or_default(), decode))
             }
-            Kind::PodDisruptionBudget => other(update.put(&mut self.budgets, Budget::decode)),
+            Kind::PodDisruptionBudget => other(update.put(&mut self.budgets, DisruptionBudget::decode)),
             Kind::PersistentVolume => {
-                let decode = |pool: &mut Pool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
+                let decode = |pool: &mut StringPool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
                 let (before, after) = update.put(&mut self.volumes, decode);
                 ObjectChange::Volume(before, after)
             }
             Kind::PersistentVolumeClaim => {
-                let decode = |pool: &mut Pool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
+                let decode = |pool: &mut StringPool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
                 other(update.put(&mut self.volume_claims, decode))
             }
             Kind::StorageClass => {
@@ -97,7 +97,7 @@ impl Snapshot {
                 ObjectChange::CsiNode(before, after)
             }
             Kind::CsiDriver => {
-                let decode = |_: &mut Pool, object: &Value| volume::tracks_capacity(object);
+                let decode = |_: &mut StringPool, object: &Value| volume::tracks_capacity(object);
                 let (before, after) = update.put(&mut self.csi_drivers, decode);
                 ObjectChange::CsiDriver(before, after)
             }
@@ -107,7 +107,7 @@ impl Snapshot {
             }
             Kind::VolumeAttachment => other(update.put(&mut self.attachments, volume::Attachment::decode)),
             Kind::ResourceClaim => {
-                let decode = |pool: &mut Pool, object: &Value| device::Claim::decode(pool, key.clone(), object);
+                let decode = |pool: &mut StringPool, object: &Value| device::Claim::decode(pool, key.clone(), object);
                 let (before, mut after) = update.put(&mut self.device_claims, decode);
                 if let Some(after) = &mut after {
                     keep_assumed_allocation(before.as_deref(), after);
@@ -205,8 +205,8 @@ impl Snapshot {
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
-                let place = (Reverse(pod.priority), pod.key.clone());
-                self.nominated.entry(node.clone()).or_default().insert(place, pod.clone());
+                let index_key = (Reverse(pod.priority), pod.key.clone());
+                self.nominated.entry(node.clone()).or_default().insert(index_key, pod.clone());
                 self.node_changed(node);
             }
             return;
@@ -271,13 +271,13 @@ impl Snapshot {
 
     /// Indexes a pod with pod (anti-)affinity that came to a node, or left it.
     fn index_affinity(&mut self, id: NodeId, pod: &Pod, is_added: bool) {
-        for place in pod.template.pod_affinity.reach.places() {
+        for index_key in pod.template.pod_affinity.scope.index_keys() {
             if is_added {
-                self.with_affinity.entry(place).or_default().insert(pod.key.clone(), id);
-            } else if let Some(pods) = self.with_affinity.get_mut(&place) {
+                self.with_affinity.entry(index_key).or_default().insert(pod.key.clone(), id);
+            } else if let Some(pods) = self.with_affinity.get_mut(&index_key) {
                 pods.remove(&pod.key);
                 if pods.is_empty() {
-                    self.with_affinity.remove(&place);
+                    self.with_affinity.remove(&index_key);
                 }
             }
         }
@@ -449,10 +449,10 @@ fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation>
 fn keep_assumed_allocation(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
     // A promised claim that is yet to be made has no uid.
     let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
-    let Some(before) = before.filter(|before| before.promised && same(before)) else { return };
+    let Some(before) = before.filter(|before| before.allocation_assumed && same(before)) else { return };
     if after.allocation.is_none() {
         let after = Arc::make_mut(after);
         after.allocation = before.allocation.clone();
-        after.promised = true;
+        after.allocation_assumed = true;
     }
 }

@@ -89,7 +89,7 @@ impl Snapshot {
             if is(|claim| claim.uid.is_empty()) {
                 // The claim was never made.
                 self.put_device_claim(claim, None);
-            } else if is(|claim| claim.promised) {
+            } else if is(|claim| claim.allocation_assumed) {
                 self.assume_allocation(claim, None);
             }
         }
@@ -100,7 +100,7 @@ impl Snapshot {
     fn assume_allocation(&mut self, key: &Key, allocation: Option<&Allocation>) {
         let Some(claim) = self.device_claims.get(key) else { return };
         let mut claim = Claim::clone(claim);
-        (claim.promised, claim.allocation) = (allocation.is_some(), allocation.cloned());
+        (claim.allocation_assumed, claim.allocation) = (allocation.is_some(), allocation.cloned());
         self.put_device_claim(key, Some(Arc::new(claim)));
     }
 

@@ -155,7 +155,7 @@ fn pod_label(before: Option<&Pod>, after: Option<&Pod>) -> Option<&'static str> 
     let changes = [
         (was.labels != is.labels, "AssignedPodUpdatePodLabel", "UnschedulablePodUpdatePodLabel"),
         (
-            after.held().is_less_in_some(before.held()),
+            after.effective_requests().is_less_in_any(before.effective_requests()),
             "AssignedPodUpdatePodScaleDown",
             "UnschedulablePodUpdatePodScaleDown",
         ),
@@ -166,7 +166,7 @@ fn pod_label(before: Option<&Pod>, after: Option<&Pod>) -> Option<&'static str> 
         ),
         (was.tolerations != is.tolerations, "AssignedPodUpdatePodToleration", "UnschedulablePodUpdatePodToleration"),
         (
-            before.made_claims != after.made_claims,
+            before.generated_claims != after.generated_claims,
             "AssignedPodUpdatePodGeneratedResourceClaim",
             "UnschedulablePodUpdatePodGeneratedResourceClaim",
         ),

@@ -17,8 +17,8 @@ use crate::object::labels::Labels;
 use crate::object::pod::{Gang, Pod, Template};
 use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
-use crate::object::workload::{Budget, Selecting, Workload};
-use crate::object::{Key, Kind, Pool, Text};
+use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
+use crate::object::{Key, Kind, StringPool, Text};
 use crate::plugin::ExtensionPoint;
 use crate::plugins::devices::pools::Pools;
 use crate::plugins::devices::searches::Searches;
@@ -42,7 +42,7 @@ type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    pool: Pool,
+    pool: StringPool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
     /// The templates of the last pods, the shared templates equal to them, and the numbers of these.
@@ -74,10 +74,10 @@ pub struct Snapshot {
     gangs: BTreeMap<Gang, BTreeSet<Key>>,
 
     pub namespaces: Table<Labels>,
-    pub services: Table<Selecting>,
+    pub services: Table<PodSelector>,
     /// ReplicationControllers, ReplicaSets and StatefulSets.
-    pub controllers: BTreeMap<Kind, Table<Selecting>>,
-    pub budgets: Table<Budget>,
+    pub controllers: BTreeMap<Kind, Table<PodSelector>>,
+    pub budgets: Table<DisruptionBudget>,
     pub volumes: Table<volume::Volume>,
     pub volume_claims: Table<volume::Claim>,
     pub storage_classes: Table<volume::Class>,

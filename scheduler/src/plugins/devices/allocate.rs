@@ -7,11 +7,11 @@ use super::searches::Searches;
 use super::taken::{Id, Taken};
 use crate::object::Text;
 use crate::object::device::{
-    Allocated, Allocation, Ask, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
+    Allocated, Allocation, SubRequest, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
 };
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
-use crate::object::taint_rule::Selected;
+use crate::object::taint_rule::DeviceSelector;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
@@ -34,7 +34,7 @@ pub struct Allocator {
     /// For each claim, request and alternative, the selectors of devices.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
     /// Taints from DeviceTaintRules.
-    rules: HashMap<Selected, Vec<Taint>>,
+    rules: HashMap<DeviceSelector, Vec<Taint>>,
     effort: Effort,
     searches: Arc<Searches>,
     known: Mutex<Known>,
@@ -116,13 +116,13 @@ impl Allocator {
             let mut of_claim = Vec::new();
             for request in &claim.requests {
                 let mut of_request = Vec::new();
-                for ask in &request.alternatives {
-                    let key = crate::object::Key { namespace: "".into(), name: ask.class.clone() };
+                for sub_request in &request.alternatives {
+                    let key = crate::object::Key { namespace: "".into(), name: sub_request.class.clone() };
                     let Some(class) = snapshot.device_classes.get(&key) else {
-                        return Err(Unusable::Wrong(no_class(request, ask)));
+                        return Err(Unusable::Wrong(no_class(request, sub_request)));
                     };
                     let of_class = class.selectors.iter().map(|source| (source, true));
-                    let sources = of_class.chain(ask.selectors.iter().map(|source| (source, false)));
+                    let sources = of_class.chain(sub_request.selectors.iter().map(|source| (source, false)));
                     let mut compiled = sources.map(|(source, of_class)| compile(source, of_class));
                     of_request.push(compiled.by_ref().collect::<Result<Vec<_>, _>>()?);
                 }
@@ -131,9 +131,9 @@ impl Allocator {
             selectors.push(of_claim);
         }
         spent.settle(&effort, &searches.purses);
-        let mut rules: HashMap<Selected, Vec<Taint>> = HashMap::new();
+        let mut rules: HashMap<DeviceSelector, Vec<Taint>> = HashMap::new();
         for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
-            if let Some(selected) = &rule.selected {
+            if let Some(selected) = &rule.selector {
                 rules.entry(selected.clone()).or_default().push(rule.taint.clone());
             }
         }
@@ -206,7 +206,7 @@ impl Allocator {
                 let chosen = request
                     .alternatives
                     .iter()
-                    .position(|ask| allocation.devices.iter().any(|one| one.request == result_name(request, ask)));
+                    .position(|sub_request| allocation.devices.iter().any(|one| one.request == result_name(request, sub_request)));
                 sum += chosen.and_then(|at| i64::try_from(at).ok()).map_or(0, |at| 8 - at);
             }
         }
@@ -215,8 +215,8 @@ impl Allocator {
 }
 
 /// The message if the class of a request is missing.
-pub fn no_class(request: &Request, ask: &Ask) -> String {
-    format!("request {}: device class {} does not exist", result_name(request, ask), ask.class)
+pub fn no_class(request: &Request, sub_request: &SubRequest) -> String {
+    format!("request {}: device class {} does not exist", result_name(request, sub_request), sub_request.class)
 }
 
 /// The devices that can be used on a node, in the order of pools and slices.
@@ -226,7 +226,7 @@ fn candidates<'a>(node: &Node, pools: &[Near<'a>]) -> Vec<Candidate<'a>> {
         for slice in near.slices() {
             for (number, device) in slice.devices.iter().enumerate() {
                 let candidate = Candidate { pool: near.pool, slice, device, number };
-                if candidate.place().includes(&node.name, &node.labels) {
+                if candidate.node_selection().includes(&node.name, &node.labels) {
                     candidates.push(candidate);
                 }
             }
@@ -246,8 +246,8 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// Where the device can be used.
-    fn place(&self) -> &'a Place {
-        self.slice.place_of(self.device)
+    fn node_selection(&self) -> &'a NodeSelection {
+        self.slice.node_selection_of(self.device)
     }
 
     /// Identifies the pool while the snapshot does not change: its address.
@@ -300,9 +300,9 @@ impl Search<'_> {
             let mut least = 0usize;
             for (request, of) in claim.requests.iter().enumerate() {
                 let mut fewest = None;
-                for (alternative, ask) in of.alternatives.iter().enumerate() {
+                for (alternative, sub_request) in of.alternatives.iter().enumerate() {
                     let place = Which { claim: number, request, alternative };
-                    let count = match ask.count {
+                    let count = match sub_request.count {
                         Some(count) => count,
                         None => self.count_all(place, pools)?,
                     };
@@ -321,7 +321,7 @@ impl Search<'_> {
     /// Finds the devices of a request for all matching devices.
     fn count_all(&mut self, place: Which, pools: &[Near]) -> Result<usize, Fault> {
         let allocator = self.allocator;
-        let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
+        let sub_request = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
         if let Some((near, flaw)) = pools.iter().find_map(|near| Some((near, near.flaw?))) {
             let Pool { driver, name, .. } = near.pool;
             let state = if flaw == Flaw::Invalid { "invalid" } else { "being updated" };
@@ -335,7 +335,7 @@ impl Search<'_> {
                 continue;
             }
             let one = self.candidates[candidate];
-            if consumption(one.device, ask).is_some_and(|consumed| self.has_room(one, &one.id(), &consumed)) {
+            if consumption(one.device, sub_request).is_some_and(|consumed| self.has_room(one, &one.id(), &consumed)) {
                 all.push(candidate);
             }
         }
@@ -347,7 +347,7 @@ impl Search<'_> {
     /// The error of a request.
     fn fault(&self, place: Which, why: &str) -> Fault {
         let claim = &self.allocator.claims[place.claim].key;
-        Fault::Error(format!("claim {claim}, request {}: {why}", self.ask(place).1.name))
+        Fault::Error(format!("claim {claim}, request {}: {why}", self.sub_request(place).1.name))
     }
 
     fn claim(&mut self, claim: usize) -> Result<bool, Fault> {
@@ -358,9 +358,9 @@ impl Search<'_> {
         let Some(of) = self.allocator.claims[claim].requests.get(request) else {
             return self.claim(claim + 1);
         };
-        for (alternative, ask) in of.alternatives.iter().enumerate() {
+        for (alternative, sub_request) in of.alternatives.iter().enumerate() {
             let place = Which { claim, request, alternative };
-            let found = match ask.count {
+            let found = match sub_request.count {
                 Some(count) => self.some(place, count, 0)?,
                 None => self.all(place)?,
             };
@@ -425,7 +425,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    fn ask(&self, place: Which) -> (&Request, &Ask) {
+    fn sub_request(&self, place: Which) -> (&Request, &SubRequest) {
         let request = &self.allocator.claims[place.claim].requests[place.request];
         (request, &request.alternatives[place.alternative])
     }
@@ -457,7 +457,7 @@ impl Search<'_> {
                         // The selectors of the class come first.
                         let of_class = selectors.iter().take_while(|one| one.of_class).count();
                         let (whose, number) = match index.checked_sub(of_class) {
-                            None => (format!("class {}", self.ask(place).1.class), index),
+                            None => (format!("class {}", self.sub_request(place).1.class), index),
                             Some(number) => (format!("claim {}", allocator.claims[place.claim].key), number),
                         };
                         Fault::Error(format!("{whose}: selector #{number}: CEL runtime error: {error}"))
@@ -476,7 +476,7 @@ impl Search<'_> {
     fn is_used(&self, place: Which, index: usize) -> bool {
         let candidate = self.candidates[index];
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
-        match self.ask(place).1.admin {
+        match self.sub_request(place).1.admin {
             true => !candidate.device.shared && among(&self.chosen[place.claim..=place.claim]),
             // A device that was chosen with admin access counts as used as well.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
@@ -487,26 +487,26 @@ impl Search<'_> {
     fn pick(&mut self, place: Which, index: usize) -> Result<Pick, No> {
         let candidate = self.candidates[index];
         self.learn_consumed(candidate);
-        let (request, ask) = self.ask(place);
+        let (request, sub_request) = self.sub_request(place);
         let id = candidate.id();
-        let consumed = consumption(candidate.device, ask).ok_or(No::Unfit)?;
-        if self.is_used(place, index) || (!ask.admin && !self.is_free(candidate, &id, &consumed)) {
+        let consumed = consumption(candidate.device, sub_request).ok_or(No::Unfit)?;
+        if self.is_used(place, index) || (!sub_request.admin && !self.is_free(candidate, &id, &consumed)) {
             return Err(No::Unfit);
         }
-        if self.allocator.is_tainted(candidate, &id, &ask.tolerations) {
+        if self.allocator.is_tainted(candidate, &id, &sub_request.tolerations) {
             return Err(No::Unfit);
         }
-        let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
+        let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&sub_request.name));
         let constraints = &self.allocator.claims[place.claim].constraints;
         if !constraints.iter().filter(about).all(|one| self.goes_with(one, place.claim, candidate)) {
             return Err(No::Apart);
         }
         let result = Allocated {
-            request: result_name(request, ask),
+            request: result_name(request, sub_request),
             driver: id.0,
             pool: id.1,
             device: id.2,
-            admin: ask.admin,
+            admin: sub_request.admin,
             shared: candidate.device.shared,
             consumed,
             binding: candidate.device.binding.clone(),
@@ -579,8 +579,8 @@ impl Search<'_> {
         let requests = &self.allocator.claims[claim].requests;
         let under = self.chosen[claim].iter().filter(|pick| {
             let request = &requests[pick.request];
-            let ask = request.prioritized.then(|| &request.alternatives[pick.alternative].name);
-            constraint.is_about(&request.name, ask)
+            let sub_request = request.prioritized.then(|| &request.alternatives[pick.alternative].name);
+            constraint.is_about(&request.name, sub_request)
         });
         let mut others = under.filter_map(|pick| attribute(self.candidates[pick.candidate], &constraint.attribute));
         others.all(|other| (other == own) != constraint.distinct)
@@ -631,8 +631,8 @@ struct Which {
     alternative: usize,
 }
 
-fn result_name(request: &Request, ask: &Ask) -> Text {
-    if request.prioritized { format!("{}/{}", request.name, ask.name).into() } else { request.name.clone() }
+fn result_name(request: &Request, sub_request: &SubRequest) -> Text {
+    if request.prioritized { format!("{}/{}", request.name, sub_request.name).into() } else { request.name.clone() }
 }
 
 fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> {
@@ -651,16 +651,16 @@ fn whole(capacity: &Capacity) -> i128 {
 
 /// The capacity that a request consumes of a shared device; nothing of an unshared one. `None`: the device lacks the
 /// capacity, or does not give it out in such parts.
-fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
+fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
     let there = |asked: &Text| device.capacity.values().find(|one| one.name == *asked);
-    if !ask.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= whole(one))) {
+    if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= whole(one))) {
         return None;
     }
     if !device.shared {
         return Some(Vec::new());
     }
     let consumed = device.capacity.values().map(|one| {
-        let asked = ask.capacity.iter().find(|(name, _)| *name == one.name).map(|(_, amount)| *amount);
+        let asked = sub_request.capacity.iter().find(|(name, _)| *name == one.name).map(|(_, amount)| *amount);
         Some((one.name.clone(), part(one, asked)?))
     });
     consumed.collect()
@@ -688,7 +688,7 @@ fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Al
     let nodes = if binds {
         Some(this_node(node))
     } else {
-        reach(node, picks.iter().map(|pick| candidates[pick.candidate].place()))
+        reach(node, picks.iter().map(|pick| candidates[pick.candidate].node_selection()))
     };
     Allocation { nodes, since: None, devices: picks.into_iter().map(|pick| pick.result).collect() }
 }
@@ -699,12 +699,12 @@ fn this_node(node: &Node) -> NodeSelector {
 }
 
 /// The nodes on which the devices in all of these places can be used; `None`: every node.
-fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a Place>) -> Option<NodeSelector> {
+fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a NodeSelection>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
     for place in places {
         match place {
-            Place::Everywhere => {}
-            Place::Nodes(Some(NodeSelector(terms))) if terms.len() == 1 => {
+            NodeSelection::AllNodes => {}
+            NodeSelection::Nodes(Some(NodeSelector(terms))) if terms.len() == 1 => {
                 for (all, own) in [(&mut common.labels, &terms[0].labels), (&mut common.fields, &terms[0].fields)] {
                     all.extend(own.iter().filter(|one| !all.contains(one)).cloned().collect::<Vec<_>>());
                 }

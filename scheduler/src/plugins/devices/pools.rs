@@ -3,7 +3,7 @@
 //! A snapshot keeps the pools. A changed slice costs the work of its own pool, when that pool is next looked at.
 //! Looking at a node reads the pools of that node only.
 
-use crate::object::device::{Counters, Device, Place, Slice};
+use crate::object::device::{Counters, Device, NodeSelection, Slice};
 use crate::object::node::Node;
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -102,8 +102,8 @@ fn name_of(slice: &Slice) -> Name {
 
 /// The only node of a slice's devices; `None`: the slice is not for one node alone.
 fn node_of(slice: &Slice) -> Option<Text> {
-    match &slice.place {
-        Place::Node(name) => Some(name.clone()),
+    match &slice.node_selection {
+        NodeSelection::Node(name) => Some(name.clone()),
         _ => None,
     }
 }
@@ -168,9 +168,9 @@ impl Pool {
     /// The part of the pool that is for a node; `None`: nothing.
     fn near(&self, node: &Node) -> Option<Near<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
-        let reaches = |slice: &Slice| match slice.place {
-            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
-            _ => slice.place.includes(&node.name, &node.labels),
+        let reaches = |slice: &Slice| match slice.node_selection {
+            NodeSelection::PerDevice => slice.devices.iter().any(|device| device.node_selection.includes(&node.name, &node.labels)),
+            _ => slice.node_selection.includes(&node.name, &node.labels),
         };
         // Counters belong to the whole pool.
         let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);

@@ -98,9 +98,9 @@ impl Special {
             requests: self.requests.clone(),
             constraints: Vec::new(),
             allocation: None,
-            told: Vec::new(),
+            device_statuses: Vec::new(),
             reserved_for: Vec::new(),
-            promised: false,
+            allocation_assumed: false,
         }
     }
 

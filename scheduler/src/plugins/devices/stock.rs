@@ -27,7 +27,7 @@ impl Stock {
         let (mut there, mut in_use) = (0, 0);
         for slice in snapshot.device_pools.near(node).iter().flat_map(|near| near.slices()) {
             for (number, device) in slice.devices.iter().enumerate() {
-                if !slice.place_of(device).includes(&node.name, &node.labels) {
+                if !slice.node_selection_of(device).includes(&node.name, &node.labels) {
                     continue;
                 }
                 let mut selected = true;
