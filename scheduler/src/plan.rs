@@ -364,7 +364,7 @@ impl<'a> NodeSearch<'a> {
                 break;
             }
         }
-        let is_over_budget = dynamic_resources::passes_with_time(&self.diagnosis);
+        let is_over_budget = dynamic_resources::is_over_budget(&self.diagnosis);
         let rejectors = if is_over_budget { Vec::new() } else { self.diagnosis.rejectors() };
         let unschedulable = result.unschedulable(self.diagnosis.message(&result.reasons.join(", ")), rejectors);
         let explanation = self.explanation(Vec::new(), Vec::new(), result.preemption);
@@ -381,16 +381,16 @@ impl<'a> NodeSearch<'a> {
             result.stop = true;
             return;
         }
-        let has_claims = dynamic_resources::is_concerned(self.cycle);
-        let stale = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
-        let refused_itself =
+        let has_claims = dynamic_resources::uses_devices(self.cycle);
+        let stale_claim = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
+        let rejected_by_devices =
             self.diagnosis.absent.as_ref().is_some_and(|rejection| rejection.plugin == dynamic_resources::NAME);
-        result.reasons.push(if !has_claims || refused_itself {
+        result.reasons.push(if !has_claims || rejected_by_devices {
             dynamic_resources::NO_NEW_CLAIMS.into()
-        } else if let Some(claim) = stale {
+        } else if let Some(claim) = stale_claim {
             result.deallocate = Some(claim.clone());
             "deletion of ResourceClaim completed".into()
-        } else if let Some(claim) = dynamic_resources::claim_in_the_way(self.cycle, &self.diagnosis) {
+        } else if let Some(claim) = dynamic_resources::claim_to_deallocate(self.cycle, &self.diagnosis) {
             result.deallocate = Some(claim);
             "deallocation of ResourceClaim completed".into()
         } else {

@@ -266,12 +266,12 @@ fn the_pools_of_devices_are_looked_through_once_for_each_version() {
             panic!("a place")
         };
         snapshot.assume(&pod, &node, &reservation);
-        assert_eq!(snapshot.pools_gathered(), 20, "for pod {at}");
+        assert_eq!(snapshot.pool_scans(), 20, "for pod {at}");
     }
     slice(&mut snapshot, 7, 2);
     let pod = claims_a_device(&mut snapshot, "default", "last", "true");
     let PlanOutcome::Bind { node, .. } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
-    assert_eq!((&*node, snapshot.pools_gathered()), ("node-7", 21), "all other devices are in use");
+    assert_eq!((&*node, snapshot.pool_scans()), ("node-7", 21), "all other devices are in use");
 }
 
 #[test]

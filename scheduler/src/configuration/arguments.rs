@@ -6,12 +6,12 @@ use crate::object::selector::{Operator, Requirement};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, SpreadConstraint};
 use crate::object::{StringPool, Text};
 use crate::plugin::Plugin;
-use crate::plugins::allocation::{Strategy, Weighted, usual_resources};
+use crate::plugins::allocation::{Strategy, ResourceWeight, default_resources};
 use crate::plugins::balanced_allocation::{self, BalancedAllocation};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
 use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
 use crate::plugins::node_affinity::{self, NodeAffinity};
-use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::service_affinity::{self, ServiceAffinity};
 use crate::plugins::volume_binding::{self, VolumeBinding};
@@ -107,24 +107,24 @@ fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configu
             different: texts(args, "antiAffinityLabelsPreference").into(),
         }),
         legacy::LEAST_ALLOCATED | legacy::MOST_ALLOCATED => {
-            let resources = resources(args, Some(100)).unwrap_or_else(usual_resources);
+            let resources = resources(args, Some(100)).unwrap_or_else(default_resources);
             let least = name == legacy::LEAST_ALLOCATED;
             let strategy = if least { Strategy::LeastAllocated } else { Strategy::MostAllocated };
             let name = if least { legacy::LEAST_ALLOCATED } else { legacy::MOST_ALLOCATED };
-            plugin(legacy::Allocation { name, strategy, resources })
+            plugin(legacy::AllocationPlugin { name, strategy, resources })
         }
-        legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::Allocation {
+        legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::AllocationPlugin {
             name: legacy::REQUESTED_TO_CAPACITY_RATIO,
             strategy: Strategy::RequestedToCapacityRatio(shape(args)),
-            resources: resources(args, Some(100)).unwrap_or_else(usual_resources),
+            resources: resources(args, Some(100)).unwrap_or_else(default_resources),
         }),
         _ => Configured::Foreign,
     }
 }
 
 /// The resources to be scored. With `most: None` weights are fixed at 1, and a resource may be listed once.
-fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
-    let mut all: Vec<Weighted> = Vec::new();
+fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<ResourceWeight>> {
+    let mut all: Vec<ResourceWeight> = Vec::new();
     for one in args.list("resources")? {
         let name = one.text("name").unwrap_or("");
         let weight = one.int("weight").filter(|weight| *weight != 0).unwrap_or(1);
@@ -138,7 +138,7 @@ fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
             None if weight != 1 => one.invalid("weight", weight, "must be 1"),
             _ => {}
         }
-        all.push(Weighted { name: name.into(), weight });
+        all.push(ResourceWeight { name: name.into(), weight });
     }
     (!all.is_empty()).then_some(all)
 }
@@ -163,7 +163,7 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
 fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     let texts =
         |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
-    let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
+    let ignored = IgnoredResources { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
     for (at, name) in ignored.resources.iter().enumerate() {
         check_name(args, &format!("ignoredResources[{at}]"), name);
     }
@@ -176,7 +176,7 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     }
     let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
     if let Some(strategy) = args.child("scoringStrategy") {
-        fit.resources = resources(&strategy, Some(100)).unwrap_or_else(usual_resources);
+        fit.resources = resources(&strategy, Some(100)).unwrap_or_else(default_resources);
         let ratio = strategy.child("requestedToCapacityRatio");
         let kind = strategy.text("type").unwrap_or("LeastAllocated");
         fit.strategy = match (kind, &ratio) {
@@ -212,7 +212,7 @@ pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
 }
 
 fn balanced(args: &Reader<'_>) -> BalancedAllocation {
-    BalancedAllocation { resources: resources(args, None).unwrap_or_else(usual_resources) }
+    BalancedAllocation { resources: resources(args, None).unwrap_or_else(default_resources) }
 }
 
 fn node_affinity(args: &Reader<'_>) -> NodeAffinity {

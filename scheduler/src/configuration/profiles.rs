@@ -9,7 +9,7 @@ use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{ExtensionPoint, POINTS, Plugin};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
-use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
 use crate::plugins::{self, PLUGINS};
 use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set, Written, usual_plugins};
@@ -372,7 +372,7 @@ pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
     }
     for enabled in profiles.iter_mut().flat_map(|profile| profile.points.values_mut()).flatten() {
         let Some(fit) = enabled.plugin.as_fit() else { continue };
-        let ignored = Ignored { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
+        let ignored = IgnoredResources { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
         let fit = NodeResourcesFit {
             ignored: Arc::new(ignored),
             strategy: fit.strategy.clone(),

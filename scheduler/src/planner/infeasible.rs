@@ -18,7 +18,7 @@ pub(super) struct InfeasibleNodes {
     /// What is known of each node.
     nodes: Vec<NodeState>,
     /// Nodes that changed since they were checked.
-    stale: Vec<NodeId>,
+    stale_claim: Vec<NodeId>,
     rejections: Vec<CountedRejection>,
     numbers: HashMap<Rejection, RejectionId>,
     /// How many nodes preemption might make feasible.
@@ -72,7 +72,7 @@ impl InfeasibleNodes {
             self.preemptible -= usize::from(self.is_preemptible(number));
         }
         if !matches!(state, NodeState::Unknown) {
-            self.stale.push(node);
+            self.stale_claim.push(node);
         }
     }
 
@@ -105,7 +105,7 @@ impl InfeasibleNodes {
         nominated: Option<NominatedPod>,
     ) -> Option<Unschedulable> {
         let runs_devices = profile.has(ExtensionPoint::PostFilter, dynamic_resources::NAME);
-        if runs_devices && dynamic_resources::is_concerned(cycle) {
+        if runs_devices && dynamic_resources::uses_devices(cycle) {
             return None;
         }
         self.check_stale_nodes(cycle, &mut filters)?;
@@ -169,9 +169,9 @@ impl InfeasibleNodes {
             // Most refusals are then of earlier states of nodes.
             *self = InfeasibleNodes::default();
         }
-        self.stale.extend(self.nodes.len()..bound);
+        self.stale_claim.extend(self.nodes.len()..bound);
         self.nodes.resize(self.nodes.len().max(bound), NodeState::Unknown);
-        while let Some(id) = self.stale.last().copied() {
+        while let Some(id) = self.stale_claim.last().copied() {
             self.nodes[id] = match cycle.snapshot.node(id) {
                 None => NodeState::NoNode,
                 Some(node) => {
@@ -183,7 +183,7 @@ impl InfeasibleNodes {
                     NodeState::Rejected(number)
                 }
             };
-            self.stale.pop();
+            self.stale_claim.pop();
         }
         Some(())
     }

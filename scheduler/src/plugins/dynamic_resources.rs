@@ -1,7 +1,7 @@
 //! DynamicResources: a pod goes to a node where the devices of its ResourceClaims are, or can be allocated.
 
-use super::devices::allocate::{Fault, Unusable, no_class};
-use super::devices::special::{self, Variants};
+use super::devices::allocate::{AllocationError, AllocatorError, no_class};
+use super::devices::extended_resources::{self, NodeAllocators};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
@@ -18,9 +18,9 @@ pub const NAME: &str = "DynamicResources";
 /// The message for a pod without claims when no node is feasible.
 pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
-const ELSEWHERE: &str = "resourceclaim not available on the node";
+const NOT_ON_NODE: &str = "resourceclaim not available on the node";
 const NOT_ENOUGH: &str = "cannot allocate all claims";
-const SPENT: &str = "too much was searched for devices of this namespace lately";
+const BUDGET_SPENT: &str = "too much was searched for devices of this namespace lately";
 
 #[derive(Debug)]
 pub struct DynamicResources {
@@ -50,7 +50,7 @@ impl Plugin for DynamicResources {
     }
 
     fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
-        match Devices::new(cycle, self.filter_timeout) {
+        match DeviceFilter::new(cycle, self.filter_timeout) {
             Err(rejection) => PreFilterResult::Reject(rejection),
             Ok(None) => PreFilterResult::Skip,
             Ok(Some(devices)) => PreFilterResult::filter(devices),
@@ -61,14 +61,14 @@ impl Plugin for DynamicResources {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
         // Devices are searched for again to score only if a claim has prioritized alternatives.
-        let is_asked = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
-        let devices = if is_asked { Devices::new(cycle, self.filter_timeout).ok().flatten() } else { None };
-        Some(Box::new(Liking(devices)))
+        let is_needed = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
+        let devices = if is_needed { DeviceFilter::new(cycle, self.filter_timeout).ok().flatten() } else { None };
+        Some(Box::new(FirstAvailableScore(devices)))
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
-            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => is_concerned(cycle),
+            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => uses_devices(cycle),
             // The class may be the one that the pod's extended resource had until now.
             Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
             _ => false,
@@ -84,8 +84,8 @@ impl Plugin for DynamicResources {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
                 let own = || named_claims(cycle).any(|(_, own)| own.as_ref() == Some(&event.key));
-                let was_made = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
-                freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_made))
+                let was_created_for_pod = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
+                freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_created_for_pod))
             }
             ObjectChange::Pod(_, Some(after)) => {
                 after.uid == cycle.pod.uid && claims(SchedulingCycle { pod: after, ..cycle }).is_ok()
@@ -104,7 +104,7 @@ impl Plugin for DynamicResources {
 
 /// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. A claim that needed no
 /// object, by the pod's status, does not count.
-pub fn is_concerned(cycle: SchedulingCycle<'_>) -> bool {
+pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
     let template = &cycle.pod.template;
     // If there are more claims than allowed, none of them is looked up.
     template.claims.len() > MAX_CLAIMS
@@ -151,47 +151,47 @@ fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     Ok(claims)
 }
 
-fn unusable(why: Unusable) -> Rejection {
+fn rejection_of(why: AllocatorError) -> Rejection {
     match why {
-        Unusable::Wrong(why) => Rejection::unresolvable(NAME, why),
-        Unusable::Spent => Rejection::unresolvable(NAME, SPENT),
+        AllocatorError::Invalid(why) => Rejection::unresolvable(NAME, why),
+        AllocatorError::BudgetSpent => Rejection::unresolvable(NAME, BUDGET_SPENT),
     }
 }
 
 /// Whether nodes were refused because too much was searched lately. That ends with time, without an event.
-pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
-    let spent =
-        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == SPENT);
-    diagnosis.rejected.iter().map(|(_, rejection)| rejection).chain(&diagnosis.absent).any(spent)
+pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
+    let is_over_budget =
+        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT);
+    diagnosis.rejected.iter().map(|(_, rejection)| rejection).chain(&diagnosis.absent).any(is_over_budget)
 }
 
 #[derive(Clone)]
-struct Devices {
+struct DeviceFilter {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
     /// The allocators, by which extended resources a node lacks.
-    variants: Arc<Variants>,
+    allocators: Arc<NodeAllocators>,
     /// Whether a claim was made for the pod's extended resources in an earlier attempt.
     is_stale: bool,
 }
 
-impl Devices {
+impl DeviceFilter {
     fn new(cycle: SchedulingCycle<'_>, timeout: Duration) -> Result<Option<Self>, Rejection> {
-        if !is_concerned(cycle) {
+        if !uses_devices(cycle) {
             return Ok(None);
         }
-        let hard = |reason: String| Rejection::unresolvable(NAME, reason);
+        let unresolvable = |reason: String| Rejection::unresolvable(NAME, reason);
         if cycle.pod.template.claims.len() > MAX_CLAIMS {
-            return Err(hard(format!("more than {MAX_CLAIMS} resource claims")));
+            return Err(unresolvable(format!("more than {MAX_CLAIMS} resource claims")));
         }
         let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
-        for claim in claims(cycle).map_err(hard)? {
+        for claim in claims(cycle).map_err(unresolvable)? {
             if claim.allocation_assumed {
-                return Err(hard(format!("resource claim {} is in the process of being allocated", claim.key)));
+                return Err(unresolvable(format!("resource claim {} is in the process of being allocated", claim.key)));
             }
             let own = claim.reserved_for.contains(&cycle.pod.uid);
             if claim.allocation.is_some() && !own && claim.reserved_for.len() >= MAX_RESERVATIONS {
-                return Err(hard("resourceclaim in use".into()));
+                return Err(unresolvable("resourceclaim in use".into()));
             }
             if claim.allocation.is_some() {
                 allocated.push(claim);
@@ -202,13 +202,13 @@ impl Devices {
             let mut missing =
                 sub_requests.filter(|(_, sub_request)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class)));
             if let Some((request, sub_request)) = missing.next() {
-                return Err(hard(no_class(request, sub_request)));
+                return Err(unresolvable(no_class(request, sub_request)));
             }
             unallocated.push(claim);
         }
-        let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(unusable)?.into();
+        let allocators = NodeAllocators::new(cycle, unallocated.clone(), timeout).map_err(rejection_of)?.into();
         let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
-        Ok(Some(Devices { allocated, unallocated, variants, is_stale }))
+        Ok(Some(DeviceFilter { allocated, unallocated, allocators, is_stale }))
     }
 
     /// Allocations for the claims that have none, on this node; the one for extended resources is last.
@@ -216,22 +216,22 @@ impl Devices {
         &self,
         cycle: SchedulingCycle<'_>,
         node: &NodeInfo,
-    ) -> Result<(Arc<special::Variant>, Vec<Allocation>), Rejection> {
-        let variant = self.variants.of(cycle, node).map_err(|why| match why {
-            Unusable::Wrong(why) => Rejection::error(NAME, why),
-            Unusable::Spent => unusable(why),
+    ) -> Result<(Arc<extended_resources::NodeAllocator>, Vec<Allocation>), Rejection> {
+        let allocator = self.allocators.of(cycle, node).map_err(|why| match why {
+            AllocatorError::Invalid(why) => Rejection::error(NAME, why),
+            AllocatorError::BudgetSpent => rejection_of(why),
         })?;
-        match variant.allocator.allocate(cycle.snapshot, &node.node) {
-            Ok(Some(found)) => Ok((variant, found)),
+        match allocator.allocator.allocate(cycle.snapshot, &node.node) {
+            Ok(Some(found)) => Ok((allocator, found)),
             Ok(None) => Err(Rejection::unresolvable(NAME, NOT_ENOUGH)),
-            Err(Fault::Late) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),
-            Err(Fault::Spent) => Err(Rejection::unresolvable(NAME, SPENT)),
-            Err(Fault::Invalid) => Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered")),
-            Err(Fault::Error(why)) => Err(Rejection::error(NAME, why)),
+            Err(AllocationError::Timeout) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),
+            Err(AllocationError::BudgetSpent) => Err(Rejection::unresolvable(NAME, BUDGET_SPENT)),
+            Err(AllocationError::InvalidPool) => Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered")),
+            Err(AllocationError::InvalidClaim(why)) => Err(Rejection::error(NAME, why)),
         }
     }
 
-    fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
+    fn is_usable_on(claim: &Claim, node: &NodeInfo) -> bool {
         // Devices that failed to become ready count as being on no node.
         if matches!(claim.readiness(), Readiness::Failed(_)) {
             return false;
@@ -241,15 +241,15 @@ impl Devices {
     }
 }
 
-impl Filter for Devices {
+impl Filter for DeviceFilter {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if self.is_stale {
             return Err(Rejection::unresolvable(NAME, "cannot schedule extended resource claim"));
         }
         // Releasing devices helps only if the other claims could be satisfied here, so these are checked first.
         self.find(cycle, node)?;
-        if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
-            return Err(Rejection::unresolvable(NAME, ELSEWHERE));
+        if !self.allocated.iter().all(|claim| DeviceFilter::is_usable_on(claim, node)) {
+            return Err(Rejection::unresolvable(NAME, NOT_ON_NODE));
         }
         Ok(())
     }
@@ -260,8 +260,8 @@ impl Filter for Devices {
         node: &NodeInfo,
         reservation: &mut Reservation,
     ) -> Result<(), Rejection> {
-        let (variant, found) = self.find(cycle, node)?;
-        let new_claim = variant.special.as_ref().map(|special| special.new_claim(cycle));
+        let (allocator, found) = self.find(cycle, node)?;
+        let new_claim = allocator.draft.as_ref().map(|draft| draft.new_claim(cycle));
         let claims =
             self.unallocated.iter().map(|claim| &claim.key).chain(new_claim.as_ref().map(|new| &new.claim.key));
         reservation.devices.extend(claims.cloned().zip(found));
@@ -275,14 +275,14 @@ impl Filter for Devices {
 }
 
 /// Prefers nodes where earlier alternatives of claims can be satisfied.
-struct Liking(Option<Devices>);
+struct FirstAvailableScore(Option<DeviceFilter>);
 
-impl Score for Liking {
+impl Score for FirstAvailableScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
-        let liking = |devices: &Devices| {
-            devices.find(cycle, node).map_or(0, |(variant, found)| variant.allocator.liking(&found))
+        let score = |devices: &DeviceFilter| {
+            devices.find(cycle, node).map_or(0, |(allocator, found)| allocator.allocator.first_available_score(&found))
         };
-        self.0.as_ref().map_or(0, liking)
+        self.0.as_ref().map_or(0, score)
     }
 
     fn normalization(&self) -> Normalization {
@@ -292,13 +292,13 @@ impl Score for Liking {
 
 /// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
 /// uses them; `None`: there is none.
-pub fn claim_in_the_way(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
-    let elsewhere =
-        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == ELSEWHERE);
-    let rejected = || diagnosis.rejected.iter().filter(|(_, rejection)| elsewhere(rejection));
+pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
+    let is_not_on_node =
+        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE);
+    let rejected = || diagnosis.rejected.iter().filter(|(_, rejection)| is_not_on_node(rejection));
     let nodes = || rejected().filter_map(|(name, _)| cycle.snapshot.node_named(name));
     let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);
     let claims = claims(cycle).unwrap_or_default();
     let mut held = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
-    held.find(|claim| nodes().any(|node| !Devices::is_there(claim, node))).map(|claim| claim.key.clone())
+    held.find(|claim| nodes().any(|node| !DeviceFilter::is_usable_on(claim, node))).map(|claim| claim.key.clone())
 }

@@ -1,6 +1,6 @@
 //! Plug-ins that only old configurations may name.
 
-use super::allocation::{self, Counted, Strategy, Weighted};
+use super::allocation::{self, ScoredResource, Strategy, ResourceWeight};
 use super::default_selector::{self, default_selector};
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
@@ -26,7 +26,7 @@ impl Plugin for SelectorSpread {
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
         let selector = default_selector(cycle.snapshot, template);
-        template.spread.is_empty().then(|| Box::new(Together(selector)) as Box<dyn Score>)
+        template.spread.is_empty().then(|| Box::new(SelectorSpreadScore(selector)) as Box<dyn Score>)
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
@@ -34,7 +34,7 @@ impl Plugin for SelectorSpread {
     }
 }
 
-struct Together(Selector);
+struct SelectorSpreadScore(Selector);
 
 /// Region and zone of a node, by the present or former labels.
 fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
@@ -44,7 +44,7 @@ fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
     (region.is_some() || zone.is_some()).then_some((region, zone))
 }
 
-impl Score for Together {
+impl Score for SelectorSpreadScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         if self.0.is_everything() {
             return 0;
@@ -88,13 +88,13 @@ impl Plugin for NodePreferAvoidPods {
     }
 
     fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(Avoided))
+        Some(Box::new(AvoidPodsScore))
     }
 }
 
-struct Avoided;
+struct AvoidPodsScore;
 
-impl Score for Avoided {
+impl Score for AvoidPodsScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let avoided = cycle.pod.template.controller.as_ref().is_some_and(|owner| {
             matches!(&*owner.kind, "ReplicationController" | "ReplicaSet")
@@ -166,17 +166,17 @@ impl Plugin for ResourceLimits {
     }
 
     fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(WithinLimits))
+        Some(Box::new(LimitsScore))
     }
 }
 
-struct WithinLimits;
+struct LimitsScore;
 
-impl Score for WithinLimits {
+impl Score for LimitsScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let (limits, there) = (&cycle.pod.template.limits, &node.node.allocatable);
-        let finds_room = |limit: i64, there: i64| limit != 0 && limit <= there;
-        i64::from(finds_room(limits.milli_cpu, there.milli_cpu) || finds_room(limits.memory, there.memory))
+        let fits = |limit: i64, there: i64| limit != 0 && limit <= there;
+        i64::from(fits(limits.milli_cpu, there.milli_cpu) || fits(limits.memory, there.memory))
     }
 }
 
@@ -186,20 +186,20 @@ pub const REQUESTED_TO_CAPACITY_RATIO: &str = "RequestedToCapacityRatio";
 
 /// A score by allocation under a name of its own, beside NodeResourcesFit.
 #[derive(Debug)]
-pub struct Allocation {
+pub struct AllocationPlugin {
     pub name: &'static str,
     pub strategy: Strategy,
-    pub resources: Vec<Weighted>,
+    pub resources: Vec<ResourceWeight>,
 }
 
-impl Plugin for Allocation {
+impl Plugin for AllocationPlugin {
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
-        Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources }))
+        let resources = ScoredResource::for_pod(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
+        Some(Box::new(AllocationScore { strategy: self.strategy.clone(), resources }))
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
@@ -207,12 +207,12 @@ impl Plugin for Allocation {
     }
 }
 
-struct ByAllocation {
+struct AllocationScore {
     strategy: Strategy,
-    resources: Vec<Counted>,
+    resources: Vec<ScoredResource>,
 }
 
-impl Score for ByAllocation {
+impl Score for AllocationScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }

@@ -7,9 +7,9 @@ pub const PRIORITY_SORT: &str = "PrioritySort";
 pub const DEFAULT_BINDER: &str = "DefaultBinder";
 
 #[derive(Debug)]
-pub struct Marker(pub &'static str);
+pub struct PlaceholderPlugin(pub &'static str);
 
-impl Plugin for Marker {
+impl Plugin for PlaceholderPlugin {
     fn name(&self) -> &'static str {
         self.0
     }

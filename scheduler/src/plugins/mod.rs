@@ -17,7 +17,7 @@ pub mod node_ports;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod node_volume_limits;
-mod places;
+mod topology_domains;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod service_affinity;
@@ -28,7 +28,7 @@ pub mod volume_zone;
 
 use crate::plugin::{ExtensionPoint, Plugin};
 use allocation::Strategy;
-use marker::Marker;
+use marker::PlaceholderPlugin;
 use std::sync::Arc;
 
 /// A plug-in that can be enabled.
@@ -65,7 +65,7 @@ const fn on_demand(
 /// All plug-ins in their default order. The order of filters decides which reason a node's refusal shows.
 pub static PLUGINS: &[PluginEntry] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
-    row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(Marker(marker::PRIORITY_SORT))),
+    row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(PlaceholderPlugin(marker::PRIORITY_SORT))),
     row(node_unschedulable::NAME, &[Filter], 0, || Arc::new(node_unschedulable::NodeUnschedulable)),
     row(node_name::NAME, &[Filter], 0, || Arc::new(node_name::NodeName)),
     row(taint_toleration::NAME, &[Filter, PreScore, Score], 3, || Arc::new(taint_toleration::TaintToleration)),
@@ -91,12 +91,12 @@ pub static PLUGINS: &[PluginEntry] = &[
     row(dynamic_resources::NAME, &[PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve, PreBind], 2, || {
         Arc::new(dynamic_resources::DynamicResources::default())
     }),
-    row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(Marker(default_preemption::NAME))),
+    row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(PlaceholderPlugin(default_preemption::NAME))),
     row(balanced_allocation::NAME, &[PreScore, Score], 1, || {
         Arc::new(balanced_allocation::BalancedAllocation::default())
     }),
     row(image_locality::NAME, &[Score], 1, || Arc::new(image_locality::ImageLocality)),
-    row(marker::DEFAULT_BINDER, &[Bind], 0, || Arc::new(Marker(marker::DEFAULT_BINDER))),
+    row(marker::DEFAULT_BINDER, &[Bind], 0, || Arc::new(PlaceholderPlugin(marker::DEFAULT_BINDER))),
     on_demand(gang_scheduling::NAME, &[PreEnqueue, Permit], || Arc::new(gang_scheduling::GangScheduling)),
     on_demand(legacy::SELECTOR_SPREAD, &[PreScore, Score], || Arc::new(legacy::SelectorSpread)),
     on_demand(legacy::NODE_PREFER_AVOID_PODS, &[Score], || Arc::new(legacy::NodePreferAvoidPods)),
@@ -117,7 +117,7 @@ pub static PLUGINS: &[PluginEntry] = &[
 ];
 
 fn allocation(name: &'static str, strategy: Strategy) -> Arc<dyn Plugin> {
-    Arc::new(legacy::Allocation { name, strategy, resources: allocation::usual_resources() })
+    Arc::new(legacy::AllocationPlugin { name, strategy, resources: allocation::default_resources() })
 }
 
 pub fn find(name: &str) -> Option<&'static PluginEntry> {

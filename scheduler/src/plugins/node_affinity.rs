@@ -35,7 +35,7 @@ impl Plugin for NodeAffinity {
         if only.as_ref().is_some_and(BTreeSet::is_empty) {
             return PreFilterResult::Reject(Rejection::unresolvable(NAME, "pod affinity terms conflict"));
         }
-        PreFilterResult::Filter(Box::new(Required(self.required.clone())), only)
+        PreFilterResult::Filter(Box::new(RequiredAffinity(self.required.clone())), only)
     }
 
     fn pre_score(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
@@ -51,7 +51,7 @@ impl Plugin for NodeAffinity {
         let terms = template.preferred_nodes.iter().chain(&self.preferred);
         let counting: Vec<_> = terms.filter(|one| one.affects_score()).cloned().collect();
         let none = template.preferred_nodes.is_empty() && self.preferred.is_empty();
-        (!none).then(|| Box::new(Preferred(counting)) as Box<dyn Score>)
+        (!none).then(|| Box::new(PreferredAffinity(counting)) as Box<dyn Score>)
     }
 
     fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
@@ -85,9 +85,9 @@ pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
     Some(sets?.into_iter().flatten().collect())
 }
 
-struct Required(Option<Arc<NodeSelector>>);
+struct RequiredAffinity(Option<Arc<NodeSelector>>);
 
-impl Filter for Required {
+impl Filter for RequiredAffinity {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let (name, labels) = (&node.node.name, &node.node.labels);
         if self.0.as_ref().is_some_and(|added| !added.matches(name, labels)) {
@@ -100,14 +100,14 @@ impl Filter for Required {
     }
 
     fn clone_box(&self) -> Box<dyn Filter> {
-        Box::new(Required(self.0.clone()))
+        Box::new(RequiredAffinity(self.0.clone()))
     }
 }
 
 /// The sum of the weights of the terms that match.
-struct Preferred(Vec<PreferredNodeTerm>);
+struct PreferredAffinity(Vec<PreferredNodeTerm>);
 
-impl Score for Preferred {
+impl Score for PreferredAffinity {
     fn score(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let matching = |one: &&PreferredNodeTerm| one.term.matches(&node.node.name, &node.node.labels);
         self.0.iter().filter(matching).fold(0, |sum, one| sum.saturating_add(one.weight))

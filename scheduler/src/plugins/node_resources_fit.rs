@@ -1,6 +1,6 @@
 //! NodeResourcesFit: a node must have the resources that a pod requests; scores by how much would be allocated.
 
-use super::allocation::{self, Counted, Strategy, Weighted, usual_resources};
+use super::allocation::{self, ScoredResource, Strategy, ResourceWeight, default_resources};
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use crate::object::{Key, Kind, Text};
@@ -15,24 +15,24 @@ pub const NAME: &str = "NodeResourcesFit";
 #[derive(Debug)]
 pub struct NodeResourcesFit {
     /// Extended resources, and groups of them, that extenders check instead.
-    pub ignored: Arc<Ignored>,
+    pub ignored: Arc<IgnoredResources>,
     pub strategy: Strategy,
-    pub resources: Vec<Weighted>,
+    pub resources: Vec<ResourceWeight>,
 }
 
 #[derive(Debug, Default)]
-pub struct Ignored {
+pub struct IgnoredResources {
     pub resources: Vec<Text>,
     pub groups: Vec<Text>,
 }
 
 impl Default for NodeResourcesFit {
     fn default() -> Self {
-        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: usual_resources() }
+        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: default_resources() }
     }
 }
 
-impl Ignored {
+impl IgnoredResources {
     fn includes(&self, name: &str) -> bool {
         let group = name.split('/').next().unwrap_or(name);
         is_extended(name)
@@ -50,12 +50,12 @@ impl Plugin for NodeResourcesFit {
     }
 
     fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
-        PreFilterResult::filter(Fits(self.ignored.clone()))
+        PreFilterResult::filter(FitFilter(self.ignored.clone()))
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
-        Some(Box::new(Allocated { strategy: self.strategy.clone(), resources }))
+        let resources = ScoredResource::for_pod(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
+        Some(Box::new(AllocationScore { strategy: self.strategy.clone(), resources }))
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
@@ -72,14 +72,14 @@ impl Plugin for NodeResourcesFit {
         QueueingHint::queue_if(match &event.change {
             ObjectChange::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
             ObjectChange::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
-                asks_less(before, after, None)
+                requests_shrank(before, after, None)
             }
             ObjectChange::Pod(Some(before), Some(after)) => {
-                after.node_name.is_some() && before.node_name.is_some() && asks_less(before, after, Some(template))
+                after.node_name.is_some() && before.node_name.is_some() && requests_shrank(before, after, Some(template))
             }
             ObjectChange::Node(before, Some(after)) => {
-                let fits = lacking(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
-                fits && before.as_ref().is_none_or(|before| grew(template, &before.allocatable, &after.allocatable))
+                let fits = insufficient_resources(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
+                fits && before.as_ref().is_none_or(|before| allocatable_grew(template, &before.allocatable, &after.allocatable))
             }
             ObjectChange::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
                 let mut resources = template.extended_resources();
@@ -91,19 +91,19 @@ impl Plugin for NodeResourcesFit {
 }
 
 /// Whether a pod's requests shrank; with `of`, in a resource that this template requests.
-fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
+fn requests_shrank(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.effective_requests(), after.effective_requests());
-    before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
+    before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.requests.get(name) > 0))
 }
 
-fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
+fn allocatable_grew(template: &Template, before: &Resources, after: &Resources) -> bool {
     after.pods > before.pods
         || template.requests.names().any(|name| template.requests.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 /// The resources that a node lacks, and whether it would lack any even if it were empty.
-fn lacking(
-    ignored: &Ignored,
+fn insufficient_resources(
+    ignored: &IgnoredResources,
     cycle: SchedulingCycle<'_>,
     there: &Resources,
     held: &Resources,
@@ -113,37 +113,37 @@ fn lacking(
     if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
         reasons.push("Too many pods".into());
     }
-    let asked = &cycle.pod.template.requests;
-    if asked.is_zero() {
+    let requested = &cycle.pod.template.requests;
+    if requested.is_zero() {
         return (reasons, never);
     }
-    let mut look = |name: &str, asked: i64, there: i64, held: i64, reason: fn(&str) -> Reason| {
-        if asked > 0 && asked > there.saturating_sub(held) {
+    let mut compare = |name: &str, requested: i64, there: i64, held: i64, reason: fn(&str) -> Reason| {
+        if requested > 0 && requested > there.saturating_sub(held) {
             reasons.push(reason(name));
-            never |= asked > there;
+            never |= requested > there;
         }
     };
-    look(CPU, asked.milli_cpu, there.milli_cpu, held.milli_cpu, |_| "Insufficient cpu".into());
-    look(MEMORY, asked.memory, there.memory, held.memory, |_| "Insufficient memory".into());
-    look(EPHEMERAL_STORAGE, asked.ephemeral_storage, there.ephemeral_storage, held.ephemeral_storage, |_| {
+    compare(CPU, requested.milli_cpu, there.milli_cpu, held.milli_cpu, |_| "Insufficient cpu".into());
+    compare(MEMORY, requested.memory, there.memory, held.memory, |_| "Insufficient memory".into());
+    compare(EPHEMERAL_STORAGE, requested.ephemeral_storage, there.ephemeral_storage, held.ephemeral_storage, |_| {
         "Insufficient ephemeral-storage".into()
     });
-    for (name, amount) in &asked.scalars {
+    for (name, amount) in &requested.scalars {
         // DynamicResources checks resources that the node does not have and that devices satisfy.
         let is_devices = || there.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
-            look(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
+            compare(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
         }
     }
     (reasons, never)
 }
 
-struct Fits(Arc<Ignored>);
+struct FitFilter(Arc<IgnoredResources>);
 
-impl Filter for Fits {
+impl Filter for FitFilter {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let there = &node.node.allocatable;
-        let (reasons, never) = lacking(&self.0, cycle, there, &node.requested, node.pods.len());
+        let (reasons, never) = insufficient_resources(&self.0, cycle, there, &node.requested, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }
@@ -152,16 +152,16 @@ impl Filter for Fits {
     }
 
     fn clone_box(&self) -> Box<dyn Filter> {
-        Box::new(Fits(self.0.clone()))
+        Box::new(FitFilter(self.0.clone()))
     }
 }
 
-struct Allocated {
+struct AllocationScore {
     strategy: Strategy,
-    resources: Vec<Counted>,
+    resources: Vec<ScoredResource>,
 }
 
-impl Score for Allocated {
+impl Score for AllocationScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }

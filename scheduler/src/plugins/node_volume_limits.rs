@@ -26,7 +26,7 @@ const MIGRATED: [(&str, Option<&str>); 7] = [
 ];
 
 /// A driver and a volume.
-type Attached = (Text, Text);
+type AttachedVolume = (Text, Text);
 
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
@@ -101,7 +101,7 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut attached: BTreeSet<Attached> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
+    let mut attached: BTreeSet<AttachedVolume> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
     // An attached volume counts even if no pod uses it, also if the pod to be scheduled will use it again.
     attached.extend(attachments(cycle.snapshot, &node.node.name));
@@ -120,23 +120,23 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
 }
 
 /// The volumes of a pod that CSI drivers attach, each once. In-tree volumes count on every node that has any driver.
-fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<Attached> {
-    let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, &claim));
+fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<AttachedVolume> {
+    let claims = pod.volume_claims().filter_map(|(claim, _)| volume_of_claim(snapshot, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
-        Volume::Disk(disk) => of_disk(disk),
+        Volume::Disk(disk) => volume_of_disk(disk),
         _ => None,
     });
     claims.chain(inline).collect()
 }
 
-fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
+fn volume_of_claim(snapshot: &Snapshot, key: &Key) -> Option<AttachedVolume> {
     let claim = snapshot.volume_claims.get(key)?;
     let volume =
         claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
     if let Some(volume) = volume {
         return match (&volume.csi, &volume.disk) {
             (Some(csi), _) => Some(csi.clone()),
-            (None, Some(disk)) => of_disk(disk),
+            (None, Some(disk)) => volume_of_disk(disk),
             (None, None) => None,
         };
     }
@@ -150,7 +150,7 @@ fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
     }
 }
 
-fn of_disk(disk: &Disk) -> Option<Attached> {
+fn volume_of_disk(disk: &Disk) -> Option<AttachedVolume> {
     let (plugin, handle) = disk.source.plugin()?;
     let (_, driver) = MIGRATED.iter().find(|(name, _)| *name == plugin)?;
     Some(((*driver)?.into(), handle))
@@ -176,7 +176,7 @@ impl DiskSource {
 }
 
 /// The volumes that are attached to a node, or being attached, whether a pod uses them or not.
-fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = Attached> + 'a {
+fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = AttachedVolume> + 'a {
     snapshot.attachments.values().filter(move |one| one.node == *node).filter_map(|one| {
         let name = one.volume.clone()?;
         let volume = snapshot.volumes.get(&Key { namespace: "".into(), name })?;

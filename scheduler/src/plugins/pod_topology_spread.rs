@@ -1,7 +1,7 @@
 //! PodTopologySpread: spreads pods evenly over the topology domains of a label, such as zones or hosts.
 
 use super::default_selector::{self, default_selector};
-use super::places::Places;
+use super::topology_domains::TopologyDomains;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{SpreadConstraint, untolerated};
 use crate::object::{Key, Kind, Text};
@@ -55,13 +55,13 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return PreFilterResult::Skip;
         }
-        PreFilterResult::filter(Skews::new(cycle, constraints))
+        PreFilterResult::filter(SpreadFilter::new(cycle, constraints))
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let constraints = self.constraints(cycle, false);
         let all_keys = !cycle.pod.template.spread.is_empty() || !self.system;
-        (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
+        (!constraints.is_empty()).then(|| Box::new(SpreadScore::new(cycle, constraints, all_keys)) as Box<dyn Score>)
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
@@ -78,9 +78,9 @@ impl Plugin for PodTopologySpread {
             ObjectChange::Pod(before, Some(after)) if after.uid == cycle.pod.uid => {
                 before.as_ref().is_some_and(|before| {
                     let (was, is) = (&before.template, &after.template);
-                    let counts_otherwise =
+                    let is_counted_differently =
                         |one: &SpreadConstraint| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
-                    constraints.iter().any(counts_otherwise)
+                    constraints.iter().any(is_counted_differently)
                         || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
                 })
             }
@@ -130,14 +130,14 @@ impl PodTopologySpread {
 }
 
 /// Whether a constraint counts the pods on a node.
-fn counted(one: &SpreadConstraint, template: &Template, node: &NodeInfo) -> bool {
+fn counts_pods_on(one: &SpreadConstraint, template: &Template, node: &NodeInfo) -> bool {
     let node = &node.node;
     (!one.honor_affinity || template.allows(&node.name, &node.labels))
         && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
 }
 
 /// Whether a constraint counts a pod.
-fn is_counted(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
+fn counts_pod(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
     !pod.deleting
         && *pod.namespace() == template.namespace
         && !one.selector.is_everything()
@@ -146,47 +146,47 @@ fn is_counted(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
 
 /// One constraint with its counts.
 #[derive(Clone)]
-struct Count {
+struct ConstraintCounts {
     spread: Arc<SpreadConstraint>,
-    places: Arc<Places>,
+    domains: Arc<TopologyDomains>,
     /// The labels that a node must all have to be counted.
     keys: Arc<[Text]>,
     /// Which nodes are counted, by number.
     nodes: Arc<Vec<bool>>,
-    tallies: Vec<Tally>,
+    tallies: Vec<DomainTally>,
     /// 1 if the constraint selects the pod to be scheduled, otherwise 0.
-    itself: i64,
+    self_match: i64,
 }
 
 /// The counts of one topology domain.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct DomainTally {
     nodes: usize,
     pods: i64,
 }
 
 /// What a node adds to a domain, or takes from it.
-struct Shift {
-    place: usize,
+struct DomainShift {
+    domain: usize,
     pods: i64,
-    comes: bool,
+    is_added: bool,
 }
 
-impl Count {
+impl ConstraintCounts {
     fn new(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>) -> Self {
-        let places = Places::new(cycle.snapshot, &spread.topology_key);
-        Count::in_places(cycle, spread, keys, places)
+        let domains = TopologyDomains::new(cycle.snapshot, &spread.topology_key);
+        ConstraintCounts::in_domains(cycle, spread, keys, domains)
     }
 
-    fn in_places(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>, places: Places) -> Self {
-        let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
-        let mut count = Count {
-            itself,
+    fn in_domains(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>, domains: TopologyDomains) -> Self {
+        let self_match = i64::from(spread.selector.matches(&cycle.pod.template.labels));
+        let mut count = ConstraintCounts {
+            self_match,
             spread: Arc::new(spread),
             keys: keys.clone(),
             nodes: Arc::default(),
-            tallies: vec![Tally::default(); places.bound()],
-            places: Arc::new(places),
+            tallies: vec![DomainTally::default(); domains.bound()],
+            domains: Arc::new(domains),
         };
         let mut nodes = vec![false; cycle.snapshot.node_bound()];
         for node in cycle.snapshot.nodes() {
@@ -194,9 +194,9 @@ impl Count {
                 continue;
             }
             nodes[node.id] = true;
-            if let Some(place) = count.places.of(node.id) {
-                let pods = pods_counted(&count.spread, &cycle.pod.template, node);
-                count.shift(&Shift { place, pods, comes: true });
+            if let Some(domain) = count.domains.domain_of(node.id) {
+                let pods = count_pods(&count.spread, &cycle.pod.template, node);
+                count.shift(&DomainShift { domain, pods, is_added: true });
             }
         }
         count.nodes = Arc::new(nodes);
@@ -206,15 +206,15 @@ impl Count {
     /// Whether the pods on a node are counted.
     fn counts(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> bool {
         self.keys.iter().all(|key| node.node.labels.get(key).is_some())
-            && counted(&self.spread, &cycle.pod.template, node)
+            && counts_pods_on(&self.spread, &cycle.pod.template, node)
     }
 
     /// The domain that a pod on a node counts in.
-    fn place(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
-        (self.is_counted(node) && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
+    fn domain_for(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
+        (self.counts_node(node) && counts_pod(&self.spread, template, pod)).then(|| self.domains.domain_of(node)).flatten()
     }
 
-    fn is_counted(&self, node: NodeId) -> bool {
+    fn counts_node(&self, node: NodeId) -> bool {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
@@ -225,17 +225,17 @@ impl Count {
         cycle: SchedulingCycle<'_>,
         id: NodeId,
         touched: &mut Vec<NodeId>,
-    ) -> [Option<Shift>; 2] {
+    ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
         // Pods that came and left since were counted already, so the present pods are those that were counted.
-        let pods = node.map_or(0, |node| pods_counted(&self.spread, &cycle.pod.template, node));
-        let shift = |one: &Self, comes: bool| {
-            let place = one.places.of(id).filter(|_| one.is_counted(id))?;
-            Some(Shift { place, pods: if comes { pods } else { -pods }, comes })
+        let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
+        let shift = |one: &Self, is_added: bool| {
+            let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;
+            Some(DomainShift { domain, pods: if is_added { pods } else { -pods }, is_added })
         };
         let leaves = shift(self, false);
-        Arc::make_mut(&mut self.places).follow(cycle.snapshot, id, touched);
-        self.tallies.resize(self.places.bound(), Tally::default());
+        Arc::make_mut(&mut self.domains).move_node(cycle.snapshot, id, touched);
+        self.tallies.resize(self.domains.bound(), DomainTally::default());
         let counts = node.is_some_and(|node| self.counts(cycle, node));
         let nodes = Arc::make_mut(&mut self.nodes);
         if id >= nodes.len() {
@@ -245,19 +245,19 @@ impl Count {
         [leaves, shift(self, true)]
     }
 
-    fn shift(&mut self, shift: &Shift) {
-        let tally = &mut self.tallies[shift.place];
+    fn shift(&mut self, shift: &DomainShift) {
+        let tally = &mut self.tallies[shift.domain];
         tally.pods += shift.pods;
-        tally.nodes = if shift.comes { tally.nodes + 1 } else { tally.nodes - 1 };
+        tally.nodes = if shift.is_added { tally.nodes + 1 } else { tally.nodes - 1 };
     }
 
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.push(self.places.mark(node, |place| self.tallies[place].pods));
+        marks.push(self.domains.mark(node, |domain| self.tallies[domain].pods));
     }
 }
 
-fn pods_counted(spread: &SpreadConstraint, template: &Template, node: &NodeInfo) -> i64 {
-    let count = node.pods.iter().filter(|pod| is_counted(spread, template, pod)).count();
+fn count_pods(spread: &SpreadConstraint, template: &Template, node: &NodeInfo) -> i64 {
+    let count = node.pods.iter().filter(|pod| counts_pod(spread, template, pod)).count();
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -268,107 +268,107 @@ fn keys(constraints: &[SpreadConstraint]) -> Arc<[Text]> {
 
 /// The required constraints, as a filter: no domain may exceed the domain with the fewest pods by more than the skew.
 #[derive(Clone)]
-struct Skews {
-    counts: Vec<Count>,
-    levels: Vec<Levels>,
+struct SpreadFilter {
+    counts: Vec<ConstraintCounts>,
+    levels: Vec<PodLevels>,
     /// For each constraint the smallest count of a domain; 0 if there are fewer domains than `minDomains`.
     fewest: Vec<i64>,
 }
 
 /// How many domains have how many pods. A domain counts only if one of its nodes is counted.
 #[derive(Debug, Clone, Default)]
-struct Levels {
+struct PodLevels {
     by_pods: BTreeMap<i64, usize>,
-    places: i64,
+    domains: i64,
 }
 
-impl Levels {
-    fn add(&mut self, tally: Tally) {
+impl PodLevels {
+    fn add(&mut self, tally: DomainTally) {
         if tally.nodes > 0 {
             *self.by_pods.entry(tally.pods).or_insert(0) += 1;
-            self.places += 1;
+            self.domains += 1;
         }
     }
 
-    fn remove(&mut self, tally: Tally) {
+    fn remove(&mut self, tally: DomainTally) {
         if tally.nodes == 0 {
             return;
         }
-        self.places -= 1;
-        if let Some(places) = self.by_pods.get_mut(&tally.pods) {
-            *places -= 1;
-            if *places == 0 {
+        self.domains -= 1;
+        if let Some(domains) = self.by_pods.get_mut(&tally.pods) {
+            *domains -= 1;
+            if *domains == 0 {
                 self.by_pods.remove(&tally.pods);
             }
         }
     }
 }
 
-impl Skews {
+impl SpreadFilter {
     fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>) -> Self {
         let keys = keys(&constraints);
-        let counts: Vec<_> = constraints.into_iter().map(|one| Count::new(cycle, one, &keys)).collect();
-        let mut skews = Skews { counts, levels: Vec::new(), fewest: Vec::new() };
-        for one in &skews.counts {
-            let mut levels = Levels::default();
+        let counts: Vec<_> = constraints.into_iter().map(|one| ConstraintCounts::new(cycle, one, &keys)).collect();
+        let mut spread_filter = SpreadFilter { counts, levels: Vec::new(), fewest: Vec::new() };
+        for one in &spread_filter.counts {
+            let mut levels = PodLevels::default();
             one.tallies.iter().for_each(|tally| levels.add(*tally));
-            skews.levels.push(levels);
+            spread_filter.levels.push(levels);
         }
-        skews.find_fewest();
-        skews
+        spread_filter.find_fewest();
+        spread_filter
     }
 
     fn find_fewest(&mut self) {
         let fewest = self.counts.iter().zip(&self.levels).map(|(one, levels)| {
-            let enough_places = levels.places >= one.spread.min_domains;
-            levels.by_pods.keys().next().copied().filter(|_| enough_places).unwrap_or(0)
+            let enough_domains = levels.domains >= one.spread.min_domains;
+            levels.by_pods.keys().next().copied().filter(|_| enough_domains).unwrap_or(0)
         });
         self.fewest = fewest.collect();
     }
 
     fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
-            let Some(place) = one.place(&cycle.pod.template, pod, node) else { continue };
-            levels.remove(one.tallies[place]);
-            one.tallies[place].pods += by;
-            levels.add(one.tallies[place]);
+            let Some(domain) = one.domain_for(&cycle.pod.template, pod, node) else { continue };
+            levels.remove(one.tallies[domain]);
+            one.tallies[domain].pods += by;
+            levels.add(one.tallies[domain]);
         }
         self.find_fewest();
     }
 }
 
-enum Broken {
-    NoPlace,
+enum Violation {
+    MissingLabel,
     Skew,
 }
 
-impl Skews {
+impl SpreadFilter {
     /// Which of the rules a node violates, by the first violated constraint.
-    fn broken(&self, node: NodeId) -> Option<Broken> {
+    fn violation(&self, node: NodeId) -> Option<Violation> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
-            let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
-            let skew = one.tallies[place].pods + one.itself - self.fewest[index];
-            (skew > one.spread.max_skew).then_some(Broken::Skew)
+            let Some(domain) = one.domains.domain_of(node) else { return Some(Violation::MissingLabel) };
+            let skew = one.tallies[domain].pods + one.self_match - self.fewest[index];
+            (skew > one.spread.max_skew).then_some(Violation::Skew)
         })
     }
 }
 
-impl Filter for Skews {
+impl Filter for SpreadFilter {
     fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        match self.broken(node.id) {
+        match self.violation(node.id) {
             None => Ok(()),
-            Some(Broken::NoPlace) => {
+            Some(Violation::MissingLabel) => {
                 let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
                 Err(Rejection::unresolvable(NAME, reason))
             }
-            Some(Broken::Skew) => {
+            Some(Violation::Skew) => {
                 Err(Rejection::unschedulable(NAME, "node(s) didn't match pod topology spread constraints"))
             }
         }
     }
 
     fn passes(&self, _: SchedulingCycle<'_>, node: NodeId) -> bool {
-        self.broken(node).is_none()
+        self.violation(node).is_none()
     }
 
     fn is_local(&self) -> bool {
@@ -386,9 +386,9 @@ impl Filter for Skews {
     fn update_topology(&mut self, cycle: SchedulingCycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
             for shift in one.update_topology(cycle, node, touched).iter().flatten() {
-                levels.remove(one.tallies[shift.place]);
+                levels.remove(one.tallies[shift.domain]);
                 one.shift(shift);
-                levels.add(one.tallies[shift.place]);
+                levels.add(one.tallies[shift.domain]);
             }
         }
         self.find_fewest();
@@ -405,7 +405,7 @@ impl Filter for Skews {
 
     fn mark_nominated(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         for (index, one) in (0..).zip(&self.counts) {
-            let counted = pods.iter().filter(|pod| one.place(&cycle.pod.template, pod, node.id).is_some()).count();
+            let counted = pods.iter().filter(|pod| one.domain_for(&cycle.pod.template, pod, node.id).is_some()).count();
             if counted > 0 {
                 marks.extend([index, counted as i64]);
             }
@@ -418,13 +418,13 @@ impl Filter for Skews {
 }
 
 /// The preferred constraints, as a score: the fewer pods in the node's domains, the better.
-struct Evenness {
-    counts: Vec<Count>,
+struct SpreadScore {
+    counts: Vec<ConstraintCounts>,
     /// The labels that a node must all have to be scored; empty with the system defaults, which score all nodes.
     keys: Arc<[Text]>,
 }
 
-impl Evenness {
+impl SpreadScore {
     fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>, all_keys: bool) -> Self {
         let keys = if all_keys { keys(&constraints) } else { Arc::default() };
         let counts = constraints.into_iter().map(|one| {
@@ -432,31 +432,31 @@ impl Evenness {
             if &*one.topology_key == HOSTNAME {
                 // Each host's own pods are counted, whether the host would be counted or not.
                 let everywhere = SpreadConstraint { honor_affinity: false, honor_taints: false, ..one };
-                let hosts = Places::of_nodes(cycle.snapshot, &everywhere.topology_key);
-                Count::in_places(cycle, everywhere, &own, hosts)
+                let hosts = TopologyDomains::one_per_node(cycle.snapshot, &everywhere.topology_key);
+                ConstraintCounts::in_domains(cycle, everywhere, &own, hosts)
             } else if all_keys {
-                Count::new(cycle, one, &keys)
+                ConstraintCounts::new(cycle, one, &keys)
             } else {
-                Count::new(cycle, one, &own)
+                ConstraintCounts::new(cycle, one, &own)
             }
         });
-        Evenness { counts: counts.collect(), keys }
+        SpreadScore { counts: counts.collect(), keys }
     }
 
-    fn is_out(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
+    fn lacks_keys(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         let has_all = |node: &NodeInfo| self.keys.iter().all(|key| node.node.labels.get(key).is_some());
         !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
     /// The weight of a pod in a domain under a constraint: it grows with the number of domains.
-    fn weight(&self, one: &Count, nodes: &[(EqualNodes, bool)]) -> f64 {
+    fn weight(&self, one: &ConstraintCounts, nodes: &[(EqualNodes, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;
-        for (alike, _) in nodes.iter().filter(|(_, out)| !out) {
-            match one.places.of(alike.node) {
+        for (alike, _) in nodes.iter().filter(|(_, lacking)| !lacking) {
+            match one.domains.domain_of(alike.node) {
                 _ if is_host => single += alike.count,
-                Some(place) if one.places.is_single(place) => single += alike.count,
-                Some(place) => _ = shared.insert(place),
+                Some(domain) if one.domains.is_single(domain) => single += alike.count,
+                Some(domain) => _ = shared.insert(domain),
                 None => nowhere = true,
             }
         }
@@ -464,36 +464,36 @@ impl Evenness {
     }
 }
 
-impl Score for Evenness {
+impl Score for SpreadScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.scores(cycle, &[EqualNodes::single(node.id)])[0]
     }
 
     fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
-        let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.is_out(cycle, alike.node))).collect();
+        let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.lacks_keys(cycle, alike.node))).collect();
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
             let weight = self.weight(one, &nodes);
             let skew = (one.spread.max_skew - 1) as f64;
             for (sum, (alike, _)) in sums.iter_mut().zip(&nodes) {
-                if let Some(place) = one.places.of(alike.node) {
-                    *sum += one.tallies[place].pods as f64 * weight + skew;
+                if let Some(domain) = one.domains.domain_of(alike.node) {
+                    *sum += one.tallies[domain].pods as f64 * weight + skew;
                 }
             }
         }
-        let rounded = |(sum, (_, out)): (f64, &(EqualNodes, bool))| if *out { 0 } else { sum.round() as i64 };
+        let rounded = |(sum, (_, lacking)): (f64, &(EqualNodes, bool))| if *lacking { 0 } else { sum.round() as i64 };
         sums.into_iter().zip(&nodes).map(rounded).collect()
     }
 
     fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
-        let out: Vec<_> = nodes.iter().map(|alike| self.is_out(cycle, alike.node)).collect();
-        let judged = out.iter().zip(scores.iter()).filter(|(out, _)| !**out);
-        let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
+        let lacking: Vec<_> = nodes.iter().map(|alike| self.lacks_keys(cycle, alike.node)).collect();
+        let scored = lacking.iter().zip(scores.iter()).filter(|(lacking, _)| !**lacking);
+        let (least, most) = extremes(scored.map(|(_, score)| *score)).unwrap_or((0, 0));
         replace_each(scores, least, most, |score| match most {
             0 => MAX_SCORE,
             _ => MAX_SCORE * (most + least - score) / most,
         });
-        for (score, _) in scores.iter_mut().zip(out).filter(|(_, out)| *out) {
+        for (score, _) in scores.iter_mut().zip(lacking).filter(|(_, lacking)| *lacking) {
             *score = 0;
         }
     }
@@ -526,11 +526,11 @@ impl Score for Evenness {
     }
 }
 
-impl Evenness {
+impl SpreadScore {
     fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for one in &mut self.counts {
-            if let Some(place) = one.place(&cycle.pod.template, pod, node) {
-                one.tallies[place].pods += by;
+            if let Some(domain) = one.domain_for(&cycle.pod.template, pod, node) {
+                one.tallies[domain].pods += by;
             }
         }
     }

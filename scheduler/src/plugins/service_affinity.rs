@@ -29,12 +29,12 @@ impl Plugin for ServiceAffinity {
     fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         match self.same.is_empty() {
             true => PreFilterResult::Skip,
-            false => PreFilterResult::filter(Same::new(cycle, self.same.clone())),
+            false => PreFilterResult::filter(SameValueFilter::new(cycle, self.same.clone())),
         }
     }
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        let different = Different { labels: self.different.clone(), selector: service_of(cycle).cloned() };
+        let different = DifferentValueScore { labels: self.different.clone(), selector: service_of(cycle).cloned() };
         (!self.different.is_empty()).then(|| Box::new(different) as Box<dyn Score>)
     }
 
@@ -53,8 +53,8 @@ impl Plugin for ServiceAffinity {
                 before.template.labels != after.template.labels
             }
             ObjectChange::Pod(before, after) => {
-                let is_peer = |pod: &Arc<Pod>| lies_beside(&own.template, pod);
-                before.as_ref().is_some_and(is_peer) != after.as_ref().is_some_and(is_peer)
+                let is_peer_of = |pod: &Arc<Pod>| is_peer(&own.template, pod);
+                before.as_ref().is_some_and(is_peer_of) != after.as_ref().is_some_and(is_peer_of)
             }
             ObjectChange::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
@@ -78,41 +78,41 @@ fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
 }
 
 /// Whether a pod is on a node and has all labels of a template's pods.
-fn lies_beside(template: &Template, pod: &Pod) -> bool {
+fn is_peer(template: &Template, pod: &Pod) -> bool {
     pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.is_subset_of(&pod.template.labels)
 }
 
 /// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of
 /// a peer: another pod with the pod's labels.
 #[derive(Clone)]
-struct Same {
+struct SameValueFilter {
     labels: Arc<[Text]>,
     /// Whether the pod's node selector names any of the labels.
-    says_some: bool,
+    names_some: bool,
     /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
-    follows: bool,
+    follows_peers: bool,
     /// The peers and their nodes. Kubernetes takes any of them; here the first by name counts.
     peers: BTreeMap<Key, NodeId>,
 }
 
-impl Same {
+impl SameValueFilter {
     fn new(cycle: SchedulingCycle<'_>, labels: Arc<[Text]>) -> Self {
         let is_named = |label: &Text| cycle.pod.template.node_selector.get(label).is_some();
-        let follows = !labels.iter().all(is_named) && service_of(cycle).is_some();
-        let says_some = labels.iter().any(is_named);
-        let mut same = Same { labels, says_some, follows, peers: BTreeMap::new() };
-        for node in cycle.snapshot.nodes().filter(|_| follows) {
+        let follows_peers = !labels.iter().all(is_named) && service_of(cycle).is_some();
+        let names_some = labels.iter().any(is_named);
+        let mut same = SameValueFilter { labels, names_some, follows_peers, peers: BTreeMap::new() };
+        for node in cycle.snapshot.nodes().filter(|_| follows_peers) {
             node.pods.iter().for_each(|pod| same.add_pod(cycle, pod, node.id));
         }
         same
     }
 }
 
-impl Filter for Same {
+impl Filter for SameValueFilter {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let own = &cycle.pod.template.node_selector;
-        let followed = self.peers.first_key_value().and_then(|(_, node)| cycle.snapshot.node(*node));
-        let wanted = |label: &Text| own.get(label).or_else(|| followed?.node.labels.get(label));
+        let peer_node = self.peers.first_key_value().and_then(|(_, node)| cycle.snapshot.node(*node));
+        let wanted = |label: &Text| own.get(label).or_else(|| peer_node?.node.labels.get(label));
         let is_right = |label: &Text| wanted(label).is_none_or(|value| node.node.labels.get(label) == Some(value));
         match self.labels.iter().all(is_right) {
             true => Ok(()),
@@ -125,12 +125,12 @@ impl Filter for Same {
     }
 
     fn is_idle(&self) -> bool {
-        self.peers.is_empty() && !self.says_some
+        self.peers.is_empty() && !self.names_some
     }
 
     /// A nominated pod is not on its node yet, so it is no peer.
     fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
-        if self.follows && lies_beside(&cycle.pod.template, pod) {
+        if self.follows_peers && is_peer(&cycle.pod.template, pod) {
             self.peers.insert(pod.key.clone(), node);
         }
     }
@@ -149,12 +149,12 @@ impl Filter for Same {
 }
 
 /// The fewer pods of its Service on nodes with the same value of a label, the better. All labels count equally.
-struct Different {
+struct DifferentValueScore {
     labels: Arc<[Text]>,
     selector: Option<Labels>,
 }
 
-impl Score for Different {
+impl Score for DifferentValueScore {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let Some(selector) = &self.selector else { return 0 };
         let counts = node.pods.iter().filter(|pod| {

@@ -26,7 +26,7 @@ impl Plugin for TaintToleration {
     }
 
     fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(Unwelcome))
+        Some(Box::new(UntoleratedTaints))
     }
 
     fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
@@ -44,14 +44,14 @@ impl Plugin for TaintToleration {
 }
 
 /// The number of `PreferNoSchedule` taints that the pod does not tolerate.
-struct Unwelcome;
+struct UntoleratedTaints;
 
-impl Score for Unwelcome {
+impl Score for UntoleratedTaints {
     fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         // Only tolerations whose effect matches count.
-        let unwelcome =
+        let counts =
             |taint: &&Taint| &*taint.effect == "PreferNoSchedule" && !tolerated(taint, &cycle.pod.template.tolerations);
-        i64::try_from(node.node.taints.iter().filter(unwelcome).count()).unwrap_or(i64::MAX)
+        i64::try_from(node.node.taints.iter().filter(counts).count()).unwrap_or(i64::MAX)
     }
 
     fn normalization(&self) -> Normalization {

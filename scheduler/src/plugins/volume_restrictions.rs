@@ -36,7 +36,7 @@ impl Plugin for VolumeRestrictions {
             return PreFilterResult::Skip;
         }
         let users = exclusive.iter().map(|claim| cycle.snapshot.claim_users(claim)).sum();
-        PreFilterResult::filter(Conflicts { restricted, exclusive, users })
+        PreFilterResult::filter(VolumeConflicts { restricted, exclusive, users })
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
@@ -99,7 +99,7 @@ impl Disk {
 }
 
 #[derive(Clone)]
-struct Conflicts {
+struct VolumeConflicts {
     restricted: bool,
     /// Claims that no other pod may use.
     exclusive: Vec<Key>,
@@ -107,14 +107,14 @@ struct Conflicts {
     users: usize,
 }
 
-impl Conflicts {
+impl VolumeConflicts {
     fn uses(&self, pod: &Pod) -> usize {
         let used = |(claim, _): &(Key, bool)| self.exclusive.contains(claim);
         pod.volume_claims().filter(used).count()
     }
 }
 
-impl Filter for Conflicts {
+impl Filter for VolumeConflicts {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if self.restricted && node.pods.iter().any(|pod| share_disk(cycle.pod, pod)) {
             return Err(Rejection::unschedulable(NAME, "node(s) had no available disk"));

@@ -31,7 +31,7 @@ impl Plugin for VolumeZone {
         match zones(cycle.snapshot, cycle.pod) {
             Err(reason) => PreFilterResult::Reject(Rejection::unresolvable(NAME, reason)),
             Ok(zones) if zones.is_empty() => PreFilterResult::Skip,
-            Ok(zones) => PreFilterResult::filter(Zones(zones.into())),
+            Ok(zones) => PreFilterResult::filter(ZoneFilter(zones.into())),
         }
     }
 
@@ -46,11 +46,11 @@ impl Plugin for VolumeZone {
                 before.as_ref().is_none_or(|before| before.labels != after.labels)
             }
             ObjectChange::StorageClass(None, Some(class)) => {
-                class.waits_for_consumer && volume_binding::names_class(cycle, &event.key.name)
+                class.waits_for_consumer && volume_binding::uses_class(cycle, &event.key.name)
             }
             ObjectChange::Volume(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.labels != after.labels)
-                    && volume_binding::concerns(cycle, after)
+                    && volume_binding::may_be_volume_of(cycle, after)
             }
             ObjectChange::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
@@ -94,9 +94,9 @@ fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
 }
 
 #[derive(Clone)]
-struct Zones(Arc<[Zone]>);
+struct ZoneFilter(Arc<[Zone]>);
 
-impl Filter for Zones {
+impl Filter for ZoneFilter {
     fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let labels = &node.node.labels;
         if LABELS.iter().all(|(label, _)| labels.get(label).is_none()) {

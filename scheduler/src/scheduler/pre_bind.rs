@@ -9,7 +9,7 @@ use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
 use crate::plugin::SchedulingCycle;
-use crate::plugins::devices::special::base_of;
+use crate::plugins::devices::extended_resources::base_of;
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
@@ -201,7 +201,7 @@ impl Scheduler {
                 match self.snapshot.volumes.get(&volume) {
                     // The claim's event came before the volume's.
                     None => all = false,
-                    Some(volume) if !volume_binding::reaches_node(&self.snapshot, volume, &binding.node) => {
+                    Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, &binding.node) => {
                         let volume = &volume.name;
                         return PreBindProgress::Failed(format!(
                             "pv \"{volume}\" node affinity doesn't match node \"{}\": no matching NodeSelectorTerms",

@@ -114,7 +114,7 @@ impl Snapshot {
                     self.device_claims.insert(key.clone(), after.clone());
                 }
                 self.extended.claim_changed(before.as_deref(), after.as_deref());
-                self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
+                self.devices_in_use.claim_changed(devices_of(&before), devices_of(&after));
                 ObjectChange::DeviceClaim(before, after)
             }
             Kind::ResourceSlice => {
@@ -143,7 +143,7 @@ impl Snapshot {
             None => self.device_claims.remove(key),
         };
         self.extended.claim_changed(before.as_deref(), after.as_deref());
-        self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
+        self.devices_in_use.claim_changed(devices_of(&before), devices_of(&after));
     }
 
     fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> ObjectChange {

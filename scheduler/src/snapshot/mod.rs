@@ -21,8 +21,8 @@ use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
 use crate::object::{Key, Kind, StringPool, Text};
 use crate::plugin::ExtensionPoint;
 use crate::plugins::devices::pools::Pools;
-use crate::plugins::devices::searches::Searches;
-use crate::plugins::devices::taken::Taken;
+use crate::plugins::devices::searches::SharedSearchState;
+use crate::plugins::devices::in_use::DevicesInUse;
 use crate::plugins::legacy;
 use changes::ChangeLog;
 use extended::ExtendedResources;
@@ -96,11 +96,11 @@ pub struct Snapshot {
     extended: ExtendedResources,
     /// The ResourceSlices by their pools, and the devices that claims have: indexes of the tables above.
     pub(crate) device_pools: Pools,
-    pub(crate) devices_taken: Taken,
+    pub(crate) devices_in_use: DevicesInUse,
     /// The clock of searches that have a time limit.
     pub clock: Clock,
     /// Results that a search for devices leaves to the searches after it.
-    pub searches: Arc<Searches>,
+    pub searches: Arc<SharedSearchState>,
 
     changes: ChangeLog,
 }
@@ -216,8 +216,8 @@ impl Snapshot {
     }
 
     /// How often the slices of a device pool were scanned.
-    pub fn pools_gathered(&self) -> u64 {
-        self.device_pools.gathered()
+    pub fn pool_scans(&self) -> u64 {
+        self.device_pools.scans()
     }
 
     pub fn changes(&self) -> &ChangeLog {
