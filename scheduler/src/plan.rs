@@ -53,7 +53,7 @@ pub enum Nomination {
     #[default]
     Keep,
     Clear,
-    Set(Text),
+    PluginSet(Text),
 }
 
 /// The reasons of a decision, for people.

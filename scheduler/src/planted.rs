@@ -7,20 +7,20 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// The node of a decided pod counts as free until the binding is seen.
-    PlaceNotTaken,
+    NodeNotAssumed,
     /// The node stays reserved for a pod whose binding failed.
-    PlaceKept,
+    AssumedPodKept,
     /// A pod that could not be bound is never tried again.
-    RefusedForgotten,
+    FailedPodDropped,
     /// A pod is bound while the write of its status is under way; the two may arrive in either order.
-    BoundBeforeTold,
+    BoundBeforeStatus,
     /// A pod whose victims are being evicted is never tried again.
-    EvictionNeverEnds,
+    PreemptorDropped,
 }
 
 impl Bug {
     pub const ALL: [Bug; 5] =
-        [Bug::PlaceNotTaken, Bug::PlaceKept, Bug::RefusedForgotten, Bug::BoundBeforeTold, Bug::EvictionNeverEnds];
+        [Bug::NodeNotAssumed, Bug::AssumedPodKept, Bug::FailedPodDropped, Bug::BoundBeforeStatus, Bug::PreemptorDropped];
 }
 
 #[cfg(feature = "planted")]

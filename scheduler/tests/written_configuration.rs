@@ -1,10 +1,10 @@
 //! A configuration of any version that is written and read again is the same configuration.
 
 use holdfast_scheduler::Configuration;
-use holdfast_scheduler::configuration::Switches;
+use holdfast_scheduler::configuration::GlobalOptions;
 use holdfast_scheduler::plugin::{ExtensionPoint, POINTS};
 use holdfast_scheduler::plugins::PLUGINS;
-use holdfast_scheduler::profile::Written;
+use holdfast_scheduler::profile::ProfileDocument;
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -135,9 +135,9 @@ fn meaning(mut configuration: Configuration) -> String {
     // The document has no fields for these, as `unwritten` tells.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
-    configuration.switches = Switches::default();
+    configuration.switches = GlobalOptions::default();
     for profile in &mut configuration.profiles {
-        profile.written = Written::default();
+        profile.written = ProfileDocument::default();
         for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != ExtensionPoint::Score) {
             plugins.iter_mut().for_each(|enabled| enabled.weight = 0);
         }

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
             })?
         }
     };
-    configuration.take_gates(|name| gates.enabled(name));
+    configuration.apply_feature_gates(|name| gates.enabled(name));
     args.common.run(&[], |view| look(view, args, &configuration))
 }
 

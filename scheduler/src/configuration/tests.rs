@@ -26,10 +26,10 @@ fn weights(profile: &Profile) -> Vec<(&str, i64)> {
 
 #[test]
 fn what_is_not_said_is_as_usual() {
-    let (read, usual) = (read("v1", ""), Configuration::default());
-    assert_eq!(weights(&read.profiles[0]), weights(&usual.profiles[0]));
-    assert_eq!(names(&read.profiles[0], ExtensionPoint::Filter), names(&usual.profiles[0], ExtensionPoint::Filter));
-    assert_eq!(read.leader_election, usual.leader_election);
+    let (read, defaults) = (read("v1", ""), Configuration::default());
+    assert_eq!(weights(&read.profiles[0]), weights(&defaults.profiles[0]));
+    assert_eq!(names(&read.profiles[0], ExtensionPoint::Filter), names(&defaults.profiles[0], ExtensionPoint::Filter));
+    assert_eq!(read.leader_election, defaults.leader_election);
     assert!(read.profiles[0].preemption.is_some());
 }
 
@@ -134,8 +134,8 @@ fn the_first_version_may_say_what_nobody_knows() {
     let rest = "paralelism: 3\nschedulerName: mine\nschedulerName: mine\nleaderElection: {odd: 1}";
     let configuration = read("v1alpha1", rest);
     assert_eq!(&*configuration.profiles[0].scheduler_name, "mine");
-    assert_eq!(configuration.passed_over.len(), 3, "{:?}", configuration.passed_over);
-    assert!(read("v1alpha1", "schedulerName: mine").passed_over.is_empty());
+    assert_eq!(configuration.ignored_fields.len(), 3, "{:?}", configuration.ignored_fields);
+    assert!(read("v1alpha1", "schedulerName: mine").ignored_fields.is_empty());
     assert!(Configuration::read(&document("v1alpha1", "paralelism: 3\nschedulerName: 7")).is_err());
     assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
 }
@@ -151,7 +151,7 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
             let managed = "managedResources: [{Name: e.io/r, ignoredbyscheduler: true}]";
             let extender = format!("{{{url}: 'https://e', BindVerb: b, {https}: true, {tls}, {managed}}}");
             let mut policy = Configuration::default();
-            policy.take_policy(&format!("kind: Policy\nextenders: [{extender}]")).expect("it is right");
+            policy.apply_policy(&format!("kind: Policy\nextenders: [{extender}]")).expect("it is right");
             let file = read("v1alpha2", &format!("extenders: [{extender}]"));
             for read in [&policy.extenders[0], &file.extenders[0]] {
                 assert!(read.enable_https && read.tls.insecure, "{extender}");
@@ -370,7 +370,7 @@ fn what_must_be_a_name_is_one() {
         (managed("'a.io/b b'"), vec![format!("managedResources[0].name: Invalid value: \"a.io/b b\": {part}")]),
     ] {
         let told = match expected.is_empty() {
-            true => read("v1", &document).passed_over,
+            true => read("v1", &document).ignored_fields,
             false => faults("v1", &document),
         };
         assert_eq!(told.len(), expected.len(), "{document}: {told:#?}");
@@ -437,7 +437,7 @@ fn switches_of_old_reach_their_plug_ins() {
 }
 
 fn arguments(profile: &Profile) -> Vec<String> {
-    profile.written.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
+    profile.document.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
 }
 
 /// Options beside a Policy apply where the Policy says nothing.
@@ -446,8 +446,8 @@ fn a_policy_leaves_switches_as_they_are() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
     let taken = |rest: &str, weight: Option<i64>, policy: &str| {
         let mut configuration = read("v1alpha1", rest);
-        weight.into_iter().for_each(|weight| configuration.weigh_hard_affinity(weight));
-        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+        weight.into_iter().for_each(|weight| configuration.set_hard_pod_affinity_weight(weight));
+        configuration.apply_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(file, None, "kind: Policy").unwrap();
     assert!(profile.preemption.is_none() && names(&profile, ExtensionPoint::PostFilter).is_empty());
@@ -464,7 +464,7 @@ fn a_policy_leaves_switches_as_they_are() {
         assert!(has(&profile, &affinity(expected)), "{policy}: {:?}", arguments(&profile));
     }
     let mut overruled = read("v1alpha1", "hardPodAffinitySymmetricWeight: 7");
-    overruled.weigh_hard_affinity(44);
+    overruled.set_hard_pod_affinity_weight(44);
     assert!(has(&overruled.profiles[0], &affinity(44)));
     for (more, what) in
         [("plugins: {}", "Plugins"), ("pluginConfig: [{name: VolumeBinding, args: {}}]", "PluginConfig")]
@@ -492,7 +492,7 @@ fn a_provider_says_what_is_usual() {
         "v1alpha1",
         "disablePreemption: true\npluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 3}}]",
     );
-    configuration.take_provider("ClusterAutoscalerProvider").unwrap();
+    configuration.apply_provider("ClusterAutoscalerProvider").unwrap();
     assert!(configuration.profiles[0].preemption.is_none());
     assert_eq!(arguments(&configuration.profiles[0])[0], "VolumeBinding {\"bindTimeoutSeconds\":3}");
 }
@@ -500,10 +500,10 @@ fn a_provider_says_what_is_usual() {
 #[test]
 fn gates_are_obeyed() {
     let mut configuration = Configuration::default();
-    assert!(configuration.pops_from_backoff && configuration.tells_expected_nodes && !configuration.extended_resources);
-    configuration.take_gates(|gate| gate == "DRAExtendedResource");
+    assert!(configuration.pops_from_backoff && configuration.nominates_expected_nodes && !configuration.extended_resources);
+    configuration.apply_feature_gates(|gate| gate == "DRAExtendedResource");
     assert!(
-        !configuration.pops_from_backoff && !configuration.tells_expected_nodes && configuration.extended_resources
+        !configuration.pops_from_backoff && !configuration.nominates_expected_nodes && configuration.extended_resources
     );
     for (version, rest, expected) in [
         ("v1", "", true),
@@ -512,7 +512,7 @@ fn gates_are_obeyed() {
         ("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}", true),
     ] {
         let mut configuration = read(version, rest);
-        configuration.take_gates(|gate| gate == "ResourceLimitsPriorityFunction");
+        configuration.apply_feature_gates(|gate| gate == "ResourceLimitsPriorityFunction");
         let found = weights(&configuration.profiles[0]).contains(&("NodeResourceLimits", 1));
         assert_eq!(found, expected, "{version} {rest}");
         let written = Configuration::of(&configuration.document()).unwrap();
@@ -530,16 +530,16 @@ fn a_policy_becomes_a_profile() {
             {"name": "b", "weight": 2, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
     let taken = |policy: &str| {
         let mut configuration = Configuration::default();
-        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+        configuration.apply_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(policy).expect("a profile");
     // Mandatory predicates are added, in the order of evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
     assert_eq!(names(&profile, ExtensionPoint::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
-    let usual = taken("kind: Policy").expect("a profile");
-    assert!(names(&usual, ExtensionPoint::Filter).contains(&"InterPodAffinity"));
-    assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
+    let defaults = taken("kind: Policy").expect("a profile");
+    assert!(names(&defaults, ExtensionPoint::Filter).contains(&"InterPodAffinity"));
+    assert!(weights(&defaults).contains(&("NodePreferAvoidPods", 10000)));
     let wrong = taken(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
     let told: Vec<_> = wrong.expect_err("faults").iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -563,7 +563,7 @@ fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
     };
     let told = |priorities: &[String], more: &str| {
         let policy = format!("kind: Policy\npriorities: [{}]\n{more}", priorities.join(", "));
-        let taken = Configuration::default().take_policy(&policy);
+        let taken = Configuration::default().apply_policy(&policy);
         taken.err().into_iter().flatten().map(|fault| fault.to_string()).collect::<Vec<_>>()
     };
     let none: &[&str] = &[];
@@ -594,7 +594,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
         let text = format!("predicates: [{}]\npriorities: [{}]", predicates.join(", "), priorities.join(", "));
         let mut configuration = Configuration::default();
         let taken = configuration
-            .take_policy(&text)
+            .apply_policy(&text)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>());
         taken.map(|()| configuration)
     };
@@ -653,12 +653,12 @@ fn what_is_written_is_what_was_read() {
         "predicates: [{name: s, argument: {serviceAffinity: {labels: [zone]}}}]\npriorities: [{name: a, weight: 3, argument: {serviceAntiAffinity: {label: rack}}}]",
     ] {
         let mut configuration = Configuration::default();
-        configuration.take_policy(policy).expect("it is right");
+        configuration.apply_policy(policy).expect("it is right");
         all.push(configuration);
     }
     let mut adjusted = Configuration::default();
     adjusted.rename("mine");
-    adjusted.weigh_hard_affinity(44);
+    adjusted.set_hard_pod_affinity_weight(44);
     all.push(adjusted);
     for (at, before) in all.iter().enumerate() {
         let document = before.document();
@@ -671,7 +671,7 @@ fn what_is_written_is_what_was_read() {
                 let shown = |profile: &Profile| {
                     let enabled = profile.at(point).iter();
                     // A weight matters only at the point `score`.
-                    let weight = |enabled: &Enabled| (point == ExtensionPoint::Score).then_some(enabled.weight);
+                    let weight = |enabled: &EnabledPlugin| (point == ExtensionPoint::Score).then_some(enabled.weight);
                     enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
                 };
                 assert_eq!(shown(before), shown(after), "{at}: {point:?}");
@@ -684,7 +684,7 @@ fn what_is_written_is_what_was_read() {
 fn what_cannot_be_written_is_named() {
     assert!(Configuration::default().unwritten().is_empty());
     let mut policy = Configuration::default();
-    policy.take_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
+    policy.apply_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
     assert_eq!(policy.unwritten(), ["alwaysCheckAllPredicates"]);
     assert_eq!(read("v1beta1", "").unwritten(), ["healthzBindAddress", "metricsBindAddress"]);
 }
@@ -692,18 +692,18 @@ fn what_cannot_be_written_is_named() {
 #[test]
 fn the_usual_configuration_is_written_as_kubernetes_does() {
     let text = holdfast_core::wire::yaml::yaml(&Configuration::default().document());
-    assert_eq!(text, include_str!("usual.yaml"));
+    assert_eq!(text, include_str!("default.yaml"));
 }
 
 #[test]
 fn options_adjust_what_was_read() {
     let mut configuration = read("v1", "");
-    configuration.take_provider("ClusterAutoscalerProvider").expect("it is known");
+    configuration.apply_provider("ClusterAutoscalerProvider").expect("it is known");
     assert!(weights(&configuration.profiles[0]).contains(&("NodeResourcesMostAllocated", 1)));
-    let unknown = configuration.take_provider("Nobody").expect_err("it is not").to_string();
+    let unknown = configuration.apply_provider("Nobody").expect_err("it is not").to_string();
     assert_eq!(unknown, "algorithmSource.provider: algorithm provider \"Nobody\" is not registered");
     let mut several = read("v1", "profiles: [{schedulerName: a}, {schedulerName: b}]");
     several.rename("c");
     assert_eq!(&*several.profiles[0].scheduler_name, "a");
-    assert!(several.take_policy("kind: Policy").is_err());
+    assert!(several.apply_policy("kind: Policy").is_err());
 }

@@ -68,7 +68,7 @@ impl Score for ImageScore {
     fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
         let Some(image_scores) = self.image_scores(cycle) else { return vec![0; nodes.len()] };
         let score = |node: &NodeInfo| self.score_of(cycle, &image_scores, node);
-        nodes.iter().map(|alike| cycle.snapshot.node(alike.node).map_or(0, score)).collect()
+        nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
     /// An image's worth changes whenever a node gets it, is added or is removed, so the score depends on more than one

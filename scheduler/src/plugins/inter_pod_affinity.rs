@@ -620,7 +620,7 @@ impl Score for PreferredTerms {
     }
 
     fn scores(&self, _: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
-        nodes.iter().map(|alike| self.weights.sum(alike.node)).collect()
+        nodes.iter().map(|group| self.weights.sum(group.node)).collect()
     }
 
     fn normalize(&self, _: SchedulingCycle<'_>, _: &[EqualNodes], scores: &mut [i64]) {

@@ -56,7 +56,7 @@ impl Score for SelectorSpreadScore {
     }
 
     fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
-        let zone = |alike: &EqualNodes| cycle.snapshot.node(alike.node).and_then(|node| zone(&node.node.labels));
+        let zone = |group: &EqualNodes| cycle.snapshot.node(group.node).and_then(|node| zone(&node.node.labels));
         let most = scores.iter().copied().max().unwrap_or(0);
         let mut zones: HashMap<_, i64> = HashMap::new();
         for (node, score) in nodes.iter().zip(scores.iter()) {

@@ -452,10 +452,10 @@ impl SpreadScore {
     fn weight(&self, one: &ConstraintCounts, nodes: &[(EqualNodes, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;
-        for (alike, _) in nodes.iter().filter(|(_, lacking)| !lacking) {
-            match one.domains.domain_of(alike.node) {
-                _ if is_host => single += alike.count,
-                Some(domain) if one.domains.is_single(domain) => single += alike.count,
+        for (group, _) in nodes.iter().filter(|(_, lacking)| !lacking) {
+            match one.domains.domain_of(group.node) {
+                _ if is_host => single += group.count,
+                Some(domain) if one.domains.is_single(domain) => single += group.count,
                 Some(domain) => _ = shared.insert(domain),
                 None => nowhere = true,
             }
@@ -470,13 +470,13 @@ impl Score for SpreadScore {
     }
 
     fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
-        let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.lacks_keys(cycle, alike.node))).collect();
+        let nodes: Vec<_> = nodes.iter().map(|group| (*group, self.lacks_keys(cycle, group.node))).collect();
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
             let weight = self.weight(one, &nodes);
             let skew = (one.spread.max_skew - 1) as f64;
-            for (sum, (alike, _)) in sums.iter_mut().zip(&nodes) {
-                if let Some(domain) = one.domains.domain_of(alike.node) {
+            for (sum, (group, _)) in sums.iter_mut().zip(&nodes) {
+                if let Some(domain) = one.domains.domain_of(group.node) {
                     *sum += one.tallies[domain].pods as f64 * weight + skew;
                 }
             }
@@ -486,7 +486,7 @@ impl Score for SpreadScore {
     }
 
     fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
-        let lacking: Vec<_> = nodes.iter().map(|alike| self.lacks_keys(cycle, alike.node)).collect();
+        let lacking: Vec<_> = nodes.iter().map(|group| self.lacks_keys(cycle, group.node)).collect();
         let scored = lacking.iter().zip(scores.iter()).filter(|(lacking, _)| !**lacking);
         let (least, most) = extremes(scored.map(|(_, score)| *score)).unwrap_or((0, 0));
         replace_each(scores, least, most, |score| match most {

@@ -130,7 +130,7 @@ impl Scheduler {
     pub(super) fn begin_binding_cycle(&mut self, attempt: Attempt, node: Text, reservation: Reservation, now: Time) {
         let pod = attempt.pod.clone();
         let pre_bind_steps = self.pre_bind_steps(&pod, &node, &reservation, now);
-        if !planted(Bug::PlaceNotTaken) {
+        if !planted(Bug::NodeNotAssumed) {
             self.snapshot.assume(&pod.key, &node, &reservation);
         }
         let permit = self.permit_timeout(&pod, attempt.profile, now);
@@ -162,7 +162,7 @@ impl Scheduler {
             Ok(timeout) => timeout,
             Err(why) => return self.fail_binding_cycle(&pod.key, BindingFailure::error(why), now),
         };
-        if !is_ready && self.configuration.tells_expected_nodes {
+        if !is_ready && self.configuration.nominates_expected_nodes {
             self.write_status(&pod, None, Nomination::Set(node), now);
         }
         match waits {
@@ -180,7 +180,7 @@ impl Scheduler {
     /// Takes all steps of the binding cycle that can be taken now.
     pub(super) fn continue_binding_cycle(&mut self, key: &Key, now: Time) {
         loop {
-            let is_idle = self.statuses.is_idle(key) || planted(Bug::BoundBeforeTold);
+            let is_idle = self.statuses.is_idle(key) || planted(Bug::BoundBeforeStatus);
             let Some(binding) = self.binding_cycles.get_mut(key) else { return };
             match &binding.stage {
                 BindingStage::WritingNomination if is_idle => {
@@ -442,7 +442,7 @@ impl Scheduler {
         let BindingCycle { attempt: Attempt { profile, began, pod: before, .. }, node, reservation, stage, .. } =
             binding;
         let assumed = self.snapshot.pod(key).filter(|_| self.snapshot.is_assumed(key)).cloned();
-        if !planted(Bug::PlaceKept) {
+        if !planted(Bug::AssumedPodKept) {
             self.snapshot.forget(key);
         }
         if !matches!(stage, BindingStage::WaitingOnPermit { .. } | BindingStage::WritingNomination) {
@@ -460,7 +460,7 @@ impl Scheduler {
         self.samples.extend(why.is_volume_failure.then_some(MetricSample::VolumeBindingFailed));
         self.record_failure(&pod, profile, &why.message, now);
         self.write_status(&pod, Some((reason, why.message)), Nomination::Clear, now);
-        match planted(Bug::RefusedForgotten) {
+        match planted(Bug::FailedPodDropped) {
             true => self.queue.done(key),
             false => self.requeue(key, failure(why.rejectors), now),
         }

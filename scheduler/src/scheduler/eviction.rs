@@ -182,7 +182,7 @@ impl Scheduler {
         }
         let Some(eviction) = self.evictions.remove(preemptor) else { return };
         self.samples.push(MetricSample::Evicted { success: !failed, began: eviction.began, ended: now });
-        if !planted(Bug::EvictionNeverEnds) {
+        if !planted(Bug::PreemptorDropped) {
             self.requeue(preemptor, failure(eviction.rejectors), now);
         }
         if failed {

@@ -227,7 +227,7 @@ fn what_a_scheduler_has_before_it_can_be_shown() {
 fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
     for tells in [true, false] {
         let mut configuration = Configuration::default();
-        configuration.take_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
+        configuration.apply_feature_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
         let scheduler = Scheduler::new(Arc::new(configuration));
         let mut scene = Scene { scheduler, requests: Vec::new(), now: 100 * SECONDS };
         scene.node("n", "4");

@@ -174,7 +174,7 @@ const GPU: &str = "example.com/gpu";
 /// A scheduler with the gate for extended resources, a class, and two devices on one of two nodes.
 fn extended() -> Scene {
     let mut configuration = Configuration::default();
-    configuration.take_gates(|name| name != "GangScheduling");
+    configuration.apply_feature_gates(|name| name != "GangScheduling");
     let scheduler = Scheduler::new(Arc::new(configuration));
     let mut scene = Scene { scheduler, requests: Vec::new(), now: 100 * SECONDS };
     scene.node("m", "4");
