@@ -1,4 +1,4 @@
-//! A decision, explained to people: why a node is refused, or how well it scores and how each plug-in scores it.
+//! A decision, explained to people: why a node is rejected, or how well it scores and how each plug-in scores it.
 
 use crate::object::Text;
 use crate::object::pod::Pod;
@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 /// Where a pod would be scheduled in one state of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// Feasible nodes before refused ones; higher scores first.
+    /// Feasible nodes before rejected ones; higher scores first.
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
@@ -20,8 +20,7 @@ pub struct Explained {
     pub gate: Option<(&'static str, String)>,
     /// The node that the pod is nominated to: victims are leaving it.
     pub nominated: Option<Text>,
-    /// Nodes with nominated pods that go before this pod (equal or higher priority): each node is judged as if these
-    /// pods were on it.
+    /// Nodes with nominated pods of equal or higher priority: each node is checked as if these pods were on it.
     pub promised: Vec<(Text, Vec<String>)>,
 }
 
@@ -36,7 +35,7 @@ pub enum Verdict {
     /// The node is feasible: the sum of its scores, and each plug-in's share: its score from 0 to 100, and the score's
     /// weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
-    /// This plug-in refused the node. `preemption_may_help`: evicting pods might help.
+    /// This plug-in rejected the node. `preemption_may_help`: evicting pods might help.
     Rejected { plugin: &'static str, reasons: Vec<String>, preemption_may_help: bool },
 }
 
@@ -100,7 +99,7 @@ mod tests {
     use holdfast_value::json;
 
     #[test]
-    fn every_node_is_accounted_for() {
+    fn every_node_has_a_verdict() {
         let mut snapshot = Snapshot::new();
         for (name, cpu) in [("small", "1"), ("large", "8"), ("larger", "16")] {
             let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});

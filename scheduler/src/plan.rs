@@ -1,5 +1,4 @@
-//! The plain search: which node a pod goes to, or why none is feasible. Pure and without memory: it checks all nodes
-//! one after the other. [`crate::planner`] comes to the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -34,8 +33,7 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that refused nodes. An event wakes the pod when one of them hopes for something from the event; without
-    /// rejectors the pod is tried again after a back-off.
+    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// What becomes of `status.nominatedNodeName`.
     pub nomination: Nomination,
@@ -53,7 +51,7 @@ pub enum Nomination {
     #[default]
     Keep,
     Clear,
-    PluginSet(Text),
+    Set(Text),
 }
 
 /// The reasons of a decision, for people.
@@ -83,14 +81,14 @@ pub struct Scores {
 pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const SCHEDULER_ERROR: &str = "SchedulerError";
 
-/// What extenders, which are called over HTTP, said about nodes for one pod.
+/// The answers of extenders, which are called over HTTP, for one pod.
 #[derive(Debug, Clone, Default)]
 pub struct ExtenderResults {
-    /// Whether extenders refused the nominated node when it was tried alone: it is now filtered like all others.
+    /// Whether extenders rejected the nominated node when it was tried alone: it is now filtered like all others.
     pub nomination_failed: bool,
     /// The only nodes that extenders left feasible; `None`: they were not called yet.
     pub remaining: Option<BTreeSet<Text>>,
-    /// Nodes that extenders refused with a reason.
+    /// Nodes that extenders rejected with a reason.
     pub rejected: BTreeMap<Text, Rejection>,
     /// What extenders add to the scores of nodes.
     pub scores: BTreeMap<Text, i64>,
@@ -98,7 +96,7 @@ pub struct ExtenderResults {
     pub candidates: Option<Vec<Candidate>>,
 }
 
-/// Chooses a node for the pod, or says why none is feasible and what can be done about it.
+/// Chooses a node for the pod, or returns why none is feasible and which pods to evict.
 pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
     plan_with_extenders(snapshot, profile, pod, &ExtenderResults::default())
 }
@@ -191,30 +189,30 @@ impl<'a> NodeSearch<'a> {
     }
 
     fn pre_filter(&mut self) {
-        let mut made: Vec<(&'static str, Option<Box<dyn Filter>>)> = Vec::new();
-        let mut narrowing: BTreeSet<&'static str> = BTreeSet::new();
+        let mut filters: Vec<(&'static str, Option<Box<dyn Filter>>)> = Vec::new();
+        let mut narrowed_by: BTreeSet<&'static str> = BTreeSet::new();
         for enabled in self.profile.at(ExtensionPoint::PreFilter) {
             let name = enabled.plugin.name();
             self.pre_filtered.push(name);
             match enabled.plugin.pre_filter(self.cycle) {
                 PreFilterResult::Reject(rejection) => return self.reject_all(rejection),
-                PreFilterResult::Skip => made.push((name, None)),
+                PreFilterResult::Skip => filters.push((name, None)),
                 PreFilterResult::Filter(filter, only) => {
                     if let Some(only) = only {
-                        narrowing.insert(name);
+                        narrowed_by.insert(name);
                         self.only = Some(self.only.take().map_or(only.clone(), |own| &own & &only));
                     }
                     let idle = filter.is_idle();
-                    made.push((name, (!idle).then_some(filter)));
+                    filters.push((name, (!idle).then_some(filter)));
                 }
             }
         }
-        self.skipped = made.iter().filter(|(_, filter)| filter.is_none()).map(|(name, _)| *name).collect();
+        self.skipped = filters.iter().filter(|(_, filter)| filter.is_none()).map(|(name, _)| *name).collect();
         self.skipped.sort_unstable();
-        self.narrow(&narrowing);
+        self.restrict_nodes(&narrowed_by);
         for enabled in self.profile.at(ExtensionPoint::Filter) {
             let name = enabled.plugin.name();
-            match made.iter_mut().find(|(own, _)| *own == name) {
+            match filters.iter_mut().find(|(own, _)| *own == name) {
                 Some((_, filter)) => self.filters.list.extend(filter.take()),
                 None => match enabled.plugin.pre_filter(self.cycle) {
                     PreFilterResult::Filter(filter, _) => self.filters.list.push(filter),
@@ -226,7 +224,7 @@ impl<'a> NodeSearch<'a> {
     }
 
     /// Records why nodes outside of the named ones are infeasible. `by`: the plug-ins that named nodes.
-    fn narrow(&mut self, by: &BTreeSet<&'static str>) {
+    fn restrict_nodes(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();
         if only.is_empty() {
@@ -317,7 +315,7 @@ impl<'a> NodeSearch<'a> {
         Plan { outcome, explanation: self.explanation(scores, totals, None) }
     }
 
-    /// A refusal at the point `reserve` is reported as if the chosen node were the only one, as in Kubernetes.
+    /// A rejection at the point `reserve` is reported as if the chosen node were the only one, as in Kubernetes.
     fn reservation_failed(self, rejection: Rejection) -> Plan {
         let mut plan = Plan::failed(UNSCHEDULABLE, format!("0/1 nodes are available: 1 {}.", rejection.message()));
         if let PlanOutcome::Unschedulable(unschedulable) = &mut plan.outcome {
@@ -376,7 +374,7 @@ impl<'a> NodeSearch<'a> {
             && self.profile.has(ExtensionPoint::PreFilter, dynamic_resources::NAME)
         {
             // In Kubernetes the plug-in looks for the state that its `PreFilter` writes. It was not called, because
-            // another plug-in refused the pod before it, so there is none.
+            // another plug-in rejected the pod before it, so there is none.
             result.reasons = vec!["not found".into()];
             result.stop = true;
             return;
@@ -404,7 +402,7 @@ impl<'a> NodeSearch<'a> {
     }
 }
 
-/// What the plug-ins of the point `postFilter` said.
+/// The result of the plug-ins of the point `postFilter`.
 #[derive(Default)]
 pub(crate) struct PostFilterResult {
     pub reasons: Vec<String>,
@@ -444,7 +442,7 @@ impl PostFilterResult {
 /// The filters of one search, in their order.
 pub struct Filters {
     pub list: Vec<Box<dyn Filter>>,
-    /// Whether every filter checks a node, even after one has refused it.
+    /// Whether every filter checks a node, even after one has rejected it.
     pub check_all: bool,
 }
 

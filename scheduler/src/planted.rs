@@ -1,7 +1,7 @@
 //! Deliberate bugs of the scheduler, planted one at a time, to prove that the simulation finds each. Never in a normal
 //! build.
 //!
-//! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
+//! A bug is active in the thread that planted it. The code at that point calls `planted(Bug::…)`, which is `false` at
 //! compile time without the feature `planted`.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +19,13 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 5] =
-        [Bug::NodeNotAssumed, Bug::AssumedPodKept, Bug::FailedPodDropped, Bug::BoundBeforeStatus, Bug::PreemptorDropped];
+    pub const ALL: [Bug; 5] = [
+        Bug::NodeNotAssumed,
+        Bug::AssumedPodKept,
+        Bug::FailedPodDropped,
+        Bug::BoundBeforeStatus,
+        Bug::PreemptorDropped,
+    ];
 }
 
 #[cfg(feature = "planted")]
@@ -28,7 +33,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it away.
+/// Plants a bug in this thread; `None` removes it.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

@@ -1,9 +1,7 @@
 //! What a plug-in is: a small value with a method for each point of the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
-//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
-//! that count pods over many nodes are told of pods that come and go. Preemption uses the same calls to ask whether a
-//! node would be feasible without some pods.
+//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -110,12 +108,12 @@ pub trait Plugin: Debug + Send + Sync {
     }
 
     /// Whether an event may matter to pods that it is not about. Thousands of different pods may wait: if a plug-in
-    /// answers `false` here, `queueing_hint` is called for none of the pods that it refused.
+    /// answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
     fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
         !matches!(event.change, ObjectChange::Pod(..))
     }
 
-    /// Whether an event may make a pod schedulable that this plug-in refused.
+    /// Whether an event may make a pod schedulable that this plug-in rejected.
     fn queueing_hint(&self, _: SchedulingCycle<'_>, _: &ClusterEvent) -> QueueingHint {
         QueueingHint::Skip
     }
@@ -158,18 +156,17 @@ pub trait Filter: Send {
 
     /// A node was added, removed, relabelled or tainted otherwise; `add_pod` and `remove_pod` were already called for all pods
     /// that came to it and left it. Counts the pods that are on it now in its new topology domains, and adds other
-    /// nodes whose marks change by that to the touched ones. `false`: the filter must be made anew.
+    /// nodes whose marks change by that to the touched ones. `false`: the filter must be rebuilt.
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// How many distinct things the filter tells nodes apart by, if it looks beyond single nodes. When the number
-    /// changes, the marks of all nodes are made anew.
+    /// How many distinct properties the filter distinguishes nodes by, if it looks at more than one node. When the number changes, the marks of all nodes are recomputed.
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// Appends the node's marks: numbers, equal for nodes that the filter cannot tell apart. A pod that comes to a node
+    /// Appends the node's marks: numbers, equal for nodes that are equal to the filter. A pod that comes to a node
     /// or leaves it may change the marks of that node, but of no other.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
@@ -180,7 +177,7 @@ pub trait Filter: Send {
         marks.push(unique_mark(node.id));
     }
 
-    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the promise.
+    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the reservation.
     fn reserve(&self, _: SchedulingCycle<'_>, _: &NodeInfo, _: &mut Reservation) -> Result<(), Rejection> {
         Ok(())
     }
@@ -188,8 +185,7 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes with equal marks, which no plug-in that looks beyond single nodes can tell apart: one of them, and their
-/// count.
+/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,

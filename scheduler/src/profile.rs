@@ -18,7 +18,7 @@ pub struct Profile {
     pub percentage_of_nodes_to_score: Option<i64>,
     /// The plug-ins of each point in their order, with their weights at the point `score`.
     pub points: BTreeMap<ExtensionPoint, Vec<EnabledPlugin>>,
-    /// Whether every filter checks a node, even after one has refused it.
+    /// Whether every filter checks a node, even after one has rejected it.
     pub check_all: bool,
     /// How preemption looks for victims, if the plug-in is enabled.
     pub preemption: Option<DefaultPreemption>,
@@ -48,7 +48,7 @@ pub struct PluginSet {
 /// The set `multiPoint`, which enables a plug-in at all points that it implements.
 pub const MULTI_POINT: &str = "multiPoint";
 
-/// Plug-ins that score only if their arguments ask for it: their weight is not written.
+/// Plug-ins that score only if their arguments enable it: their weight is not written.
 const UNWEIGHTED: [&str; 1] = [plugins::volume_binding::NAME];
 
 impl ProfileDocument {

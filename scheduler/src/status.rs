@@ -1,18 +1,18 @@
-//! How a plug-in refuses, and the text that tells people why a pod is not scheduled.
+//! Rejections of nodes and pods by plug-ins, and the message of an unschedulable pod.
 
 use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders refuse nodes. Every event may help pods that they refused.
+/// The name under which extenders reject nodes. Every event may help pods that they rejected.
 pub const EXTENDER: &str = "Extender";
 
-/// How final a refusal is.
+/// How final a rejection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// Refused as things are; evicting pods may help.
+    /// Rejected as things are; evicting pods may help.
     Unschedulable,
-    /// Refused whichever pods are evicted.
+    /// Rejected whichever pods are evicted.
     UnschedulableAndUnresolvable,
     /// Something missing is on its way; once it arrives, the pod is tried again without a back-off.
     Pending,
@@ -33,11 +33,11 @@ impl Code {
 
 pub type Reason = Cow<'static, str>;
 
-/// A plug-in's refusal of a pod, or of a pod on a node.
+/// A plug-in's rejection of a pod, or of a pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rejection {
     pub code: Code,
-    /// The plug-in that refuses; empty if several do.
+    /// The plug-in that rejects; empty if several do.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
@@ -47,12 +47,12 @@ impl Rejection {
         Rejection { code, plugin, reasons: vec![reason.into()] }
     }
 
-    /// A refusal that may be resolved by evicting pods.
+    /// A rejection that may be resolved by evicting pods.
     pub fn unschedulable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
         Rejection::new(Code::Unschedulable, plugin, reason)
     }
 
-    /// A refusal that evicting pods cannot resolve.
+    /// A rejection that evicting pods cannot resolve.
     pub fn unresolvable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
         Rejection::new(Code::UnschedulableAndUnresolvable, plugin, reason)
     }
@@ -66,12 +66,12 @@ impl Rejection {
     }
 }
 
-/// The refusals of one search: by node, and for all nodes that were not looked at.
+/// The rejections of one search: by node, and for all nodes that were not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
     /// The number of nodes in the cluster.
     pub nodes: usize,
-    /// Refused nodes, in their order.
+    /// Rejected nodes, in their order.
     pub rejected: Vec<(Text, Rejection)>,
     /// Why the remaining nodes were not looked at.
     pub absent: Option<Rejection>,
@@ -79,12 +79,12 @@ pub struct Diagnosis {
     pub narrowed_by: Vec<&'static str>,
     /// Whether extenders left nodes out without a reason.
     pub extender_excluded: bool,
-    /// A refusal of the pod before any node was looked at.
+    /// A rejection of the pod before any node was looked at.
     pub pre_filter_message: Option<String>,
 }
 
 impl Diagnosis {
-    /// The plug-ins that refused.
+    /// The plug-ins that rejected.
     pub fn rejectors(&self) -> Vec<&'static str> {
         let absent = self.absent.iter().map(|rejection| rejection.plugin);
         let mut names: Vec<_> = self.rejected.iter().map(|(_, rejection)| rejection.plugin).chain(absent).collect();
@@ -96,14 +96,14 @@ impl Diagnosis {
         names
     }
 
-    /// How final the refusal of a node is: a node that was not looked at stays refused whichever pods are evicted.
+    /// How final the rejection of a node is: a node that was not looked at stays rejected whichever pods are evicted.
     pub fn code(&self, node: &str) -> Code {
         let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
         let absent = self.absent.as_ref().map(|rejection| rejection.code);
         rejected.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
-    /// The message of the pod's condition and Event. `after`: what the plug-ins of the point `postFilter` said.
+    /// The message of the pod's condition and Event. `after`: the reasons of the plug-ins of the point `postFilter`.
     pub fn message(&self, after: &str) -> String {
         if let Some(before) = &self.pre_filter_message {
             return text(self.nodes, &format!(" {before}."), after);
@@ -114,7 +114,7 @@ impl Diagnosis {
     }
 }
 
-/// As [`Diagnosis::message`], from the number of nodes for each refusal.
+/// As [`Diagnosis::message`], from the number of nodes for each rejection.
 pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (rejection, nodes) in rejected {

@@ -58,7 +58,7 @@ impl Cluster {
 }
 
 #[test]
-fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
+fn caches_are_rebuilt_only_for_objects_that_the_pods_depend_on() {
     let mut cluster = Cluster::new();
     cluster.set("a", 50, 0, "a");
     cluster.set("b", 50, 0, "b");
@@ -85,7 +85,7 @@ fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
 }
 
 #[test]
-fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
+fn nodes_are_compared_by_group() {
     let selector = json!({"matchLabels": {"app": "a"}});
     let spread = |key: &str, action: &str| json!({"topologySpreadConstraints": [{"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": action, "labelSelector": selector}]});
     let term = |key: &str| json!({"topologyKey": key, "labelSelector": selector});
@@ -118,7 +118,7 @@ fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
 }
 
 #[test]
-fn plug_ins_are_asked_about_nodes_that_changed() {
+fn plug_ins_are_called_for_changed_nodes_only() {
     let mut cluster = Cluster::new();
     for _ in 0..10 {
         cluster.place("a");
@@ -141,7 +141,7 @@ fn plug_ins_are_asked_about_nodes_that_changed() {
 }
 
 #[test]
-fn labels_that_no_node_has_cost_nothing_for_each_node() {
+fn topology_keys_that_no_node_has_cost_nothing_per_node() {
     let mut cluster = Cluster::new();
     let selector = json!({"matchLabels": {"app": "a"}});
     let terms: Vec<Value> = (0..300)
@@ -160,7 +160,7 @@ fn labels_that_no_node_has_cost_nothing_for_each_node() {
 }
 
 #[test]
-fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() {
+fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     let mut cluster = Cluster::new();
     let labels = json!({"matchLabels": {"app": "a"}});
     let term = |at: usize, more: &Value| {
@@ -258,7 +258,7 @@ fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
 }
 
 #[test]
-fn the_pools_of_devices_are_looked_through_once_for_each_version() {
+fn device_pools_are_scanned_once_for_each_version() {
     let (mut snapshot, mut planner) = (with_devices(20, 1), Planner::new());
     for at in 0..20 {
         let pod = claims_a_device(&mut snapshot, "default", &format!("p{at}"), "true");
@@ -275,7 +275,7 @@ fn the_pools_of_devices_are_looked_through_once_for_each_version() {
 }
 
 #[test]
-fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
+fn endless_searches_of_one_namespace_do_not_delay_others() {
     let (mut snapshot, mut planner) = (with_devices(100, 12), Planner::new());
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
     let requests = |counts: &[i64]| -> Vec<Value> {
@@ -288,7 +288,7 @@ fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
             "spec": {"devices": {"requests": requests(counts)}}});
         snapshot.apply(Kind::ResourceClaim, &Key::new(namespace, name), Some(&claim));
         let outcome = try_to_place(&snapshot, &mut planner, &pod);
-        (outcome, snapshot.searches.tried())
+        (outcome, snapshot.searches.tries())
     };
     let mut tried = 0;
     for at in 0..40 {
@@ -303,7 +303,7 @@ fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
 }
 
 #[test]
-fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
+fn costly_expressions_of_one_namespace_do_not_delay_others() {
     let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
     // A real clock whose time does not pass.
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
@@ -445,7 +445,7 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
 }
 
 #[test]
-fn a_label_that_terms_name_and_no_node_had_is_counted_when_one_has_it() {
+fn a_topology_key_is_counted_once_a_node_has_it() {
     let mut cluster = Cluster::new();
     let term = json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "a"}}});
     cluster.more = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
@@ -483,7 +483,7 @@ fn with_nominated_pods(nodes: usize, to_each: usize, more: &Value) -> Cluster {
 }
 
 #[test]
-fn nodes_with_nominated_pods_are_compared_as_groups() {
+fn nodes_with_nominated_pods_are_compared_by_group() {
     let selector = json!({"matchLabels": {"app": "a"}});
     let spread = json!({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 900, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]});
     let term = json!({"topologyKey": "zone", "labelSelector": selector});
@@ -500,7 +500,7 @@ fn nodes_with_nominated_pods_are_compared_as_groups() {
 }
 
 #[test]
-fn pods_nominated_in_masses_are_found_one_by_one() {
+fn checks_respect_at_most_as_many_nominated_pods_as_fit() {
     // Most of them are nominated to one node, which holds 110 pods.
     let mut cluster = with_nominated_pods(1, 2000, &json!({}));
     let asked = |cluster: &mut Cluster| {

@@ -361,26 +361,26 @@ const COUNTING: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "ServiceAf
 
 impl World {
     /// The cache of each node must be equal to the plain search, which counts every pod for each planned pod: the
-    /// refusals, and each plug-in's scores.
+    /// rejections, and each plug-in's scores.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
         let (cycle, explanation) = (SchedulingCycle { snapshot: &self.snapshot, pod }, &slow.explanation);
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
-        let Some((refused, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
+        let Some((rejected, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
         // If the nominated node is feasible, the plain search looks at no other node.
-        let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
-        if all && explanation.diagnosis.before.is_none() {
-            let found = explanation.diagnosis.refused.iter().map(|(name, refusal)| (id(name), refusal.clone()));
+        let all = explanation.feasible.len() + explanation.diagnosis.rejected.len() == self.snapshot.node_count();
+        if all && explanation.diagnosis.pre_filter_message.is_none() {
+            let found = explanation.diagnosis.rejected.iter().map(|(name, rejection)| (id(name), rejection.clone()));
             let mut found: Vec<_> = found.collect();
             found.sort_by_key(|(node, _)| *node);
-            prop_assert_eq!(refused, found);
+            prop_assert_eq!(rejected, found);
         }
         for node in self.snapshot.nodes().filter(|_| pod.nominated.is_none()) {
-            let Some(remembered) = self.planner.is_cached_feasible(0, pod, node.id) else { continue };
-            match explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name) {
-                None => prop_assert!(remembered, "{} will do", node.node.name),
-                Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}
-                Some((_, refusal)) => prop_assert!(!remembered, "{} is refused: {refusal:?}", node.node.name),
+            let Some(cached) = self.planner.is_cached_feasible(0, pod, node.id) else { continue };
+            match explanation.diagnosis.rejected.iter().find(|(name, _)| *name == node.node.name) {
+                None => prop_assert!(cached, "{} will do", node.node.name),
+                Some((_, rejection)) if COUNTING.contains(&rejection.plugin) => {}
+                Some((_, rejection)) => prop_assert!(!cached, "{} is rejected: {rejection:?}", node.node.name),
             }
         }
         if !explanation.scores.is_empty() {

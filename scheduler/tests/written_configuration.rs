@@ -135,9 +135,9 @@ fn meaning(mut configuration: Configuration) -> String {
     // The document has no fields for these, as `unwritten` tells.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
-    configuration.switches = GlobalOptions::default();
+    configuration.global_options = GlobalOptions::default();
     for profile in &mut configuration.profiles {
-        profile.written = ProfileDocument::default();
+        profile.document = ProfileDocument::default();
         for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != ExtensionPoint::Score) {
             plugins.iter_mut().for_each(|enabled| enabled.weight = 0);
         }

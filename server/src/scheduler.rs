@@ -183,8 +183,8 @@ fn work(
         let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
         let feed = RemoteFeed::new(news, resources(), Sight::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
-        let (host, hands) = (host(), Handle::current());
-        let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources };
+        let (host, request_runtime) = (host(), Handle::current());
+        let work = Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
         tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);

@@ -28,7 +28,10 @@ impl Taken {
             let address = Some(text(port, "hostIP")).filter(|address| address != "0.0.0.0").unwrap_or_default();
             Some((number, text(port, "protocol"), address))
         });
-        Shared::new(Taken { resources: requests::pod_requests(&mut StringPool::default(), pod), ports: of_node.collect() })
+        Shared::new(Taken {
+            resources: requests::pod_requests(&mut StringPool::default(), pod),
+            ports: of_node.collect(),
+        })
     }
 
     fn shares_a_port(&self, other: &Taken) -> bool {

@@ -1,4 +1,4 @@
-//! Runs a [`Scheduler`]: brings it news, answers and the time, and carries its orders out, many at a time.
+//! Runs a [`Scheduler`]: passes it changes, outcomes of requests and the time, and sends its requests, many at a time.
 //!
 //! It uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
 //! elsewhere.
@@ -34,15 +34,14 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// With so many unanswered orders no more pods are tried: enough for a full batch of the API server's log and the next
-/// one behind it.
-const UNANSWERED_MAX: usize = 1024;
+/// With so many pending requests no more pods are tried: enough for two full batches of the API server's log.
+const PENDING_REQUESTS_MAX: usize = 1024;
 /// How many changes are applied at a time.
-const CHANGES_MAX: usize = 256;
-/// With so many changes waiting here, the feed is not asked for more.
-const NEWS_MAX: usize = 4096;
+const CHANGES_AT_ONCE: usize = 256;
+/// With so many changes waiting here, the feed is not read.
+const WAITING_CHANGES_MAX: usize = 4096;
 /// How long pods are tried before other tasks of this thread run.
-const TURN: Duration = Duration::from_millis(1);
+const SCHEDULING_TIME: Duration = Duration::from_millis(1);
 
 /// The resources that a scheduler watches.
 pub fn resources() -> Vec<Resource> {
@@ -62,8 +61,8 @@ pub struct Work {
     pub host: String,
     /// A notification makes the scheduler log its nodes and queue.
     pub dump: Arc<Notify>,
-    /// The runtime that carries out orders.
-    pub hands: Handle,
+    /// The runtime that sends requests.
+    pub request_runtime: Handle,
     /// Receives all pods, if their resources are to be served as metrics.
     pub pod_resources: Option<Arc<PodResources>>,
 }
@@ -79,8 +78,11 @@ pub async fn run(work: Work, feed: impl Feed) {
     }
     let mut runner = Runner {
         scheduler,
-        kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
-        news: VecDeque::new(),
+        kinds: KINDS
+            .iter()
+            .map(|kind| (kind.resource(), KnownObjects { kind: kind.kind, keys: HashSet::new() }))
+            .collect(),
+        changes: VecDeque::new(),
         feed,
         outcomes: received_outcomes,
         sender: RequestSender {
@@ -88,7 +90,7 @@ pub async fn run(work: Work, feed: impl Feed) {
             actor: Actor { user, field_manager: FIELD_MANAGER },
             extenders: Extenders::default(),
             configuration: work.configuration,
-            handle: work.hands,
+            handle: work.request_runtime,
             outcomes,
         }
         .into(),
@@ -106,9 +108,9 @@ pub async fn run(work: Work, feed: impl Feed) {
 struct Runner<F> {
     scheduler: Scheduler,
     feed: F,
-    kinds: HashMap<Resource, Known>,
+    kinds: HashMap<Resource, KnownObjects>,
     /// Changes that are not applied yet.
-    news: VecDeque<Change>,
+    changes: VecDeque<ObjectChange>,
     outcomes: UnboundedReceiver<(u64, RequestOutcome)>,
     sender: Arc<RequestSender>,
     metrics: Arc<Metrics>,
@@ -121,13 +123,13 @@ struct Runner<F> {
 }
 
 /// The keys of a kind, so that a new list shows which objects are gone.
-struct Known {
+struct KnownObjects {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
 /// A changed object; without a body it is gone.
-struct Change {
+struct ObjectChange {
     kind: Kind,
     key: Key,
     body: Option<Body>,
@@ -136,23 +138,23 @@ struct Change {
 impl<F: Feed> Runner<F> {
     /// Applies changes, tries pods for a while, and waits if there is nothing to do.
     async fn step(&mut self) {
-        let taken = self.take_in();
-        let more = self.try_pods();
-        self.send_out();
-        if taken || more {
-            // News is taken without waiting, so that pods are tried on the newest state. While many changes wait here,
+        let applied = self.apply_changes();
+        let more = self.schedule_pods();
+        self.send_requests();
+        if applied || more {
+            // News is read without waiting, so that pods are tried on the newest state. While many changes wait here,
             // news stays in the feed, which bounds it.
-            if self.news.len() < NEWS_MAX
+            if self.changes.len() < WAITING_CHANGES_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
-                self.hear(news);
+                self.receive(news);
             }
             return tokio::task::yield_now().await;
         }
-        self.metrics.lengths(&mut self.scheduler);
-        let sleep = self.until_due();
+        self.metrics.observe_queue(&mut self.scheduler);
+        let sleep = self.sleep_until_due();
         tokio::select! {
-            news = self.feed.next() => self.hear(news),
+            news = self.feed.next() => self.receive(news),
             Some((number, outcome)) = self.outcomes.recv() => self.scheduler.handle_outcome(number, outcome, now()),
             Ok(()) = self.leads.changed() => {}
             () = self.dump.notified() => self.write_dump(),
@@ -160,36 +162,36 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn hear(&mut self, news: Vec<News>) {
+    fn receive(&mut self, news: Vec<News>) {
         match news.iter().any(News::is_heavy) {
-            true => heavy(|| self.sort(news)),
-            false => self.sort(news),
+            true => heavy(|| self.queue_changes(news)),
+            false => self.queue_changes(news),
         }
     }
 
-    /// Puts the changes that concern the scheduler into `news`.
-    fn sort(&mut self, news: Vec<News>) {
+    /// Puts the changes that concern the scheduler into `changes`.
+    fn queue_changes(&mut self, news: Vec<News>) {
         for news in news {
             match news {
                 News::Changed { resource, key, body, .. } => {
-                    let Some(Known { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
+                    let Some(KnownObjects { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
                     match body {
                         Some(_) => _ = keys.replace(key.clone()),
                         None => _ = keys.remove(&key),
                     }
-                    self.news.push_back(Change { kind: *kind, key, body });
+                    self.changes.push_back(ObjectChange { kind: *kind, key, body });
                 }
                 News::Replaced { resource, objects, .. } => {
                     let Some(known) = self.kinds.get_mut(&resource) else { continue };
-                    self.news.extend(known.replace(objects));
+                    self.changes.extend(known.replace(objects));
                 }
                 News::Dropped(resource) => {
                     let Some(known) = self.kinds.get_mut(&resource) else { continue };
-                    self.news.extend(known.replace(Vec::new()));
+                    self.changes.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
                     // All that existed at the start comes before `Complete`.
-                    while self.take_in() {}
+                    while self.apply_changes() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }
                 News::Served(_) | News::Reached(..) | News::ReachedAll(_) => {}
@@ -197,11 +199,11 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn take_in(&mut self) -> bool {
+    fn apply_changes(&mut self) -> bool {
         let mut any = false;
-        for _ in 0..CHANGES_MAX {
-            let Some(change) = self.news.pop_front() else { break };
-            self.see(change);
+        for _ in 0..CHANGES_AT_ONCE {
+            let Some(change) = self.changes.pop_front() else { break };
+            self.apply_change(change);
             any = true;
         }
         while let Ok((number, outcome)) = self.outcomes.try_recv() {
@@ -211,11 +213,11 @@ impl<F: Feed> Runner<F> {
         any
     }
 
-    fn see(&mut self, Change { kind, key, body }: Change) {
-        let began = Instant::now();
+    fn apply_change(&mut self, ObjectChange { kind, key, body }: ObjectChange) {
+        let start = Instant::now();
         let json = body.map(|body| body.bytes());
         if let Some(event) = self.scheduler.apply_stored_object(kind, &key, json.as_deref(), now()) {
-            self.metrics.handled(event, began.elapsed());
+            self.metrics.observe_event(event, start.elapsed());
         }
         if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {
             resources.apply_pod(&key, self.scheduler.snapshot().pod(&key));
@@ -228,30 +230,30 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn may_try(&self) -> bool {
+    fn may_schedule(&self) -> bool {
         self.synced.load(Ordering::Relaxed) && *self.leads.borrow()
     }
 
     /// Tries pods; returns whether more can be tried.
-    fn try_pods(&mut self) -> bool {
-        if !self.may_try() {
+    fn schedule_pods(&mut self) -> bool {
+        if !self.may_schedule() {
             return false;
         }
         let began = Instant::now();
-        while began.elapsed() < TURN {
-            if self.scheduler.pending_requests() >= UNANSWERED_MAX {
+        while began.elapsed() < SCHEDULING_TIME {
+            if self.scheduler.pending_requests() >= PENDING_REQUESTS_MAX {
                 return false;
             }
             let start = Instant::now();
             if !self.scheduler.schedule_one(now()) {
                 return false;
             }
-            self.metrics.planned(start.elapsed());
+            self.metrics.observe_planning(start.elapsed());
         }
         true
     }
 
-    fn send_out(&mut self) {
+    fn send_requests(&mut self) {
         for sample in self.scheduler.take_samples() {
             self.metrics.observe(&sample);
         }
@@ -265,8 +267,8 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn until_due(&self) -> impl Future<Output = ()> + use<F> {
-        let due = self.scheduler.next_wakeup().filter(|_| self.may_try());
+    fn sleep_until_due(&self) -> impl Future<Output = ()> + use<F> {
+        let due = self.scheduler.next_wakeup().filter(|_| self.may_schedule());
         async move {
             match due {
                 Some(at) => tokio::time::sleep(until(at)).await,
@@ -276,20 +278,20 @@ impl<F: Feed> Runner<F> {
     }
 }
 
-impl Known {
+impl KnownObjects {
     /// Replaces the known objects by a list, and returns the changes.
-    fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<Change> {
+    fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<ObjectChange> {
         let kind = self.kind;
         let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
         let before = std::mem::replace(&mut self.keys, keys);
         let gone = before.into_iter().filter(|key| !self.keys.contains(key));
-        let mut news: Vec<Change> = gone.map(|key| Change { kind, key, body: None }).collect();
-        news.extend(objects.into_iter().map(|(key, body, _)| Change { kind, key, body: Some(body) }));
-        news
+        let mut changes: Vec<ObjectChange> = gone.map(|key| ObjectChange { kind, key, body: None }).collect();
+        changes.extend(objects.into_iter().map(|(key, body, _)| ObjectChange { kind, key, body: Some(body) }));
+        changes
     }
 }
 
-/// Carries out the scheduler's orders.
+/// Sends the scheduler's requests.
 struct RequestSender {
     act: Arc<dyn Act>,
     actor: Actor,
@@ -336,12 +338,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_list_tells_what_is_gone() {
-        let mut known = Known { kind: Kind::Node, keys: HashSet::new() };
+    fn a_new_list_shows_deleted_objects() {
+        let mut known = KnownObjects { kind: Kind::Node, keys: HashSet::new() };
         let list = |names: &[&str]| names.iter().map(|name| (Key::cluster(name), Body::from(&b"{}"[..]), 1)).collect();
-        let shown = |news: Vec<Change>| {
-            let one = |news: &Change| format!("{}{}", if news.body.is_some() { '+' } else { '-' }, news.key.name);
-            news.iter().map(one).collect::<Vec<String>>()
+        let shown = |changes: Vec<ObjectChange>| {
+            let one =
+                |change: &ObjectChange| format!("{}{}", if change.body.is_some() { '+' } else { '-' }, change.key.name);
+            changes.iter().map(one).collect::<Vec<String>>()
         };
         assert_eq!(shown(known.replace(list(&["a", "b"]))), ["+a", "+b"]);
         assert_eq!(shown(known.replace(list(&["b", "c"]))), ["-a", "+b", "+c"]);

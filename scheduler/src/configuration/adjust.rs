@@ -6,7 +6,7 @@ use super::reader::Fault;
 use super::{Configuration, policy, profiles};
 use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
-use crate::profile::{EnabledPlugin, MULTI_POINT, Profile, PluginSet};
+use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile};
 
 /// The feature gates that the scheduler knows.
 const GANG_SCHEDULING: &str = "GangScheduling";
@@ -60,7 +60,7 @@ impl Configuration {
         }
     }
 
-    /// Applies feature gates. `is_on` tells whether a gate is on.
+    /// Applies feature gates. `is_on` returns whether a gate is on.
     pub fn apply_feature_gates(&mut self, is_on: impl Fn(&str) -> bool) {
         for (gate, plugin) in [(GANG_SCHEDULING, gang_scheduling::NAME), (RESOURCE_LIMITS, legacy::RESOURCE_LIMITS)] {
             if is_on(gate) {

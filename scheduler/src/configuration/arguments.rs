@@ -6,7 +6,7 @@ use crate::object::selector::{Operator, Requirement};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, SpreadConstraint};
 use crate::object::{StringPool, Text};
 use crate::plugin::Plugin;
-use crate::plugins::allocation::{Strategy, ResourceWeight, default_resources};
+use crate::plugins::allocation::{ResourceWeight, Strategy, default_resources};
 use crate::plugins::balanced_allocation::{self, BalancedAllocation};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
 use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
@@ -330,7 +330,8 @@ fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
     let mut defaults: Vec<SpreadConstraint> = Vec::new();
     for one in constraints {
         let constraint = constraint(&one);
-        let same = |other: &SpreadConstraint| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
+        let same =
+            |other: &SpreadConstraint| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
         if defaults.iter().any(same) {
             let key = &constraint.topology_key;
             one.fault("", format!("Duplicate value: \"{{{key}, {}}}\"", one.text("whenUnsatisfiable").unwrap_or("")));

@@ -37,7 +37,7 @@ pub struct Configuration {
     /// The addresses of /healthz and /metrics without client certificates, in versions before v1beta2.
     pub healthz_bind_address: Option<String>,
     pub metrics_bind_address: Option<String>,
-    /// Where the Policy that replaces the only profile is; [`Configuration::apply_policy`] takes it.
+    /// Where the Policy that replaces the only profile is; [`Configuration::apply_policy`] reads it.
     pub policy: Option<PolicySource>,
     pub global_options: GlobalOptions,
     pub profiles: Vec<Profile>,
@@ -187,7 +187,7 @@ impl Configuration {
 
 fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let Some(version) = Version::of(reader) else {
-        // Only a version tells which fields are known, so without one no field is reported as unknown.
+        // The version decides which fields are known, so without one no field is reported as unknown.
         reader.ask_for_all();
         return None;
     };
@@ -246,7 +246,8 @@ fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
     let defaults = LeaderElection { resource_lock: version.default_lock().into(), ..LeaderElection::default() };
     let Some(own) = reader.child("leaderElection") else { return defaults };
     // Empty strings and 0 mean the default, too.
-    let text = |field: &str, defaults: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(defaults).to_owned();
+    let text =
+        |field: &str, defaults: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(defaults).to_owned();
     let seconds = |field: &str, defaults: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(defaults);
     let (old_name, old_namespace) = version.read_lock_object(&own);
     let election = LeaderElection {

@@ -3,14 +3,14 @@
 use super::PolicySource;
 use super::arguments::Arguments;
 use super::extender::{self, Extender};
-use super::profiles::{PluginList, GlobalOptions, build, hard_affinity_arguments, hard_affinity_weight};
+use super::profiles::{GlobalOptions, PluginList, build, hard_affinity_arguments, hard_affinity_weight};
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
 use crate::plugin::ExtensionPoint;
 use crate::plugin::POINTS;
 use crate::plugins::*;
-use crate::profile::{MULTI_POINT, Profile, PluginSet};
+use crate::profile::{MULTI_POINT, PluginSet, Profile};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ struct Conversion {
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
-/// Reads a Policy in JSON or YAML: its profile and its extenders. `global_options` apply where the Policy says nothing.
+/// Reads a Policy in JSON or YAML: its profile and its extenders. `global_options` apply where the Policy sets nothing.
 pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
     let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;

@@ -12,7 +12,7 @@ use crate::plugins::default_preemption::{self, DefaultPreemption};
 use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
 use crate::plugins::{self, PLUGINS};
 use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
-use crate::profile::{EnabledPlugin, MULTI_POINT, Profile, PluginSet, ProfileDocument, default_plugins};
+use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile, ProfileDocument, default_plugins};
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,11 @@ pub type PluginList = Vec<(String, i64)>;
 type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
 /// The profiles, and the Policy that replaces the only one.
-pub fn read_all(reader: &Reader<'_>, version: Version, global_options: &GlobalOptions) -> (Vec<Profile>, Option<PolicySource>) {
+pub fn read_all(
+    reader: &Reader<'_>,
+    version: Version,
+    global_options: &GlobalOptions,
+) -> (Vec<Profile>, Option<PolicySource>) {
     if version == Version::V1Alpha1 {
         let policy = policy::source(reader);
         return (vec![read(reader, version, true, global_options)], policy);
@@ -43,7 +47,11 @@ fn default_profile(version: Version, global_options: &GlobalOptions) -> Profile 
 }
 
 /// The profile of an algorithm provider, whose lists are the defaults.
-pub fn from_provider(lists: &BTreeMap<ExtensionPoint, PluginList>, mut arguments: Arguments, global_options: &GlobalOptions) -> Profile {
+pub fn from_provider(
+    lists: &BTreeMap<ExtensionPoint, PluginList>,
+    mut arguments: Arguments,
+    global_options: &GlobalOptions,
+) -> Profile {
     global_options.add_defaults(&mut arguments);
     let defaults = |point: ExtensionPoint| lists.get(&point).cloned().unwrap_or_default();
     global_options.finish(build(points_of(None, Version::V1Alpha1, &defaults), arguments, Version::V1Alpha1))
@@ -131,7 +139,7 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, global_options: &Glob
         None => default_list(point, version),
     };
     let mut profile = global_options.finish(build(points_of(sets.as_ref(), version, &defaults), arguments, version));
-    profile.document.given = given.into_iter().filter(|(_, given)| *given).map(|(what, _)| what).collect();
+    profile.document.named = given.into_iter().filter(|(_, given)| *given).map(|(what, _)| what).collect();
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
         profile.percentage_of_nodes_to_score = super::percentage_of_nodes(reader);
@@ -160,7 +168,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
         if name.is_empty() {
             one.required("name", "");
         }
-        if version.report_removed(&name) {
+        if version.is_removed(&name) {
             report_removed(one, &name);
         }
         let kind = args.as_ref().and_then(|args| args.text("kind"));
@@ -173,17 +181,21 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
 }
 
 /// The plug-ins enabled at each point, from the defaults and a document.
-fn points_of(sets: Option<&Reader<'_>>, version: Version, defaults: &dyn Fn(ExtensionPoint) -> PluginList) -> PointSets {
-    let mut written = BTreeMap::new();
+fn points_of(
+    sets: Option<&Reader<'_>>,
+    version: Version,
+    defaults: &dyn Fn(ExtensionPoint) -> PluginList,
+) -> PointSets {
+    let mut documented = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
         let (enabled, disabled) = read_set(sets, MULTI_POINT, EVERYWHERE, version);
         let merged = merge(default_plugins(), &enabled, &disabled);
-        written.insert(MULTI_POINT, PluginSet { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
+        documented.insert(MULTI_POINT, PluginSet { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
         merged
     });
     if everywhere.is_none() {
         // Versions without `multiPoint` list all plug-ins of each point; nothing else is enabled.
-        written.insert(MULTI_POINT, PluginSet { enabled: Vec::new(), disabled: vec!["*".into()] });
+        documented.insert(MULTI_POINT, PluginSet { enabled: Vec::new(), disabled: vec!["*".into()] });
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // `unreserve` is read only to validate it: today one plug-in reserves and unreserves.
@@ -213,10 +225,10 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, defaults: &dyn Fn(Exte
                 disabled: Vec::new(),
             },
         };
-        written.insert(field, set);
+        documented.insert(field, set);
         points.insert(point, list);
     }
-    (points, written)
+    (points, documented)
 }
 
 /// The weight of a plug-in in a version without `multiPoint`.
@@ -236,7 +248,7 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         let written = one.text("name").unwrap_or("");
         let weight = one.int_within("weight", 0, i64::MAX / 100).unwrap_or(0);
         let name = version.current_name(written);
-        if version.report_removed(written) && field != MULTI_POINT {
+        if version.is_removed(written) && field != MULTI_POINT {
             report_removed(&one, written);
         } else if plugins::find(name).is_none() {
             one.fault("name", format!("{kind} \"{written}\" does not exist"));
@@ -253,7 +265,8 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         one.text("name")
     });
     // Disabling a former plug-in that is only a part of today's plug-in leaves the other parts enabled.
-    let disabled = disabled.filter(|name| !version.is_merged_plugin(name)).map(|name| version.current_name(name).to_owned());
+    let disabled =
+        disabled.filter(|name| !version.is_merged_plugin(name)).map(|name| version.current_name(name).to_owned());
     (enabled, disabled.collect())
 }
 
@@ -271,7 +284,12 @@ fn merge(defaults: PluginList, enabled: &PluginList, disabled: &BTreeSet<String>
 }
 
 /// The plug-ins enabled at a point by its own set and by `multiPoint`.
-fn expand(point: ExtensionPoint, everywhere: &PluginList, enabled: &PluginList, disabled: &BTreeSet<String>) -> PluginList {
+fn expand(
+    point: ExtensionPoint,
+    everywhere: &PluginList,
+    enabled: &PluginList,
+    disabled: &BTreeSet<String>,
+) -> PluginList {
     let extends = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
     let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| extends(name)).collect();
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
@@ -310,8 +328,8 @@ pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Versi
         enabled_at.insert(point, enabled);
     }
     let by_point = !version.has_multi_point();
-    let written = ProfileDocument { sets, arguments: written, given: Vec::new(), by_point };
-    let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
+    let document = ProfileDocument { sets, arguments: documents, named: Vec::new(), by_point };
+    let mut profile = Profile { points: enabled_at, check_all: false, document, ..Profile::default() };
     profile.preemption = profile.has(ExtensionPoint::PostFilter, default_preemption::NAME).then_some(preemption);
     profile
 }

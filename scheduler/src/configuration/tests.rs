@@ -1,6 +1,6 @@
 use super::*;
 use crate::plugin::ExtensionPoint;
-use crate::profile::Enabled;
+use crate::profile::EnabledPlugin;
 use holdfast_value::json;
 
 fn document(version: &str, rest: &str) -> String {
@@ -25,7 +25,7 @@ fn weights(profile: &Profile) -> Vec<(&str, i64)> {
 }
 
 #[test]
-fn what_is_not_said_is_as_usual() {
+fn fields_left_out_have_defaults() {
     let (read, defaults) = (read("v1", ""), Configuration::default());
     assert_eq!(weights(&read.profiles[0]), weights(&defaults.profiles[0]));
     assert_eq!(names(&read.profiles[0], ExtensionPoint::Filter), names(&defaults.profiles[0], ExtensionPoint::Filter));
@@ -65,7 +65,7 @@ fn a_weight_that_is_left_out_is_one() {
 }
 
 #[test]
-fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
+fn a_plug_in_disabled_and_enabled_at_a_point_loses_its_position() {
     let filters = |disabled: &str, enabled: &str| {
         let plugins = format!("filter: {{disabled: [{disabled}], enabled: [{enabled}]}}");
         let configuration = read("v1", &format!("profiles:\n- plugins: {{{plugins}}}"));
@@ -79,7 +79,7 @@ fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
 }
 
 #[test]
-fn plug_ins_have_the_names_that_they_had() {
+fn former_plug_in_names_are_accepted() {
     let plugins = |version: &str, plugins: &str| {
         let rest = match version {
             "v1alpha1" => format!("plugins: {{{plugins}}}"),
@@ -130,7 +130,7 @@ fn plug_ins_have_the_names_that_they_had() {
 
 /// v1alpha1 was read strictly at first, and leniently if that failed.
 #[test]
-fn the_first_version_may_say_what_nobody_knows() {
+fn the_first_version_ignores_unknown_fields() {
     let rest = "paralelism: 3\nschedulerName: mine\nschedulerName: mine\nleaderElection: {odd: 1}";
     let configuration = read("v1alpha1", rest);
     assert_eq!(&*configuration.profiles[0].scheduler_name, "mine");
@@ -142,7 +142,7 @@ fn the_first_version_may_say_what_nobody_knows() {
 
 /// Earlier versions ignored the case of extenders' field names.
 #[test]
-fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
+fn field_names_of_extenders_in_old_versions_may_have_any_case() {
     for (url, tls) in [
         ("urlPrefix", "tlsConfig: {insecure: true, serverName: s}"),
         ("URLPrefix", "TLSConfig: {Insecure: true, ServerName: s}"),
@@ -168,7 +168,7 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
 
 /// v1alpha1's `postFilter` is today's `preScore`.
 #[test]
-fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
+fn plug_ins_of_the_first_version_are_enabled_at_todays_points() {
     let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
     let profile = read("v1alpha1", &format!("plugins: {{{plugins}}}")).profiles.remove(0);
     assert_eq!(names(&profile, ExtensionPoint::PreScore), ["TaintToleration"]);
@@ -180,7 +180,7 @@ fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
 }
 
 #[test]
-fn names_of_old_and_of_today_are_the_same() {
+fn former_and_current_lock_names_must_agree() {
     let lock = |rest: &str| Configuration::read(&document("v1alpha1", &format!("leaderElection: {{{rest}}}")));
     for (rest, expected) in [
         ("lockObjectName: a", "a"),
@@ -199,7 +199,7 @@ fn names_of_old_and_of_today_are_the_same() {
 }
 
 #[test]
-fn an_extender_that_is_given_no_time_gets_the_usual_one() {
+fn an_extender_without_a_timeout_gets_the_default() {
     for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {
         let read = read("v1", &format!("extenders: [{{urlPrefix: 'http://e', httpTimeout: {timeout}}}]"));
         assert_eq!(read.extenders[0].http_timeout_seconds, expected, "{timeout}");
@@ -208,7 +208,7 @@ fn an_extender_that_is_given_no_time_gets_the_usual_one() {
 
 /// A configuration with both a CA and `insecure` is an error.
 #[test]
-fn what_an_extender_is_trusted_by_is_read_at_once() {
+fn tls_data_of_an_extender_is_validated_when_read() {
     let told = |tls: &str| {
         let rest = format!("extenders: [{{urlPrefix: 'https://e', enableHTTPS: true, tlsConfig: {{{tls}}}}}]");
         let read = Configuration::read(&document("v1", &rest));
@@ -231,7 +231,7 @@ fn what_an_extender_is_trusted_by_is_read_at_once() {
 }
 
 #[test]
-fn all_faults_come_at_once() {
+fn all_errors_are_reported_at_once() {
     let told = faults(
         "v1",
         "parallelism: 0\npercentageOfNodesToScore: 101\npodMaxBackoffSeconds: 0\nparalelism: 3\nleaderElection: {leaseDuration: 5s, resourceLock: nodes}\nprofiles:\n- {schedulerName: a, plugins: {score: {enabled: [{name: Nobody}, {name: NodePorts}]}, bind: {disabled: [{name: '*'}]}}}\n- {schedulerName: a, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, resources: [{name: cpu, weight: 101}]}, odd: 1}}]}",
@@ -258,7 +258,7 @@ fn all_faults_come_at_once() {
 }
 
 #[test]
-fn nothing_and_nought_are_what_is_usual() {
+fn empty_strings_and_zero_mean_the_default() {
     let read = read(
         "v1",
         "clientConnection: {qps: 0, burst: 0, contentType: ''}\nleaderElection: {leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: '', resourceName: '', resourceNamespace: ''}",
@@ -270,7 +270,7 @@ fn nothing_and_nought_are_what_is_usual() {
 }
 
 #[test]
-fn faults_are_told_in_the_words_of_kubernetes() {
+fn errors_have_kubernetes_words() {
     let managed = "managedResources: [{name: example.com/a}]";
     let extender = format!("{{urlPrefix: 'http://e', bindVerb: b, {managed}}}");
     let told = faults(
@@ -304,7 +304,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
 
 /// Added affinity is validated as selectors of labels and fields are.
 #[test]
-fn what_is_added_to_pods_is_judged_as_selectors_are() {
+fn added_affinity_is_validated_as_selectors_are() {
     let told = faults(
         "v1",
         "parallelism: 1\nparallelism: 2\nprofiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args:\n      addedAffinity:\n        requiredDuringSchedulingIgnoredDuringExecution:\n          nodeSelectorTerms:\n          - matchExpressions: [{key: '', operator: Is}, {key: a, operator: Gt, values: [x]}, {key: b, operator: In}, {key: c, operator: Exists, values: [x], odd: 1}, {key: 'd d', operator: NotIn, values: []}, {key: e, operator: In, values: [x, 'y y']}, {key: f, operator: Lt, values: ['1', '2']}]\n            matchFields: [{key: spec.x, operator: In, values: [a, b]}, {key: metadata.name, operator: Exists}]\n        preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0}]\n  - name: PodTopologySpread\n    args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Like}]}",
@@ -338,7 +338,7 @@ fn what_is_added_to_pods_is_judged_as_selectors_are() {
 }
 
 #[test]
-fn what_must_be_a_name_is_one() {
+fn names_are_validated() {
     let fit = |args: &str| format!("profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{{args}}}}}]}}]");
     let spread = |key: &str| {
         let constraint = format!("{{maxSkew: 1, whenUnsatisfiable: DoNotSchedule, topologyKey: {key}}}");
@@ -401,7 +401,7 @@ fn versions_differ_in_their_defaults() {
 
 /// Versions without system defaults use the listed constraints.
 #[test]
-fn constraints_that_are_listed_count() {
+fn listed_default_constraints_apply() {
     let constraint = "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
     let args = format!("pluginConfig: [{{name: PodTopologySpread, args: {{defaultConstraints: [{constraint}]}}}}]");
     for (version, document) in [("v1alpha1", args.clone()), ("v1alpha2", format!("profiles: [{{{args}}}]"))] {
@@ -424,7 +424,7 @@ fn constraints_that_are_listed_count() {
 }
 
 #[test]
-fn switches_of_old_reach_their_plug_ins() {
+fn options_for_all_profiles_reach_their_plug_ins() {
     let configuration = read("v1alpha1", "disablePreemption: true\nschedulerName: mine\nbindTimeoutSeconds: 5");
     let profile = configuration.profile("mine").expect("the profile");
     assert!(profile.preemption.is_none() && !names(profile, ExtensionPoint::PostFilter).contains(&"DefaultPreemption"));
@@ -442,7 +442,7 @@ fn arguments(profile: &Profile) -> Vec<String> {
 
 /// Options beside a Policy apply where the Policy says nothing.
 #[test]
-fn a_policy_leaves_switches_as_they_are() {
+fn a_policy_keeps_the_options_for_all_profiles() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
     let taken = |rest: &str, weight: Option<i64>, policy: &str| {
         let mut configuration = read("v1alpha1", rest);
@@ -475,7 +475,7 @@ fn a_policy_leaves_switches_as_they_are() {
 }
 
 #[test]
-fn a_provider_says_what_is_usual() {
+fn a_provider_sets_the_default_plug_ins() {
     let plugins = "plugins: {score: {disabled: [{name: ImageLocality}]}, filter: {disabled: [{name: NodePorts}]}}";
     for (source, packs) in [
         ("algorithmSource: {provider: DefaultProvider}", false),
@@ -498,9 +498,11 @@ fn a_provider_says_what_is_usual() {
 }
 
 #[test]
-fn gates_are_obeyed() {
+fn feature_gates_apply() {
     let mut configuration = Configuration::default();
-    assert!(configuration.pops_from_backoff && configuration.nominates_expected_nodes && !configuration.extended_resources);
+    assert!(
+        configuration.pops_from_backoff && configuration.nominates_expected_nodes && !configuration.extended_resources
+    );
     configuration.apply_feature_gates(|gate| gate == "DRAExtendedResource");
     assert!(
         !configuration.pops_from_backoff && !configuration.nominates_expected_nodes && configuration.extended_resources
@@ -583,7 +585,7 @@ fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
 }
 
 #[test]
-fn what_a_policy_says_of_services_is_one_plug_in() {
+fn service_arguments_of_a_policy_become_one_plug_in() {
     let same =
         |name: &str, labels: &str| format!("{{name: {name}, argument: {{serviceAffinity: {{labels: [{labels}]}}}}}}");
     let differs = |name: &str, weight: i64, label: &str| {
@@ -639,7 +641,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
 
 /// Every version and every Policy, written as a v1 document and read again, is the same configuration.
 #[test]
-fn what_is_written_is_what_was_read() {
+fn a_written_configuration_reads_back_equal() {
     let profile = "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 30\n  plugins:\n    multiPoint: {disabled: [{name: ImageLocality}]}\n    score: {disabled: [{name: NodeAffinity}], enabled: [{name: TaintToleration, weight: 7}]}\n  pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu}]}}}\n  - {name: foreign, args: {x: [1]}}\n- schedulerName: b\nextenders:\n- {urlPrefix: 'http://e', filterVerb: f, weight: 2, httpTimeout: 1m, managedResources: [{name: e.io/r, ignoredByScheduler: true}]}\ndelayCacheUntilActive: true\nleaderElection: {leaseDuration: 1m30s}";
     let old = "algorithmSource: {provider: ClusterAutoscalerProvider}\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 5\ndisablePreemption: true";
     let mut all: Vec<Configuration> =
@@ -681,7 +683,7 @@ fn what_is_written_is_what_was_read() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn settings_that_v1_cannot_express_are_listed() {
     assert!(Configuration::default().unwritten().is_empty());
     let mut policy = Configuration::default();
     policy.apply_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
@@ -690,13 +692,13 @@ fn what_cannot_be_written_is_named() {
 }
 
 #[test]
-fn the_usual_configuration_is_written_as_kubernetes_does() {
+fn the_default_configuration_is_written_as_kubernetes_writes_it() {
     let text = holdfast_core::wire::yaml::yaml(&Configuration::default().document());
     assert_eq!(text, include_str!("default.yaml"));
 }
 
 #[test]
-fn options_adjust_what_was_read() {
+fn options_override_the_configuration() {
     let mut configuration = read("v1", "");
     configuration.apply_provider("ClusterAutoscalerProvider").expect("it is known");
     assert!(weights(&configuration.profiles[0]).contains(&("NodeResourcesMostAllocated", 1)));

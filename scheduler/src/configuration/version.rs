@@ -67,7 +67,7 @@ impl Version {
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
     }
 
-    /// The plug-in that this version enables by default at a point in the place of today's `plugin`.
+    /// The plug-in that this version enables by default at a point instead of today's `plugin`.
     pub fn default_plugin(self, plugin: &'static str, point: ExtensionPoint) -> &'static str {
         let scores = matches!(point, ExtensionPoint::PreScore | ExtensionPoint::Score);
         if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {

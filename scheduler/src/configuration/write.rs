@@ -9,7 +9,7 @@ use crate::plugins::{
     balanced_allocation, default_preemption, dynamic_resources, inter_pod_affinity, node_affinity, node_resources_fit,
     pod_topology_spread, volume_binding,
 };
-use crate::profile::{Profile, PluginSet, ProfileDocument};
+use crate::profile::{PluginSet, Profile, ProfileDocument};
 use holdfast_value::{Map, Value, json};
 
 /// Plug-ins that have arguments, in the order in which they are written.
@@ -82,7 +82,8 @@ fn profile(profile: &Profile) -> Value {
     for field in POINTS.iter().map(|row| row.1).chain(["multiPoint"]) {
         plugins.insert(field, sets.get(field).map_or_else(|| json!({}), set));
     }
-    let mut configured: Vec<Value> = arguments.iter().map(|(name, args)| plugin(name, with_defaults(name, args))).collect();
+    let mut configured: Vec<Value> =
+        arguments.iter().map(|(name, args)| plugin(name, with_defaults(name, args))).collect();
     let named = |name: &str| arguments.iter().any(|(own, _)| own == name);
     let enabled = |name: &str| profile.plugin(name).is_some();
     let defaults = WITH_ARGUMENTS.into_iter().filter(|name| enabled(name) && !named(name));

@@ -59,7 +59,7 @@ pub enum NodeSelection {
     Node(Text),
     Nodes(Option<NodeSelector>),
     AllNodes,
-    /// Each device has its own place.
+    /// Each device has its own node selection.
     PerDevice,
     NoNode,
 }
@@ -133,7 +133,11 @@ impl Slice {
             pool: pool.field(&spec["pool"]["name"]),
             generation: spec["pool"]["generation"].as_i64().unwrap_or(0),
             count: spec["pool"]["resourceSliceCount"].as_i64().unwrap_or(1),
-            node_selection: if spec["perDeviceNodeSelection"] == true { NodeSelection::PerDevice } else { node_selection },
+            node_selection: if spec["perDeviceNodeSelection"] == true {
+                NodeSelection::PerDevice
+            } else {
+                node_selection
+            },
             devices: items(&spec["devices"]).map(|one| Device::decode(pool, &driver, one)).collect(),
             counters: items(&spec["sharedCounters"]).map(|set| counters(pool, set, "name")).collect(),
             driver,

@@ -47,8 +47,8 @@ pub struct AllocatedDeviceStatus {
 impl AllocatedDeviceStatus {
     fn decode(pool: &mut StringPool, one: &Value) -> Self {
         let true_conditions = items(&one["conditions"]).filter(|condition| text(&condition["status"]) == "True");
-        let true_conditions =
-            true_conditions.map(|one| (pool.field(&one["type"]), pool.field(&one["reason"]), pool.field(&one["message"])));
+        let true_conditions = true_conditions
+            .map(|one| (pool.field(&one["type"]), pool.field(&one["reason"]), pool.field(&one["message"])));
         AllocatedDeviceStatus {
             true_conditions: true_conditions.collect(),
             driver: pool.field(&one["driver"]),
@@ -150,7 +150,9 @@ impl Claim {
             constraints: items(&devices["constraints"]).map(|one| Constraint::decode(pool, one)).collect(),
             allocation: allocation.is_object().then(|| Allocation::decode(pool, allocation)),
             reserved_for: items(&object["status"]["reservedFor"]).map(|one| pool.field(&one["uid"])).collect(),
-            device_statuses: items(&object["status"]["devices"]).map(|one| AllocatedDeviceStatus::decode(pool, one)).collect(),
+            device_statuses: items(&object["status"]["devices"])
+                .map(|one| AllocatedDeviceStatus::decode(pool, one))
+                .collect(),
             allocation_assumed: false,
         }
     }
@@ -163,8 +165,15 @@ impl Claim {
             let is_same_device = |status: &&AllocatedDeviceStatus| {
                 (&status.driver, &status.pool, &status.device) == (&device.driver, &device.pool, &device.device)
             };
-            let true_conditions = self.device_statuses.iter().find(is_same_device).map(|status| &status.true_conditions[..]).unwrap_or_default();
-            if let Some((_, reason, message)) = true_conditions.iter().find(|(kind, ..)| device.binding.failures.contains(kind)) {
+            let true_conditions = self
+                .device_statuses
+                .iter()
+                .find(is_same_device)
+                .map(|status| &status.true_conditions[..])
+                .unwrap_or_default();
+            if let Some((_, reason, message)) =
+                true_conditions.iter().find(|(kind, ..)| device.binding.failures.contains(kind))
+            {
                 let name = &self.key.name;
                 return Readiness::Failed(format!("claim {name} binding failed: reason={reason}, message={message:?}"));
             }

@@ -1,7 +1,7 @@
 //! Extended resources that devices may satisfy: the amounts that each container of a pod requests, and the claim
 //! requests made from them.
 
-use super::device::{SubRequest, Request};
+use super::device::{Request, SubRequest};
 use super::resources::is_extended;
 use super::{StringPool, Text, entries, items, text};
 use holdfast_core::schema::quantity;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 /// The annotation of a claim that was made for extended resources.
 pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// The bound of a count. No claim can hold as many devices, so larger amounts need not be told apart.
+/// The bound of a count. No claim can hold as many devices, so larger amounts need not be distinguished.
 const COUNT_MAX: i64 = 1 << 20;
 
 /// Whether a DeviceClass may stand for a resource of this name.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_container_that_stays_has_a_request_for_each_resource() {
+    fn each_lasting_container_has_a_request_per_resource() {
         let mut second = container("b", 1);
         second["resources"]["requests"]["deviceclass.resource.kubernetes.io/net"] = "3".into();
         let (requests, mappings) =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_uses_what_others_will_use() {
+    fn init_containers_use_the_devices_of_later_containers() {
         let mut sidecar = container("s", 1);
         sidecar["restartPolicy"] = "Always".into();
         let spec = |first: u32, last: u32| json!({"initContainers": [container("i", first), sidecar, container("j", last)], "containers": [container("a", 2)]});

@@ -12,11 +12,11 @@ pub mod pod;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+mod stored_pod;
 pub mod taint_rule;
 pub mod terms;
 pub mod volume;
 pub mod workload;
-mod stored_pod;
 
 use holdfast_core::object::glance::Glance;
 use holdfast_value::{CompactString, Value};
@@ -130,7 +130,7 @@ impl Kind {
 /// Everything but the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// Strings seen before, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
+/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
 /// pool has doubled.
 #[derive(Debug, Default)]
 pub struct StringPool {

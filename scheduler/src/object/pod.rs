@@ -232,8 +232,8 @@ fn resized(pool: &mut StringPool, pod: &Value, template: &Template) -> Option<Bo
     if !requests::is_resized(pod) {
         return None;
     }
-    let held = requests::effective_requests(pool, pod);
-    (held.0 != template.requests || held.1 != template.bound_non_zero_requests).then(|| Box::new(held))
+    let effective = requests::effective_requests(pool, pod);
+    (effective.0 != template.requests || effective.1 != template.bound_non_zero_requests).then(|| Box::new(effective))
 }
 
 impl Template {
@@ -304,7 +304,7 @@ impl Template {
         required.chain(preferred).sum::<usize>() + pods + others.iter().sum::<usize>()
     }
 
-    /// The extended resources that it asks for.
+    /// The extended resources that the pod requests.
     pub fn extended_resources(&self) -> impl Iterator<Item = &Text> {
         extended::resources(&self.extended).into_iter()
     }
@@ -324,7 +324,7 @@ impl Controller {
 
     /// The controller's kind, if the scheduler reads its selector.
     pub fn kind(&self) -> Option<Kind> {
-        KINDS.iter().find(|one| one.name == &*self.kind && one.is_of(&self.api_version)).map(|one| one.kind)
+        KINDS.iter().find(|one| one.name == &*self.kind && one.has_api_version(&self.api_version)).map(|one| one.kind)
     }
 }
 
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_at_a_pod_shows_all_that_is_read_of_it() {
+    fn a_glance_at_a_pod_reads_all_fields_that_decoding_uses() {
         let whole = pod_with_all_fields();
         let seen = Kind::Pod.glance().look(whole.to_string().as_bytes()).document;
         assert_eq!(decoded(&seen), decoded(&whole));
@@ -480,7 +480,7 @@ mod tests {
     /// Pods that differ from the first in each kind of way; all but the first may take their template from an earlier
     /// pod.
     #[test]
-    fn a_pod_that_is_read_behind_another_is_the_pod_that_is_decoded() {
+    fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();
         plain["spec"]["volumes"] = json!([{"name": "token-a", "projected": {"sources": []}}]);
         plain["spec"]["resourceClaims"] = json!([{"name": "d", "resourceClaimName": "made"}]);
@@ -500,7 +500,8 @@ mod tests {
         other["metadata"]["uid"] = "v".into();
         other["status"]["conditions"][0]["message"] = "\"n\" is too small".into();
         let key = Key::new("n", "p");
-        let alone = |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut StringPool::default(), key.clone(), pod));
+        let alone =
+            |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut StringPool::default(), key.clone(), pod));
         let behind = |key: &Key, pod: &Value, reads_limits: bool| {
             let mut pool = StringPool::default();
             let first = Pod::read(&mut pool, Key::new("n", "p"), plain.to_string().as_bytes());
@@ -565,7 +566,7 @@ mod tests {
 
     /// Every path of the glance is needed: without its value the pod decodes differently.
     #[test]
-    fn nothing_is_glanced_at_that_is_not_read() {
+    fn every_field_of_the_glance_is_used() {
         for path in FIELDS {
             let mut less = pod_with_all_fields();
             remove(&mut less, path.trim_end_matches(".*"));

@@ -61,7 +61,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
     // If the pod sets pod-level requests, no container gets the default request for a resource that any container, or
     // the overhead, names.
     let has_pod_level = rules.pod_level && has_pod_level_requests(spec);
-    let [default_cpu, default_memory] = [CPU, MEMORY].map(|name| rules.default_requests && !(has_pod_level && is_requested(spec, name)));
+    let [default_cpu, default_memory] =
+        [CPU, MEMORY].map(|name| rules.default_requests && !(has_pod_level && is_requested(spec, name)));
     let mut of = |container: &Value, statuses: &ContainerStatuses| {
         let mut own = Resources::decode(pool, &container["resources"][rules.field()]);
         if rules.allocated
@@ -78,7 +79,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
         }
         own
     };
-    let statuses = |list: &str| if rules.allocated { statuses_by_container(&status[list]) } else { ContainerStatuses::new() };
+    let statuses =
+        |list: &str| if rules.allocated { statuses_by_container(&status[list]) } else { ContainerStatuses::new() };
     let mut running = Resources::default();
     let main = statuses("containerStatuses");
     for container in items(&spec["containers"]) {
@@ -184,7 +186,7 @@ mod tests {
     use holdfast_value::json;
 
     #[test]
-    fn only_what_goes_on_running_can_hold_more_than_it_asks_for() {
+    fn only_lasting_containers_can_have_more_than_they_request() {
         let asks = |cpu: &str| json!({"requests": {"cpu": cpu}});
         let status = |name: &str| json!({"name": name, "resources": asks("3")});
         for (policy, cpu) in [(json!("Always"), 4000), (json!(null), 1000)] {
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_counts_for_what_nobody_names_once_a_pod_asks_as_a_whole() {
+    fn pod_level_requests_replace_default_requests() {
         let container = |requests: Value| json!({"name": "c", "resources": {"requests": requests}});
         let names_memory = container(json!({"memory": "1"}));
         for (pod_level, first, overhead, (cpu, memory), cpu_to_be_placed) in [
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_holds_what_it_has_got_as_a_whole_while_that_changes() {
+    fn pod_level_resizes_count_the_allocated_amounts() {
         let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
         let container = json!({"name": "c", "resources": requests("1")});
         let infeasible = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
@@ -238,7 +240,8 @@ mod tests {
             assert_eq!(effective_requests(&mut StringPool::default(), &pod).0.milli_cpu, cpu, "{requests} {status}");
             assert!(
                 is_resized(&pod)
-                    || effective_requests(&mut StringPool::default(), &pod).0 == super::pod_requests(&mut StringPool::default(), &pod)
+                    || effective_requests(&mut StringPool::default(), &pod).0
+                        == super::pod_requests(&mut StringPool::default(), &pod)
             );
         }
     }

@@ -101,7 +101,7 @@ impl Resources {
         }
     }
 
-    /// The resources that nodes always have, and those that are named here.
+    /// CPU, memory and ephemeral storage, and the scalar resources in this set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(self.scalars.iter().map(|(name, _)| &**name))
     }

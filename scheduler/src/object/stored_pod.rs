@@ -236,8 +236,9 @@ impl<'a> StoredPod<'a> {
     fn pod_resources_match(&self) -> bool {
         let StoredPod { spec, status, .. } = self;
         let (Some(requests), Some(shown)) = (&spec.resources, &status.resources) else { return true };
-        let is_requested =
-            |part: &Option<Raw>| part.as_ref().is_none_or(|part| requests.0.contains(&format!("\"requests\":{}", part.0)));
+        let is_requested = |part: &Option<Raw>| {
+            part.as_ref().is_none_or(|part| requests.0.contains(&format!("\"requests\":{}", part.0)))
+        };
         is_requested(&shown.requests) && is_requested(&status.allocated_resources)
     }
 
@@ -329,7 +330,7 @@ mod tests {
     use holdfast_value::json;
 
     #[test]
-    fn templates_are_known_up_to_a_bound() {
+    fn cached_templates_are_bounded() {
         let mut pool = StringPool::default();
         let mut read = |label: &str| {
             let pod = json!({"metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c"}]}});

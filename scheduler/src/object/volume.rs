@@ -173,7 +173,7 @@ impl Class {
 /// A CSINode: what CSI drivers say about a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
-    /// How many volumes of each driver the node takes.
+    /// How many volumes of each driver can be attached to the node.
     pub limits: Vec<(Text, i64)>,
     /// In-tree plug-ins whose volumes a CSI driver serves on this node.
     pub migrated: Vec<Text>,

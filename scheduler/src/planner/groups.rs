@@ -1,6 +1,6 @@
-//! Feasible nodes in groups: plug-ins that look beyond single nodes cannot tell the nodes of a group apart.
+//! Feasible nodes in groups: to plug-ins that look at more than one node, the nodes of a group are equal.
 //!
-//! A group is identified by its *marks*, the numbers by which such plug-ins tell nodes apart. Within a group the nodes
+//! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the nodes
 //! are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best node
 //! of all is then among the first nodes of the groups. The number of groups follows the number of topology domains, or
 //! of different counts, and not the number of nodes.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_group_knows_the_first_of_its_best_nodes() {
+    fn each_group_returns_its_first_best_node() {
         let mut groups = NodeGroups::default();
         groups.put(3, 7, &[1]);
         groups.put(2, 7, &[1]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_changes_its_marks_changes_its_group() {
+    fn a_node_with_new_marks_changes_its_group() {
         let mut groups = NodeGroups::default();
         groups.put(0, 1, &[1]);
         groups.put(0, 1, &[2]);

@@ -10,7 +10,7 @@ use crate::snapshot::node_info::NodeId;
 use crate::status::{Code, Rejection, message};
 use std::collections::HashMap;
 
-/// The index of a refusal in [`InfeasibleNodes::rejections`].
+/// The index of a rejection in [`InfeasibleNodes::rejections`].
 type RejectionId = u32;
 
 #[derive(Default)]
@@ -55,9 +55,9 @@ pub(super) struct NominatedPod {
 
 struct CountedRejection {
     rejection: Rejection,
-    /// How many nodes have this refusal.
+    /// How many nodes have this rejection.
     nodes: usize,
-    /// On how many nodes preemption was tried without success because of this refusal.
+    /// On how many nodes preemption was tried without success because of this rejection.
     useless: usize,
 }
 
@@ -95,8 +95,7 @@ impl InfeasibleNodes {
         self.nodes.len()
     }
 
-    /// Why no node is feasible, and what can be done about it, if the local filters refuse every node. `None`: only the
-    /// plain search can tell.
+    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. `None`: only the uncached plan can say.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -139,7 +138,7 @@ impl InfeasibleNodes {
         Some(self.unschedulable(cycle, &result, replaced_rejection))
     }
 
-    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second refusal instead of the
+    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second rejection instead of the
     /// first.
     fn unschedulable(
         &self,
@@ -162,11 +161,11 @@ impl InfeasibleNodes {
         result.unschedulable(text, rejectors)
     }
 
-    /// Checks the nodes whose refusal is unknown. `None`: a node is feasible after all, or its check failed.
+    /// Checks the nodes whose rejection is unknown. `None`: a node is feasible after all, or its check failed.
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
-            // Most refusals are then of earlier states of nodes.
+            // Most rejections are then of earlier states of nodes.
             *self = InfeasibleNodes::default();
         }
         self.stale_claim.extend(self.nodes.len()..bound);

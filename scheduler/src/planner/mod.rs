@@ -45,7 +45,7 @@ impl CacheKey {
     }
 }
 
-/// What the cache holds: the refused nodes with their refusals, and each scoring plug-in's scores of the nodes in
+/// What the cache holds: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes in
 /// question.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
@@ -68,7 +68,7 @@ impl Planner {
         Planner::default()
     }
 
-    /// Chooses a node for a pod, or says why none is feasible and what can be done about it. `profile` is the profile
+    /// Chooses a node for a pod, or returns why none is feasible and which pods to evict. `profile` is the profile
     /// with its number; a number must mean the same profile in every call.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
@@ -170,7 +170,7 @@ impl Planner {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached refusals of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`, for tests
+    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`, for tests
     /// that compare the cache with the plain search. `None`: nothing is cached.
     pub fn cached_results(
         &self,
@@ -192,8 +192,7 @@ impl Planner {
         self.full_evaluations
     }
 
-    /// How many groups of nodes were compared. For each pod the number follows the topology domains that its template
-    /// tells apart, or the different counts, and not the nodes.
+    /// How many groups of nodes were compared. For each pod the number grows with the topology domains that matter to its template, or with the different counts, but not with the nodes.
     pub fn groups_compared(&self) -> u64 {
         self.groups_compared
     }
@@ -231,6 +230,6 @@ fn unschedulable_plan(why: Unschedulable) -> Plan {
 
 /// Whether the cached answers of a profile for this template depend on this object.
 fn depends_on(profile: &Profile, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
-    let rests = |plugin: &dyn Plugin| plugin.depends_on(cycle, kind, key);
-    profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))
+    let reads = |plugin: &dyn Plugin| plugin.depends_on(cycle, kind, key);
+    profile.points.values().flatten().any(|enabled| reads(&*enabled.plugin))
 }

@@ -33,7 +33,7 @@ pub(super) struct TemplateCache {
     is_dirty: Vec<bool>,
     /// A buffer for the marks of one node.
     marks: Vec<i64>,
-    /// Whether a plug-in refused the pods in `pre_filter`, or named the only nodes that may be feasible: there are no
+    /// Whether a plug-in rejected the pods in `pre_filter`, or named the only nodes that may be feasible: there are no
     /// groups then.
     rejected: bool,
     /// Why no node was feasible, and the number of the next change at that time.
@@ -89,13 +89,13 @@ impl TemplateCache {
         cache
     }
 
-    /// Why no node was feasible for the last such pod, if nothing has changed since.
+    /// Why no node was feasible for the last pod of this template, if nothing has changed since.
     pub fn cached_failure(&self, cycle: SchedulingCycle<'_>) -> Option<Unschedulable> {
         let (at, failure) = self.failure.as_ref()?;
         (*at == cycle.snapshot.changes().next()).then(|| failure.clone())
     }
 
-    /// Why no node is feasible, from the refusals of single nodes; `None`: only the plain search can tell.
+    /// Why no node is feasible, from the rejections of single nodes; `None`: only the uncached plan can say.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -109,8 +109,7 @@ impl TemplateCache {
         self.infeasible.explain(cycle, profile, Filters { list: local.collect(), check_all: false }, nominated)
     }
 
-    /// Checks the node that a pod is nominated to. The cache of its template cannot tell: there the node is judged with
-    /// this pod nominated to it, but the pod itself is not in its own way.
+    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own nomination against the node.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         // A filter that lets all nodes pass as things are also lets them pass with the nominated pods.
         let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
@@ -137,7 +136,7 @@ impl TemplateCache {
         1 + 4 * usize::from(self.infeasible.len() > 0)
     }
 
-    /// Whether the cache has groups of nodes: no plug-in refused the pods in `pre_filter`.
+    /// Whether the cache has groups of nodes: no plug-in rejected the pods in `pre_filter`.
     pub fn has_groups(&self) -> bool {
         !self.rejected
     }
@@ -146,7 +145,7 @@ impl TemplateCache {
         self.groups.contains(node)
     }
 
-    /// The cached refusals and scores of nodes, for tests.
+    /// The cached rejections and scores of nodes, for tests.
     pub fn cached_results(&self, cycle: SchedulingCycle<'_>, scored: &[NodeId]) -> Option<CachedResults> {
         if self.rejected {
             return None;
@@ -186,7 +185,7 @@ impl TemplateCache {
         self.filters.list.clear();
         self.rejected = false;
         let (mut filters, mut scoring) = (Vec::new(), Vec::new());
-        // A plug-in may refuse a pod in `pre_filter` without being enabled as a filter.
+        // A plug-in may reject a pod in `pre_filter` without being enabled as a filter.
         for enabled in profile.at(ExtensionPoint::PreFilter) {
             if !profile.has(ExtensionPoint::Filter, enabled.plugin.name())
                 && matches!(enabled.plugin.pre_filter(cycle), PreFilterResult::Reject(_))
@@ -317,7 +316,7 @@ impl TemplateCache {
         }
     }
 
-    /// Checks and scores one node anew with the local plug-ins.
+    /// Checks and scores one node again with the local plug-ins.
     fn evaluate_node(&mut self, cycle: SchedulingCycle<'_>, id: NodeId) {
         self.infeasible.node_changed(id);
         let Some(node) = cycle.snapshot.node(id).filter(|node| self.passes_local_filters(cycle, node)) else {
@@ -364,7 +363,7 @@ impl TemplateCache {
         filters.chain(scores).sum()
     }
 
-    /// Marks all nodes anew if the number of marks changed, or the counts behind the marks were rebuilt.
+    /// Recomputes the marks of all nodes if the number of marks changed, or the counts behind the marks were rebuilt.
     fn remark_nodes(&mut self, cycle: SchedulingCycle<'_>, counts_rebuilt: bool) {
         let count = self.current_mark_count();
         let before = std::mem::replace(&mut self.mark_count, count);

@@ -29,7 +29,11 @@ pub struct ScoredResource {
 
 impl ScoredResource {
     /// The listed resources, for pods with these requests.
-    pub fn for_pod(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], requested: &Resources) -> Vec<ScoredResource> {
+    pub fn for_pod(
+        cycle: SchedulingCycle<'_>,
+        resources: &[ResourceWeight],
+        requested: &Resources,
+    ) -> Vec<ScoredResource> {
         let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| requested.get(name) != 0);
         let counted = |ResourceWeight { name, weight }: &ResourceWeight| ScoredResource {
             name: name.clone(),
@@ -41,9 +45,15 @@ impl ScoredResource {
 
     /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
     /// there.
-    pub fn amounts(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
+    pub fn amounts(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        sums: &Resources,
+        pod: i64,
+    ) -> Option<(i64, i64)> {
         let name = &*self.name;
-        // Other countable amounts of a node, such as places for pods, do not count.
+        // Other amounts of a node, such as the number of pods, do not count.
         let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
         if !counts {
             return None;
@@ -79,7 +89,13 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    pub fn score(&self, cycle: SchedulingCycle<'_>, resources: &[ScoredResource], node: &NodeInfo, pod: &Resources) -> i64 {
+    pub fn score(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        resources: &[ScoredResource],
+        node: &NodeInfo,
+        pod: &Resources,
+    ) -> i64 {
         let (mut sum, mut weights) = (0i64, 0i64);
         for resource in resources {
             let ScoredResource { name, weight, .. } = resource;
@@ -106,7 +122,9 @@ impl Strategy {
             Strategy::LeastAllocated if requested > allocatable => 0,
             Strategy::LeastAllocated => percent(allocatable.saturating_sub(requested)),
             Strategy::MostAllocated => percent(requested.min(allocatable)),
-            Strategy::RequestedToCapacityRatio(shape) => interpolate(shape, if requested > allocatable { 100 } else { percent(requested) }),
+            Strategy::RequestedToCapacityRatio(shape) => {
+                interpolate(shape, if requested > allocatable { 100 } else { percent(requested) })
+            }
         }
     }
 }
@@ -153,7 +171,9 @@ mod tests {
         let weighted = |(name, _): &(&str, i64)| ResourceWeight { name: (*name).into(), weight: 1 };
         let weighted: Vec<ResourceWeight> = resources.iter().map(weighted).collect();
         let counted = ScoredResource::for_pod(cycle, &weighted, &pod.template.requests);
-        let amounts = |(one, (_, requested)): (&ScoredResource, &(&str, i64))| one.amounts(cycle, node, &node.requested, *requested);
+        let amounts = |(one, (_, requested)): (&ScoredResource, &(&str, i64))| {
+            one.amounts(cycle, node, &node.requested, *requested)
+        };
         counted.iter().zip(resources).map(amounts).collect()
     }
 
@@ -174,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_count_as_the_resource_that_they_stand_for() {
+    fn devices_count_as_the_extended_resource_of_their_class() {
         let mut snapshot = with_node(json!({"cpu": "4", "example.com/own": "2"}));
         snapshot.extended_resources = true;
         for name in ["gpu", "own"] {
@@ -207,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn percents_of_large_amounts_do_not_overflow() {
+    fn percentages_of_large_amounts_do_not_overflow() {
         assert_eq!(percent(i64::MAX, i64::MAX), 100);
     }
 }

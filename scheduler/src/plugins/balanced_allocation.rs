@@ -1,6 +1,6 @@
 //! NodeResourcesBalancedAllocation: prefers nodes where the pod makes the utilizations of resources more equal.
 
-use super::allocation::{self, ScoredResource, ResourceWeight, default_resources};
+use super::allocation::{self, ResourceWeight, ScoredResource, default_resources};
 use crate::object::resources::Resources;
 use crate::object::{Key, Kind};
 use crate::plugin::{MAX_SCORE, Plugin, SchedulingCycle, Score};
@@ -27,7 +27,9 @@ impl Plugin for BalancedAllocation {
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let requested = &cycle.pod.template.requests;
         let nothing = self.resources.iter().all(|one| requested.get(&one.name) == 0);
-        (!nothing).then(|| Box::new(BalanceScore(ScoredResource::for_pod(cycle, &self.resources, requested))) as Box<dyn Score>)
+        (!nothing).then(|| {
+            Box::new(BalanceScore(ScoredResource::for_pod(cycle, &self.resources, requested))) as Box<dyn Score>
+        })
     }
 
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
@@ -54,7 +56,9 @@ impl BalanceScore {
         let mut count = 0;
         for resource in &self.0 {
             let requested = pod.get(&resource.name);
-            let Some((allocatable, total)) = resource.amounts(cycle, node, &node.requested, requested) else { continue };
+            let Some((allocatable, total)) = resource.amounts(cycle, node, &node.requested, requested) else {
+                continue;
+            };
             let total = if with { total } else { total.saturating_sub(requested) };
             let share = (total as f64 / allocatable as f64).clamp(0.0, 1.0);
             match shares.get_mut(count) {

@@ -147,7 +147,7 @@ fn ineligible(search: &NodeSearch<'_>) -> Option<&'static str> {
     ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
-/// As [`ineligible`]; `rejection`: how the pod's nominated node was refused.
+/// As [`ineligible`]; `rejection`: how the pod's nominated node was rejected.
 pub(crate) fn ineligible_reason(cycle: SchedulingCycle<'_>, rejection: Option<Code>) -> Option<&'static str> {
     let pod = cycle.pod;
     if pod.never_preempts {
@@ -225,14 +225,14 @@ pub(crate) fn dry_run(
         victims.sort_by_key(importance);
     }
     if victims.is_empty() {
-        // Every pod may stay: the node was refused for something that filters do not look at.
+        // Every pod may stay: the node was rejected for something that filters do not look at.
         let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
         return Err(Rejection::error("", why));
     }
     Ok(Candidate { node: node.node.name.clone(), victims, violations })
 }
 
-/// Sorts pods by importance, highest first: by priority, then those that run longer. A pod that never started counts as
+/// Sorts pods by importance, highest first: by priority, then by running time. A pod that never started counts as
 /// started now.
 fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))

@@ -84,8 +84,11 @@ impl Plugin for DynamicResources {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
                 let own = || named_claims(cycle).any(|(_, own)| own.as_ref() == Some(&event.key));
-                let was_created_for_pod = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
-                freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_created_for_pod))
+                let was_created_for_pod =
+                    |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
+                freed
+                    || (after.is_some() && own())
+                    || (after.is_none() && before.as_ref().is_some_and(was_created_for_pod))
             }
             ObjectChange::Pod(_, Some(after)) => {
                 after.uid == cycle.pod.uid && claims(SchedulingCycle { pod: after, ..cycle }).is_ok()
@@ -158,10 +161,11 @@ fn rejection_of(why: AllocatorError) -> Rejection {
     }
 }
 
-/// Whether nodes were refused because too much was searched lately. That ends with time, without an event.
+/// Whether nodes were rejected because too much was searched lately. That ends with time, without an event.
 pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
-    let is_over_budget =
-        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT);
+    let is_over_budget = |rejection: &Rejection| {
+        rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT)
+    };
     diagnosis.rejected.iter().map(|(_, rejection)| rejection).chain(&diagnosis.absent).any(is_over_budget)
 }
 
@@ -197,10 +201,13 @@ impl DeviceFilter {
                 allocated.push(claim);
                 continue;
             }
-            let sub_requests =
-                claim.requests.iter().flat_map(|request| request.alternatives.iter().map(move |sub_request| (request, sub_request)));
-            let mut missing =
-                sub_requests.filter(|(_, sub_request)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class)));
+            let sub_requests = claim
+                .requests
+                .iter()
+                .flat_map(|request| request.alternatives.iter().map(move |sub_request| (request, sub_request)));
+            let mut missing = sub_requests.filter(|(_, sub_request)| {
+                !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class))
+            });
             if let Some((request, sub_request)) = missing.next() {
                 return Err(unresolvable(no_class(request, sub_request)));
             }
@@ -226,7 +233,9 @@ impl DeviceFilter {
             Ok(None) => Err(Rejection::unresolvable(NAME, NOT_ENOUGH)),
             Err(AllocationError::Timeout) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),
             Err(AllocationError::BudgetSpent) => Err(Rejection::unresolvable(NAME, BUDGET_SPENT)),
-            Err(AllocationError::InvalidPool) => Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered")),
+            Err(AllocationError::InvalidPool) => {
+                Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered"))
+            }
             Err(AllocationError::InvalidClaim(why)) => Err(Rejection::error(NAME, why)),
         }
     }
@@ -293,12 +302,13 @@ impl Score for FirstAvailableScore {
 /// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
 /// uses them; `None`: there is none.
 pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
-    let is_not_on_node =
-        |rejection: &Rejection| rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE);
+    let is_not_on_node = |rejection: &Rejection| {
+        rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)
+    };
     let rejected = || diagnosis.rejected.iter().filter(|(_, rejection)| is_not_on_node(rejection));
     let nodes = || rejected().filter_map(|(name, _)| cycle.snapshot.node_named(name));
     let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);
     let claims = claims(cycle).unwrap_or_default();
-    let mut held = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
-    held.find(|claim| nodes().any(|node| !DeviceFilter::is_usable_on(claim, node))).map(|claim| claim.key.clone())
+    let mut releasable = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
+    releasable.find(|claim| nodes().any(|node| !DeviceFilter::is_usable_on(claim, node))).map(|claim| claim.key.clone())
 }

@@ -75,7 +75,8 @@ impl Plugin for GangScheduling {
         let Some(gang) = &cycle.pod.template.gang else { return QueueingHint::Skip };
         QueueingHint::queue_if(match &event.change {
             ObjectChange::Pod(before, Some(pod)) => {
-                let is_new_member = before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
+                let is_new_member =
+                    before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
                 is_new_member && pod.template.gang.as_ref() == Some(gang)
             }
             ObjectChange::Other { before: false, after: true } => {

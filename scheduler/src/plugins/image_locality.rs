@@ -44,7 +44,10 @@ impl ImageScore {
             Some((size as f64 * (nodes_with as f64 / nodes)) as i64)
         };
         let image_scores: Vec<_> = self.0.iter().map(image_score).collect();
-        image_scores.iter().any(Option::is_some).then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
+        image_scores
+            .iter()
+            .any(Option::is_some)
+            .then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
     }
 
     /// A node's score from the worths of the images that it has.

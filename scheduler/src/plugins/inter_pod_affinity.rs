@@ -95,7 +95,9 @@ impl Plugin for InterPodAffinity {
                 let has_key = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
                     // A new node without the topology key has no domain, so no pod on it is near others.
-                    None => own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key),
+                    None => {
+                        own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key)
+                    }
                     Some(before) => {
                         let mut keys = keys.peekable();
                         keys.peek().is_none() || keys.any(|key| before.labels.get(key) != after.labels.get(key))
@@ -188,7 +190,7 @@ struct TemplateResultsState<T> {
     missing_keys: MissingKeys,
 }
 
-/// Topology keys that terms name and no node has. If a node gets one of them, everything is computed anew.
+/// Topology keys that terms name and no node has. If a node gets one of them, everything is recomputed.
 #[derive(Debug, Default)]
 struct MissingKeys {
     keys: HashSet<Text>,
@@ -357,7 +359,9 @@ impl DomainCounters {
         let mut single_sum = 0i64;
         for one in &self.by_key {
             match one.domains.domain_of(node) {
-                Some(domain) if one.domains.is_single(domain) => single_sum = single_sum.saturating_add(one.counts[domain]),
+                Some(domain) if one.domains.is_single(domain) => {
+                    single_sum = single_sum.saturating_add(one.counts[domain])
+                }
                 Some(_) => {
                     marks.push(one.domains.mark(node, |domain| one.counts[domain]));
                     continue;
@@ -500,7 +504,9 @@ impl Filter for RequiredTerms {
         match self.violated_rule(cycle, node.id) {
             None => Ok(()),
             Some(ViolatedRule::Near) => Err(Rejection::unresolvable(NAME, "node(s) didn't match pod affinity rules")),
-            Some(ViolatedRule::Far) => Err(Rejection::unschedulable(NAME, "node(s) didn't match pod anti-affinity rules")),
+            Some(ViolatedRule::Far) => {
+                Err(Rejection::unschedulable(NAME, "node(s) didn't match pod anti-affinity rules"))
+            }
             Some(ViolatedRule::Repelled) => {
                 Err(Rejection::unschedulable(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
             }
@@ -552,8 +558,7 @@ impl Filter for RequiredTerms {
         let pod_counts = self.totals(cycle.snapshot, pods.iter().copied());
         for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&pod_counts)) {
             for (key, total) in totals {
-                // No pod was counted for this key yet; once one is, the number of marks changes, and all nodes are
-                // marked anew.
+                // No pod was counted for this key yet; once one is, the number of marks changes, and the marks of all nodes are recomputed.
                 let number = counters.numbers.get(key).map_or_else(|| unique_mark(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }
@@ -602,12 +607,18 @@ impl PreferredTerms {
         let (incoming, hard_weight) = (&self.incoming, self.hard_weight);
         self.pod_weights.of(pod, |missing_keys| {
             let (own, theirs) = (incoming.affinity(), &pod.template.pod_affinity);
-            let near = incoming.own_terms_selecting(snapshot, &own.preferred, pod).map(|term| (&term.topology_key, term.weight));
-            let far = incoming.own_terms_selecting(snapshot, &own.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
+            let near = incoming
+                .own_terms_selecting(snapshot, &own.preferred, pod)
+                .map(|term| (&term.topology_key, term.weight));
+            let far = incoming
+                .own_terms_selecting(snapshot, &own.preferred_anti, pod)
+                .map(|term| (&term.topology_key, -term.weight));
             let required = incoming.terms_selecting_it(&theirs.required, pod).filter(|_| hard_weight > 0);
             let required = required.map(|term| (&term.topology_key, hard_weight));
-            let preferred = incoming.terms_selecting_it(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
-            let anti = incoming.terms_selecting_it(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
+            let preferred =
+                incoming.terms_selecting_it(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
+            let anti =
+                incoming.terms_selecting_it(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
             let mut all = near.chain(far).chain(required).chain(preferred).chain(anti).peekable();
             all.peek().is_some().then(|| missing_keys.sums(snapshot, all))
         })

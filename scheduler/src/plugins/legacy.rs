@@ -1,6 +1,6 @@
 //! Plug-ins that only old configurations may name.
 
-use super::allocation::{self, ScoredResource, Strategy, ResourceWeight};
+use super::allocation::{self, ResourceWeight, ScoredResource, Strategy};
 use super::default_selector::{self, default_selector};
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
@@ -78,7 +78,7 @@ impl Score for SelectorSpreadScore {
     }
 }
 
-/// Nodes may ask pods of some controllers to stay away, by an annotation.
+/// An annotation of a node may list controllers whose pods should avoid it.
 #[derive(Debug)]
 pub struct NodePreferAvoidPods;
 

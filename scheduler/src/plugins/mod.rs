@@ -17,11 +17,11 @@ pub mod node_ports;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod node_volume_limits;
-mod topology_domains;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod service_affinity;
 pub mod taint_toleration;
+mod topology_domains;
 pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
@@ -62,7 +62,7 @@ const fn on_demand(
     PluginEntry { name, points, weight: 1, by_default: false, build }
 }
 
-/// All plug-ins in their default order. The order of filters decides which reason a node's refusal shows.
+/// All plug-ins in their default order. The order of filters decides which reason a node's rejection shows.
 pub static PLUGINS: &[PluginEntry] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
     row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(PlaceholderPlugin(marker::PRIORITY_SORT))),

@@ -1,6 +1,6 @@
 //! NodeResourcesFit: a node must have the resources that a pod requests; scores by how much would be allocated.
 
-use super::allocation::{self, ScoredResource, Strategy, ResourceWeight, default_resources};
+use super::allocation::{self, ResourceWeight, ScoredResource, Strategy, default_resources};
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use crate::object::{Key, Kind, Text};
@@ -75,11 +75,17 @@ impl Plugin for NodeResourcesFit {
                 requests_shrank(before, after, None)
             }
             ObjectChange::Pod(Some(before), Some(after)) => {
-                after.node_name.is_some() && before.node_name.is_some() && requests_shrank(before, after, Some(template))
+                after.node_name.is_some()
+                    && before.node_name.is_some()
+                    && requests_shrank(before, after, Some(template))
             }
             ObjectChange::Node(before, Some(after)) => {
-                let fits = insufficient_resources(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
-                fits && before.as_ref().is_none_or(|before| allocatable_grew(template, &before.allocatable, &after.allocatable))
+                let fits = insufficient_resources(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0)
+                    .0
+                    .is_empty();
+                fits && before
+                    .as_ref()
+                    .is_none_or(|before| allocatable_grew(template, &before.allocatable, &after.allocatable))
             }
             ObjectChange::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
                 let mut resources = template.extended_resources();
@@ -105,34 +111,38 @@ fn allocatable_grew(template: &Template, before: &Resources, after: &Resources) 
 fn insufficient_resources(
     ignored: &IgnoredResources,
     cycle: SchedulingCycle<'_>,
-    there: &Resources,
-    held: &Resources,
+    allocatable: &Resources,
+    used: &Resources,
     pods: usize,
 ) -> (Vec<Reason>, bool) {
     let (mut reasons, mut never): (Vec<Reason>, bool) = (Vec::new(), false);
-    if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
+    if i64::try_from(pods).is_ok_and(|pods| pods + 1 > allocatable.pods) {
         reasons.push("Too many pods".into());
     }
     let requested = &cycle.pod.template.requests;
     if requested.is_zero() {
         return (reasons, never);
     }
-    let mut compare = |name: &str, requested: i64, there: i64, held: i64, reason: fn(&str) -> Reason| {
-        if requested > 0 && requested > there.saturating_sub(held) {
+    let mut compare = |name: &str, requested: i64, allocatable: i64, used: i64, reason: fn(&str) -> Reason| {
+        if requested > 0 && requested > allocatable.saturating_sub(used) {
             reasons.push(reason(name));
-            never |= requested > there;
+            never |= requested > allocatable;
         }
     };
-    compare(CPU, requested.milli_cpu, there.milli_cpu, held.milli_cpu, |_| "Insufficient cpu".into());
-    compare(MEMORY, requested.memory, there.memory, held.memory, |_| "Insufficient memory".into());
-    compare(EPHEMERAL_STORAGE, requested.ephemeral_storage, there.ephemeral_storage, held.ephemeral_storage, |_| {
-        "Insufficient ephemeral-storage".into()
-    });
+    compare(CPU, requested.milli_cpu, allocatable.milli_cpu, used.milli_cpu, |_| "Insufficient cpu".into());
+    compare(MEMORY, requested.memory, allocatable.memory, used.memory, |_| "Insufficient memory".into());
+    compare(
+        EPHEMERAL_STORAGE,
+        requested.ephemeral_storage,
+        allocatable.ephemeral_storage,
+        used.ephemeral_storage,
+        |_| "Insufficient ephemeral-storage".into(),
+    );
     for (name, amount) in &requested.scalars {
         // DynamicResources checks resources that the node does not have and that devices satisfy.
-        let is_devices = || there.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
+        let is_devices = || allocatable.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
-            compare(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
+            compare(name, *amount, allocatable.get(name), used.get(name), |name| format!("Insufficient {name}").into());
         }
     }
     (reasons, never)
@@ -142,8 +152,8 @@ struct FitFilter(Arc<IgnoredResources>);
 
 impl Filter for FitFilter {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let there = &node.node.allocatable;
-        let (reasons, never) = insufficient_resources(&self.0, cycle, there, &node.requested, node.pods.len());
+        let allocatable = &node.node.allocatable;
+        let (reasons, never) = insufficient_resources(&self.0, cycle, allocatable, &node.requested, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }

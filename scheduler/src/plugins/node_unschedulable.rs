@@ -1,4 +1,4 @@
-//! NodeUnschedulable: refuses nodes marked `unschedulable`, unless the pod tolerates that taint.
+//! NodeUnschedulable: rejects nodes marked `unschedulable`, unless the pod tolerates that taint.
 
 use crate::object::pod::Pod;
 use crate::object::terms::{Taint, tolerated};

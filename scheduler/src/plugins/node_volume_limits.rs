@@ -101,7 +101,8 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut attached: BTreeSet<AttachedVolume> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
+    let mut attached: BTreeSet<AttachedVolume> =
+        node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
     // An attached volume counts even if no pod uses it, also if the pod to be scheduled will use it again.
     attached.extend(attachments(cycle.snapshot, &node.node.name));

@@ -36,7 +36,15 @@ pub fn system_defaults() -> Vec<SpreadConstraint> {
 
 pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> SpreadConstraint {
     let selector = crate::object::selector::Selector::nothing();
-    SpreadConstraint { max_skew, topology_key, hard, selector, min_domains: 1, honor_affinity: true, honor_taints: false }
+    SpreadConstraint {
+        max_skew,
+        topology_key,
+        hard,
+        selector,
+        min_domains: 1,
+        honor_affinity: true,
+        honor_taints: false,
+    }
 }
 
 impl Default for PodTopologySpread {
@@ -178,7 +186,12 @@ impl ConstraintCounts {
         ConstraintCounts::in_domains(cycle, spread, keys, domains)
     }
 
-    fn in_domains(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>, domains: TopologyDomains) -> Self {
+    fn in_domains(
+        cycle: SchedulingCycle<'_>,
+        spread: SpreadConstraint,
+        keys: &Arc<[Text]>,
+        domains: TopologyDomains,
+    ) -> Self {
         let self_match = i64::from(spread.selector.matches(&cycle.pod.template.labels));
         let mut count = ConstraintCounts {
             self_match,
@@ -211,7 +224,9 @@ impl ConstraintCounts {
 
     /// The domain that a pod on a node counts in.
     fn domain_for(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
-        (self.counts_node(node) && counts_pod(&self.spread, template, pod)).then(|| self.domains.domain_of(node)).flatten()
+        (self.counts_node(node) && counts_pod(&self.spread, template, pod))
+            .then(|| self.domains.domain_of(node))
+            .flatten()
     }
 
     fn counts_node(&self, node: NodeId) -> bool {

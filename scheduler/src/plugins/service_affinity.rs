@@ -79,7 +79,9 @@ fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
 
 /// Whether a pod is on a node and has all labels of a template's pods.
 fn is_peer(template: &Template, pod: &Pod) -> bool {
-    pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.is_subset_of(&pod.template.labels)
+    pod.node_name.is_some()
+        && *pod.namespace() == template.namespace
+        && template.labels.is_subset_of(&pod.template.labels)
 }
 
 /// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of

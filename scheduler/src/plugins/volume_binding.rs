@@ -69,7 +69,8 @@ impl Plugin for VolumeBinding {
             }
             ObjectChange::CsiDriver(Some(before), Some(after)) => **before && !**after,
             ObjectChange::Capacity(before, Some(after)) => {
-                uses_class(cycle, &after.class) && before.as_ref().is_none_or(|before| after.free_bytes > before.free_bytes)
+                uses_class(cycle, &after.class)
+                    && before.as_ref().is_none_or(|before| after.free_bytes > before.free_bytes)
             }
             ObjectChange::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
@@ -208,7 +209,9 @@ impl PodClaims {
             match provisioning(snapshot, claim, node) {
                 Provisioning::Possible => assignment.reservation.volumes.push((claim.key.clone(), None)),
                 Provisioning::Impossible => return assignment.reasons.push(NONE_FOUND),
-                Provisioning::NotEnoughStorage => return assignment.reasons.push("node(s) did not have enough free storage".into()),
+                Provisioning::NotEnoughStorage => {
+                    return assignment.reasons.push("node(s) did not have enough free storage".into());
+                }
                 Provisioning::Error(error) => return assignment.error = Some(error),
             }
         }

@@ -57,7 +57,7 @@ impl Backoff {
         over
     }
 
-    /// The first pod that a plug-in refused: such pods may be tried early while the active queue is empty. Pods that
+    /// The first pod that a plug-in rejected: pods that were rejected may be tried early while no pod is active. Pods that
     /// failed by an error may not.
     pub fn first_unschedulable(&self) -> Option<QueueRank> {
         self.unschedulable.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
@@ -80,7 +80,7 @@ mod tests {
     use std::cmp::Reverse;
 
     #[test]
-    fn back_offs_double_up_to_their_longest() {
+    fn back_offs_double_up_to_the_maximum() {
         let backoff = Backoff::new(SECOND, 10 * SECOND, true);
         let ends: Vec<_> = (1..=6).map(|failures| backoff.end(0, failures) / SECOND).collect();
         assert_eq!(ends, [2, 3, 5, 9, 11, 11], "with the whole second after it");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_early_where_the_gate_is_off() {
+    fn no_pod_is_popped_early_if_the_gate_is_off() {
         for (pops_early, end) in [(true, 3 * SECOND), (false, 2 * SECOND + 7)] {
             let mut backoff = Backoff::new(SECOND, 10 * SECOND, pops_early);
             let rank = (Reverse(0), 0, SECOND + 7, 1, Key::new("default", "p"));

@@ -1,6 +1,6 @@
 //! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
 //!
-//! A pod is in one of these places: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
+//! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
 //! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
 
 mod backoff;
@@ -27,7 +27,7 @@ pub type Time = i128;
 
 pub const SECOND: Time = 1_000_000_000;
 
-/// What the queue needs to know when it is told something.
+/// The state that the queue reads while it handles an event.
 #[derive(Clone, Copy)]
 pub struct QueueContext<'a> {
     pub snapshot: &'a Snapshot,
@@ -51,7 +51,7 @@ impl<'a> QueueContext<'a> {
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may help pods that one of these plug-ins refused, among pods that the event is not about.
+    /// Whether an event may help pods that one of these plug-ins rejected, among pods that the event is not about.
     fn concerns_any(&self, scheduler: &Text, plugins: &[&'static str], event: &ClusterEvent) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
@@ -128,17 +128,15 @@ struct QueuedPodInfo {
     flushed: bool,
 }
 
-/// Sorts pods in the order in which they are taken: by priority, then by turn, then by time.
+/// Sorts pods in the order in which they are popped: by priority, then by turn, then by time.
 type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// So many pods of a namespace are tried before it is the turn of others of their priority that came later: nobody keeps
-/// a cluster's scheduler to himself by making pods. One that says much about where it may lie is more work, and counts as
-/// several: a namespace that has one before it waits with the next.
+/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts as several pods.
 const TURN_PODS: usize = 64;
 /// With so much to look at on each node, a pod counts as one more.
 const WEIGHT_TERMS: usize = 16;
 
-/// How many ordinary pods it is as much work as to look for a place for this one.
+/// How much work it is to find a node for this pod, in ordinary pods.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -154,10 +152,10 @@ impl QueuedPodInfo {
     }
 }
 
-/// Why a pod that was taken from the queue comes back.
+/// Why a popped pod returns to the queue.
 #[derive(Debug, Clone)]
 pub enum AttemptFailure {
-    /// These plug-ins refused it.
+    /// These plug-ins rejected it.
     Rejected(Vec<&'static str>),
     /// The attempt failed with an error.
     Error,
@@ -171,7 +169,7 @@ pub struct Queue {
     /// How many active pods each namespace has.
     active_by_namespace: HashMap<Text, usize>,
     unschedulable: UnschedulablePods,
-    /// Events since the oldest pod in flight was taken, each with its number.
+    /// Events since the oldest pod in flight was popped, each with its number.
     in_flight_events: VecDeque<(u64, Arc<ClusterEvent>)>,
     /// How many events are kept in `in_flight_events`, by name.
     in_flight_event_counts: BTreeMap<&'static str, usize>,
@@ -186,7 +184,7 @@ pub struct Queue {
     hint_calls: Vec<HintCall>,
 }
 
-/// How many pods are in each place.
+/// How many pods are in each part of the queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PendingPods {
     pub active: usize,
@@ -196,7 +194,7 @@ pub struct PendingPods {
     pub in_flight: usize,
 }
 
-/// What the queue knows of a pod that was taken to be tried.
+/// What the queue knows about a popped pod.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptInfo {
     pub attempts: u32,
@@ -352,14 +350,13 @@ impl Queue {
         self.count_incoming(&pod.key, "UnschedulablePodAdd");
     }
 
-    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins refused, the
+    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins rejected, the
     /// hints are computed once.
     fn wake_waiting(&mut self, context: QueueContext<'_>, event: &ClusterEvent, label: &'static str, now: Time) {
         let mut woken = Vec::new();
         // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a pod.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // The pod that a claim for extended resources was made for is asked too, because its hint decides for its whole
-        // group.
+        // The pod that a claim for extended resources was made for represents its group, because only its own hint can be `Queue`.
         let owner = match &event.change {
             ObjectChange::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,
@@ -478,8 +475,7 @@ impl Queue {
         self.entries.remove(key);
     }
 
-    /// Takes the pod that is to be tried next. If no pod is active, a pod is taken before its back-off is over, unless
-    /// its last attempt failed by an error.
+    /// Removes and returns the pod to be tried next. If no pod is active, a pod is popped before its back-off is over, unless its last attempt failed with an error.
     pub fn pop(&mut self, now: Time) -> Option<(Key, AttemptInfo)> {
         self.flush_backoff(now);
         let active = self.active.first().cloned();
@@ -501,15 +497,14 @@ impl Queue {
         Some((key, info))
     }
 
-    /// A pod that was taken is bound, or is no longer the scheduler's.
+    /// A popped pod is bound, or is no longer the scheduler's.
     pub fn done(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight) {
             self.remove(key);
         }
     }
 
-    /// A pod that was taken a while ago is tried only now, on the present state: earlier events need not be kept for
-    /// it. `false`: it is not to be tried any more.
+    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it. `false`: the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);
@@ -527,7 +522,7 @@ impl Queue {
         self.put(key, QueuePart::InFlight, timestamp);
     }
 
-    /// A pod that was taken takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
+    /// A popped pod takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
     /// again without waiting for an event.
     pub fn stop_keeping_events(&mut self, key: &Key) {
         if self.entries.get(key).is_none_or(|entry| entry.part != QueuePart::InFlight) {
@@ -537,7 +532,7 @@ impl Queue {
         self.drop_old_events();
     }
 
-    /// An attempt failed. An event since the pod was taken may wake it at once.
+    /// An attempt failed: puts the pod back into the queue. An event since the pod was popped may make it active at once.
     pub fn requeue_failed(&mut self, context: QueueContext<'_>, key: &Key, failure: AttemptFailure, now: Time) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.part == QueuePart::InFlight) else { return };
         let from = entry.first_event;
@@ -645,7 +640,7 @@ impl Queue {
         }
     }
 
-    /// Each pod, its place in the queue and its attempts, for people.
+    /// Each pod, its part of the queue and its attempts, for people.
     pub fn dump(&self) -> impl Iterator<Item = String> + '_ {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(key, entry)| (entry.part, entry.rank(key)));
@@ -655,7 +650,7 @@ impl Queue {
         })
     }
 
-    /// How many waiting pods each plug-in refused, by scheduler name.
+    /// How many waiting pods each plug-in rejected, by scheduler name.
     pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.unschedulable.pods_by_rejector()
     }

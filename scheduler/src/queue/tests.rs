@@ -63,7 +63,7 @@ fn asks(cpu: &str) -> Value {
 }
 
 #[test]
-fn pods_are_taken_by_priority_and_then_by_time() {
+fn pods_are_popped_by_priority_and_then_by_time() {
     let mut scene = Scene::new();
     scene.pod("first", json!({}), 1);
     scene.pod("second", json!({}), 2);
@@ -75,7 +75,7 @@ fn pods_are_taken_by_priority_and_then_by_time() {
 }
 
 #[test]
-fn nobody_waits_for_thousands_of_anothers_pods() {
+fn a_namespace_with_thousands_of_pods_does_not_delay_others() {
     let mut scene = Scene::new();
     for number in 0..3 * TURN_PODS {
         scene.pod_in("crowd", &format!("{number:05}"), json!({}), 1);
@@ -91,7 +91,7 @@ fn nobody_waits_for_thousands_of_anothers_pods() {
 }
 
 #[test]
-fn pods_that_are_much_work_count_as_many() {
+fn expensive_pods_count_as_several() {
     let mut scene = Scene::new();
     let tolerations: Vec<_> =
         (0..TURN_PODS * WEIGHT_TERMS).map(|number| json!({"key": format!("k{number}")})).collect();
@@ -107,7 +107,7 @@ fn pods_that_are_much_work_count_as_many() {
 }
 
 #[test]
-fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
+fn a_pod_that_waited_longer_is_tried_before_newer_pods() {
     for by_flush in [false, true] {
         let mut scene = Scene::new();
         scene.pod("old", asks("1"), 0);
@@ -135,7 +135,7 @@ fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
 }
 
 #[test]
-fn a_pod_counts_from_when_it_could_be_tried() {
+fn the_first_attempt_counts_from_when_a_pod_became_active() {
     let mut scene = Scene::new();
     scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
     scene.pod("p", json!({}), 5);
@@ -146,7 +146,7 @@ fn a_pod_counts_from_when_it_could_be_tried() {
 }
 
 #[test]
-fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
+fn a_pod_that_became_gated_is_not_tried_again() {
     let claim = Key::new("default", "c");
     let spec =
         || json!({"containers": asks("1")["containers"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]});
@@ -166,7 +166,7 @@ fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
 }
 
 #[test]
-fn a_pod_whose_claim_goes_is_not_tried() {
+fn a_pod_whose_claim_is_deleted_is_gated() {
     let mut scene = Scene::new();
     let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
     scene.tell(Kind::ResourceClaim, &Key::new("default", "c"), Some(going), 0);
@@ -175,7 +175,7 @@ fn a_pod_whose_claim_goes_is_not_tried() {
 }
 
 #[test]
-fn a_claim_that_a_pod_does_not_need_is_passed_over() {
+fn a_claim_that_needs_no_object_is_skipped() {
     let mut scene = Scene::new();
     scene.tell(Kind::ResourceClaim, &Key::new("default", "ok"), Some(json!({"spec": {}})), 0);
     let claims = json!([{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "ok"}]);
@@ -243,7 +243,7 @@ fn events_have_names() {
 }
 
 #[test]
-fn gates_keep_a_pod_away_until_they_are_gone() {
+fn scheduling_gates_hold_a_pod_until_they_are_removed() {
     let mut scene = Scene::new();
     scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
     assert_eq!((scene.pop(1), scene.queue.pending_pods().gated), (None, 1));
@@ -254,7 +254,7 @@ fn gates_keep_a_pod_away_until_they_are_gone() {
 }
 
 #[test]
-fn whatever_brings_pods_to_a_queue_is_counted() {
+fn incoming_pods_are_counted_by_event() {
     let mut scene = Scene::new();
     let gated = |gates: &[&str]| {
         let gates: Value = gates.iter().map(|name| json!({"name": name})).collect();
@@ -285,7 +285,7 @@ fn whatever_brings_pods_to_a_queue_is_counted() {
 }
 
 #[test]
-fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
+fn a_higher_attach_limit_wakes_pods_with_too_many_volumes() {
     let csi = |limits: &[(&str, u32)]| {
         let driver = |(name, count): &(&str, u32)| json!({"name": name, "allocatable": {"count": count}});
         json!({"spec": {"drivers": limits.iter().map(driver).collect::<Vec<_>>()}})
@@ -308,7 +308,7 @@ fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
 }
 
 #[test]
-fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
+fn a_pods_own_label_change_wakes_it_if_constraints_count_it_differently() {
     let selector = json!({"matchLabels": {"app": "x"}});
     let constraint =
         json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
@@ -329,7 +329,7 @@ fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
 }
 
 #[test]
-fn new_nodes_wake_pods_that_may_find_others_there() {
+fn new_nodes_wake_pods_with_affinity() {
     let term = json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}]);
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": term});
     let (with, without) = (json!({"podAffinity": required}), json!({"podAntiAffinity": required}));
@@ -352,7 +352,7 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
 
 /// Events of Services have a label only if the old plug-in ServiceAffinity is enabled.
 #[test]
-fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_follow() {
+fn changes_of_peers_wake_pods_with_service_affinity() {
     let plugins = json!({"multiPoint": {"enabled": [{"name": service_affinity::NAME}]}});
     let config = json!([{"name": service_affinity::NAME, "args": {"affinityLabels": ["zone"]}}]);
     let document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
@@ -405,7 +405,7 @@ fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_
 }
 
 #[test]
-fn only_an_event_that_gives_hope_wakes_a_pod() {
+fn only_an_event_with_a_queue_hint_wakes_a_pod() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
@@ -417,7 +417,7 @@ fn only_an_event_that_gives_hope_wakes_a_pod() {
 }
 
 #[test]
-fn what_happens_while_a_pod_is_tried_is_not_missed() {
+fn events_during_an_attempt_are_not_missed() {
     let mut scene = Scene::new();
     scene.node("4", json!([{"key": "k", "effect": "NoSchedule"}]), 0);
     scene.pod("p", json!({}), 0);
@@ -429,7 +429,7 @@ fn what_happens_while_a_pod_is_tried_is_not_missed() {
 }
 
 #[test]
-fn errors_wait_for_their_back_off_even_alone() {
+fn errors_wait_for_their_back_off_even_if_no_pod_is_active() {
     let mut scene = Scene::new();
     scene.pod("p", json!({}), 0);
     scene.pop(0);
@@ -440,7 +440,7 @@ fn errors_wait_for_their_back_off_even_alone() {
 }
 
 #[test]
-fn who_waits_too_long_is_tried_again() {
+fn a_pod_that_waits_too_long_is_tried_again() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
@@ -473,7 +473,7 @@ fn bound_and_deleted_pods_leave_nothing_behind() {
 }
 
 #[test]
-fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
+fn volumes_and_devices_of_other_pods_wake_no_pod() {
     let mut scene = Scene::new();
     let claim = |class: &str| Some(json!({"metadata": {"uid": "c"}, "spec": {"storageClassName": class}}));
     for at in 0..20 {
@@ -513,7 +513,7 @@ fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
 }
 
 #[test]
-fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
+fn the_claim_made_for_a_pod_wakes_it_among_equal_pods() {
     let mut scene = Scene::new();
     let asks = || json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]});
     scene.snapshot.extended_resources = true;
@@ -544,7 +544,7 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
 
 /// A StatefulSet makes any number of pods, no two of them alike.
 #[test]
-fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() {
+fn hints_are_not_computed_for_events_that_cannot_concern_other_pods() {
     let mut scene = Scene::new();
     for number in 0..50 {
         let name = format!("p{number}");

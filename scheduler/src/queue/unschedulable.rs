@@ -1,4 +1,4 @@
-//! Pods that wait for an event, in groups of one template that the same plug-ins refused.
+//! Pods that wait for an event, in groups of one template that the same plug-ins rejected.
 
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,7 +13,7 @@ pub(super) struct UnschedulableGroup {
     pub gated: bool,
 }
 
-/// The scheduler's name, and the plug-ins that refused.
+/// The scheduler's name, and the plug-ins that rejected.
 type GroupKey = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct UnschedulablePods {
     groups: BTreeMap<GroupKey, BTreeMap<UnschedulableGroup, BTreeSet<Key>>>,
     group_of: HashMap<Key, UnschedulableGroup>,
     gated: usize,
-    /// How many of a scheduler's pods each plug-in refused; an entry that falls to 0 stays.
+    /// How many of a scheduler's pods each plug-in rejected; an entry that falls to 0 stays.
     by_rejector: BTreeMap<(&'static str, Text), usize>,
 }
 
@@ -67,7 +67,7 @@ impl UnschedulablePods {
         concerned.flat_map(|(_, groups)| groups)
     }
 
-    /// How many pods each plug-in refused, by scheduler name.
+    /// How many pods each plug-in rejected, by scheduler name.
     pub fn pods_by_rejector(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.by_rejector.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
     }

@@ -20,7 +20,7 @@ use crate::snapshot::{ClusterEvent, ObjectChange};
 use crate::status::EXTENDER;
 use holdfast_value::json;
 use holdfast_world::{Action, Refusal};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 pub(super) struct BindingCycle {
     pub attempt: Attempt,
@@ -32,15 +32,15 @@ pub(super) struct BindingCycle {
     pre_bind_steps: VecDeque<PreBindStep>,
     /// When the wait is too long.
     deadline: Option<Time>,
-    /// Claims that were seen with the chosen node in their annotation.
+    /// Claims whose annotation has named the chosen node.
     pub annotated_claims: BTreeSet<Key>,
     /// The objects of other components that it waits for.
     awaited_objects: Vec<(Kind, Key)>,
-    /// Whether the pod's own events show the node.
+    /// Whether the pod's own events confirm the binding.
     confirmed: bool,
     /// The extender that binds it.
     binding_extender: Option<usize>,
-    /// When it came to the present point.
+    /// When the present extension point began.
     point_began: Time,
 }
 
@@ -109,18 +109,121 @@ impl BindingFailure {
 /// One in so many passed points is reported to metrics.
 const POINTS_PER_SAMPLE: u64 = 10;
 
+/// The pods in their binding cycle: a node was chosen, and their own events do not show it yet.
+#[derive(Default)]
+pub(super) struct BindingCycles {
+    by_pod: HashMap<Key, BindingCycle>,
+    /// Pods that wait for another object to change, by that object.
+    awaited_by: HashMap<(Kind, Key), BTreeSet<Key>>,
+    /// When each pod has waited too long.
+    deadlines: BTreeSet<(Time, Key)>,
+    /// How many extension points were passed.
+    points_passed: u64,
+}
+
+impl BindingCycles {
+    pub fn get(&self, pod: &Key) -> Option<&BindingCycle> {
+        self.by_pod.get(pod)
+    }
+
+    pub fn get_mut(&mut self, pod: &Key) -> Option<&mut BindingCycle> {
+        self.by_pod.get_mut(pod)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &BindingCycle> {
+        self.by_pod.values()
+    }
+
+    fn insert(&mut self, binding: BindingCycle) {
+        self.by_pod.insert(binding.key().clone(), binding);
+    }
+
+    fn remove(&mut self, pod: &Key) -> Option<BindingCycle> {
+        self.clear_waits(pod);
+        self.by_pod.remove(pod)
+    }
+
+    /// Continues the pod's binding cycle when one of these objects changes.
+    fn await_objects(&mut self, pod: &Key, objects: Vec<(Kind, Key)>) {
+        for object in &objects {
+            self.awaited_by.entry(object.clone()).or_default().insert(pod.clone());
+        }
+        if let Some(binding) = self.get_mut(pod) {
+            binding.awaited_objects = objects;
+        }
+    }
+
+    /// The pods that wait for an object to change.
+    fn waiting_for(&self, kind: Kind, object: &Key) -> BTreeSet<Key> {
+        self.awaited_by.get(&(kind, object.clone())).cloned().unwrap_or_default()
+    }
+
+    fn set_deadline(&mut self, pod: &Key, until: Time) {
+        if let Some(binding) = self.by_pod.get_mut(pod) {
+            binding.deadline = Some(until);
+            self.deadlines.insert((until, pod.clone()));
+        }
+    }
+
+    pub fn clear_deadline(&mut self, pod: &Key) {
+        if let Some(until) = self.get_mut(pod).and_then(|binding| binding.deadline.take()) {
+            self.deadlines.remove(&(until, pod.clone()));
+        }
+    }
+
+    /// The pod waits no longer, neither for an object nor for its deadline.
+    fn clear_waits(&mut self, pod: &Key) {
+        self.clear_deadline(pod);
+        let Some(binding) = self.by_pod.get_mut(pod) else { return };
+        for object in std::mem::take(&mut binding.awaited_objects) {
+            if let Some(pods) = self.awaited_by.get_mut(&object) {
+                pods.remove(pod);
+                if pods.is_empty() {
+                    self.awaited_by.remove(&object);
+                }
+            }
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Removes and returns the next pod that has waited too long.
+    fn pop_expired(&mut self, now: Time) -> Option<Key> {
+        self.next_deadline().filter(|at| *at <= now)?;
+        self.deadlines.pop_first().map(|(_, pod)| pod)
+    }
+
+    /// Counts a passed extension point; returns whether it is reported to metrics.
+    fn is_point_sampled(&mut self) -> bool {
+        self.points_passed += 1;
+        self.points_passed.is_multiple_of(POINTS_PER_SAMPLE)
+    }
+
+    /// Whether no pod is in its binding cycle, and none is indexed by what it waits for.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.by_pod.is_empty() && self.has_no_waits()
+    }
+
+    #[cfg(test)]
+    pub fn has_no_waits(&self) -> bool {
+        self.awaited_by.is_empty() && self.deadlines.is_empty()
+    }
+}
+
 impl Scheduler {
     /// How many pods are being bound.
     pub fn binding_count(&self) -> usize {
-        self.binding_cycles.values().filter(|binding| matches!(binding.stage, BindingStage::Binding(_))).count()
+        self.binding_cycles.iter().filter(|binding| matches!(binding.stage, BindingStage::Binding(_))).count()
     }
 
     /// Reports how long the pod was at a point that it leaves now.
     fn observe_point(&mut self, key: &Key, point: &'static str, plugin: &'static str, success: bool, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let (began, profile) = (std::mem::replace(&mut binding.point_began, now), binding.attempt.profile);
-        self.points_passed += 1;
-        if self.points_passed.is_multiple_of(POINTS_PER_SAMPLE) {
+        if self.binding_cycles.is_point_sampled() {
             let profile = self.profile(profile).scheduler_name.clone();
             self.samples.push(MetricSample::ExtensionPoint { profile, point, plugin, success, began, ended: now });
         }
@@ -156,8 +259,8 @@ impl Scheduler {
             point_began: now,
         };
         let is_ready = binding.stage == BindingStage::Ready;
-        self.binding_cycles.insert(pod.key.clone(), binding);
-        self.await_objects(&pod.key, new_claim.into_iter().collect());
+        self.binding_cycles.insert(binding);
+        self.binding_cycles.await_objects(&pod.key, new_claim.into_iter().collect());
         let waits = match permit {
             Ok(timeout) => timeout,
             Err(why) => return self.fail_binding_cycle(&pod.key, BindingFailure::error(why), now),
@@ -167,7 +270,7 @@ impl Scheduler {
         }
         match waits {
             Some(timeout) => {
-                self.set_deadline(&pod.key, now + timeout);
+                self.binding_cycles.set_deadline(&pod.key, now + timeout);
                 self.activate_gang(&pod, now);
             }
             None => {
@@ -195,7 +298,7 @@ impl Scheduler {
                 BindingStage::WaitingForVolumesAndDevices => match self.pre_bind_progress(key) {
                     PreBindProgress::Waiting => return,
                     PreBindProgress::Done => {
-                        self.clear_waits(key);
+                        self.binding_cycles.clear_waits(key);
                         if let Some(binding) = self.binding_cycles.get_mut(key) {
                             binding.stage = BindingStage::Ready;
                         }
@@ -215,7 +318,10 @@ impl Scheduler {
     }
 
     fn send_pre_bind_writes(&mut self, key: &Key, step: Vec<Action>) {
-        let open = step.into_iter().map(|action| self.send_action(action, Purpose::BindingCycle(key.clone()))).collect();
+        let open = step
+            .into_iter()
+            .map(|action| self.requests.send_action(action, Purpose::BindingCycle(key.clone())))
+            .collect();
         if let Some(binding) = self.binding_cycles.get_mut(key) {
             binding.stage = BindingStage::PreBinding(open);
         }
@@ -229,7 +335,7 @@ impl Scheduler {
         {
             // The claim's uid is known only from its event; writes into the claim need it.
             if binding.deadline.is_none() {
-                self.set_deadline(key, now + CLAIM_CREATION_TIMEOUT);
+                self.binding_cycles.set_deadline(key, now + CLAIM_CREATION_TIMEOUT);
             }
             return NextPreBindStep::Wait;
         }
@@ -245,7 +351,7 @@ impl Scheduler {
 
     /// Makes a pod wait for its volumes and devices.
     fn await_volumes_and_devices(&mut self, key: &Key, now: Time) {
-        self.clear_waits(key);
+        self.binding_cycles.clear_waits(key);
         let Some(binding) = self.binding_cycles.get(key) else { return };
         let (pod, profile, node) = (binding.attempt.pod.clone(), binding.attempt.profile, binding.node.clone());
         let volumes: Vec<Key> = if binding.reservation.volumes.is_empty() {
@@ -278,36 +384,18 @@ impl Scheduler {
         }
         let volumes = volumes.into_iter().map(|claim| (Kind::PersistentVolumeClaim, claim));
         let devices = devices.iter().map(|claim| (Kind::ResourceClaim, claim.key.clone()));
-        self.await_objects(key, volumes.chain(devices).collect());
+        self.binding_cycles.await_objects(key, volumes.chain(devices).collect());
         if let Some(binding) = self.binding_cycles.get_mut(key) {
             binding.stage = stage;
         }
         if let Some(deadline) = deadline {
-            self.set_deadline(key, deadline);
-        }
-    }
-
-    /// Continues the pod's binding cycle when one of these objects changes.
-    fn await_objects(&mut self, key: &Key, awaited_objects: Vec<(Kind, Key)>) {
-        for object in &awaited_objects {
-            self.awaited_by.entry(object.clone()).or_default().insert(key.clone());
-        }
-        if let Some(binding) = self.binding_cycles.get_mut(key) {
-            binding.awaited_objects = awaited_objects;
-        }
-    }
-
-    fn set_deadline(&mut self, key: &Key, until: Time) {
-        if let Some(binding) = self.binding_cycles.get_mut(key) {
-            binding.deadline = Some(until);
-            self.deadlines.insert((until, key.clone()));
+            self.binding_cycles.set_deadline(key, deadline);
         }
     }
 
     /// An object changed: continues the binding cycles that wait for it.
     pub(super) fn awaited_object_changed(&mut self, kind: Kind, object: &Key, now: Time) {
-        let Some(pods) = self.awaited_by.get(&(kind, object.clone())) else { return };
-        for key in pods.clone() {
+        for key in self.binding_cycles.waiting_for(kind, object) {
             if kind == Kind::PersistentVolumeClaim
                 && let Some(claim) = self.snapshot.volume_claims.get(object)
                 && let Some(binding) = self.binding_cycles.get_mut(&key)
@@ -316,25 +404,6 @@ impl Scheduler {
                 binding.annotated_claims.insert(object.clone());
             }
             self.continue_binding_cycle(&key, now);
-        }
-    }
-
-    fn clear_waits(&mut self, key: &Key) {
-        self.clear_deadline(key);
-        let Some(binding) = self.binding_cycles.get_mut(key) else { return };
-        for object in std::mem::take(&mut binding.awaited_objects) {
-            if let Some(pods) = self.awaited_by.get_mut(&object) {
-                pods.remove(key);
-                if pods.is_empty() {
-                    self.awaited_by.remove(&object);
-                }
-            }
-        }
-    }
-
-    pub(super) fn clear_deadline(&mut self, key: &Key) {
-        if let Some(until) = self.binding_cycles.get_mut(key).and_then(|binding| binding.deadline.take()) {
-            self.deadlines.remove(&(until, key.clone()));
         }
     }
 
@@ -353,7 +422,7 @@ impl Scheduler {
             }
             None => RequestContent::Api(binding_action(key, &pod.uid, &node)),
         };
-        let request = self.send_request(content, Purpose::BindingCycle(key.clone()));
+        let request = self.requests.send(content, Purpose::BindingCycle(key.clone()));
         if let Some(binding) = self.binding_cycles.get_mut(key) {
             binding.stage = BindingStage::Binding(request);
             binding.binding_extender = binding_extender;
@@ -437,7 +506,6 @@ impl Scheduler {
 
     /// The binding cycle failed: frees the node, and puts the pod back into the queue.
     pub(super) fn fail_binding_cycle(&mut self, key: &Key, why: BindingFailure, now: Time) {
-        self.clear_waits(key);
         let Some(binding) = self.binding_cycles.remove(key) else { return };
         let BindingCycle { attempt: Attempt { profile, began, pod: before, .. }, node, reservation, stage, .. } =
             binding;
@@ -481,8 +549,7 @@ impl Scheduler {
 
     /// Ends waits that are too long.
     pub(super) fn expire_deadlines(&mut self, now: Time) {
-        while let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
-            self.deadlines.pop_first();
+        while let Some(key) = self.binding_cycles.pop_expired(now) {
             match self.binding_cycles.get(&key).map(|binding| binding.stage.clone()) {
                 Some(BindingStage::WaitingOnPermit { began, timeout }) => {
                     self.permit_timed_out(&key, began, timeout, now)
@@ -532,11 +599,10 @@ impl Scheduler {
             return;
         }
         if same && matches!(binding.stage, BindingStage::Binding(_)) {
-            // The answer to the binding is yet to come, and tells whether this scheduler bound it.
+            // The outcome of the binding request decides whether this scheduler bound the pod.
             binding.confirmed = true;
             return;
         }
-        self.clear_waits(key);
         let Some(binding) = self.binding_cycles.remove(key) else { return };
         if !same {
             self.allow_waiting_gang(&binding.attempt.pod, now);

@@ -19,7 +19,7 @@ const NOTE_BYTES_MAX: usize = 1024;
 const TRUNCATED: &str = " ...";
 /// An Event that repeats within this time counts as the same.
 const SERIES_WINDOW: Time = 360 * SECOND;
-/// How many Events are remembered.
+/// How many Events are recorded for counting repetitions.
 const RECORDED_MAX: usize = 4096;
 /// How long an Event may wait for pods, and how much memory waiting Events may take.
 const DELAY_MAX: Time = 5 * SECOND;
@@ -93,7 +93,7 @@ impl Scheduler {
     pub(super) fn send_due_events(&mut self, is_lightly_loaded: bool, now: Time) {
         while let Some(action) = self.events.next_write(is_lightly_loaded, now) {
             self.events.unanswered += 1;
-            self.send_action(action, Purpose::Event);
+            self.requests.send_action(action, Purpose::Event);
         }
     }
 
@@ -114,7 +114,7 @@ impl EventRecorder {
         let (at, event) = self.waiting.pop_front_if(|_| is_due)?;
         self.waiting_bytes -= event.bytes();
         Some(match event.reason {
-            // A pod is bound once, so this Event never repeats and is not remembered.
+            // A pod is bound once, so this Event never repeats and is not recorded.
             "Scheduled" => {
                 self.number += 1;
                 self.create_action(&event_key(&event.pod.key, at, self.number), &event, at)
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_notes_are_cut_between_characters() {
+    fn long_notes_are_truncated_between_characters() {
         let mut note = "ä".repeat(600);
         truncate_note(&mut note);
         assert!(note.len() <= NOTE_BYTES_MAX && note.ends_with(TRUNCATED), "{}", note.len());

@@ -4,7 +4,7 @@
 //! last victim's deletion, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
 //! queue checks the events since.
 //!
-//! Several pods may preempt the same victims, one after the other, before the victims' deletion is seen. Each victim is
+//! Several pods may preempt the same victims, one after the other, before the events of the victims' deletion arrive. Each victim is
 //! evicted once all the same.
 
 use super::event_recorder::PodEvent;
@@ -17,13 +17,14 @@ use crate::plan::Nomination;
 use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
 use crate::queue::{QueueContext, Time};
+use crate::snapshot::Snapshot;
 use holdfast_value::json;
 use holdfast_world::{Action, Refusal, Verb};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Eviction {
+struct Eviction {
     preemptor: Arc<Pod>,
     profile: usize,
     node: Text,
@@ -38,7 +39,7 @@ pub(super) struct Eviction {
 
 /// A victim.
 #[derive(Debug)]
-pub(super) struct EvictedVictim {
+struct EvictedVictim {
     pod: Arc<Pod>,
     step: VictimStep,
     /// The pods that it is evicted for; the first of them caused the eviction.
@@ -53,6 +54,31 @@ enum VictimStep {
     Deleting,
     /// Its deletion was accepted; its own events do not show that yet.
     Deleted,
+}
+
+/// The evictions that are not done yet.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    by_preemptor: HashMap<Key, Eviction>,
+    /// Victims by UID, until their own events show that they go.
+    victims: HashMap<Text, EvictedVictim>,
+}
+
+impl Evictions {
+    /// A pod changed: once its own events show that it is gone or being deleted, its eviction is forgotten.
+    pub fn forget_gone_victim(&mut self, snapshot: &Snapshot, before: &Pod) {
+        let Some(evicted) = self.victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted) else {
+            return;
+        };
+        if snapshot.pod(&evicted.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {
+            self.victims.remove(&before.uid);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.by_preemptor.is_empty() && self.victims.is_empty()
+    }
 }
 
 impl Scheduler {
@@ -82,23 +108,22 @@ impl Scheduler {
             failed: false,
             began: now,
         };
-        self.evictions.insert(preemptor.key.clone(), eviction);
+        self.evictions.by_preemptor.insert(preemptor.key.clone(), eviction);
         for victim in victims {
             self.evict_victim(&preemptor.key, victim, now);
         }
         self.continue_eviction(&preemptor.key, now);
     }
 
-    /// Evicts one victim. A victim whose own binding was not requested yet is only taken back from its node, without a
-    /// request.
+    /// Evicts one victim. A victim whose own binding was not requested yet is only returned to the queue, without a request.
     fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
-        let Some(eviction) = self.evictions.get_mut(preemptor) else { return };
+        let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { return };
         if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {
             let (preemptor, profile, node) = (eviction.preemptor.clone(), eviction.profile, eviction.node.clone());
             self.record_preempted(&victim, &preemptor, profile, &format!("{node} (in kube-scheduler memory)."), now);
             return self.preempt_binding_cycle(&victim.key, "preempted", now);
         }
-        if let Some(evicted) = self.evicted_victims.get_mut(&victim.uid) {
+        if let Some(evicted) = self.evictions.victims.get_mut(&victim.uid) {
             if evicted.step != VictimStep::Deleted && eviction.open.insert(victim.uid.clone()) {
                 evicted.preemptors.push(preemptor.clone());
             }
@@ -117,27 +142,27 @@ impl Scheduler {
             condition["observedGeneration"] = victim.generation.into();
         }
         let purpose = Purpose::Eviction(victim.uid.clone());
-        self.send_action(status_patch(&victim.key, &victim.uid, json!({"conditions": [condition]})), purpose);
+        self.requests.send_action(status_patch(&victim.key, &victim.uid, json!({"conditions": [condition]})), purpose);
         let evicted = EvictedVictim {
             pod: victim.clone(),
             step: VictimStep::WritingCondition,
             preemptors: vec![preemptor.clone()],
         };
-        self.evicted_victims.insert(victim.uid.clone(), evicted);
+        self.evictions.victims.insert(victim.uid.clone(), evicted);
     }
 
     fn preemptor_profile(&self, preemptor: &Key) -> Text {
-        let profile = self.evictions.get(preemptor).map_or(0, |eviction| eviction.profile);
+        let profile = self.evictions.by_preemptor.get(preemptor).map_or(0, |eviction| eviction.profile);
         self.profile(profile).scheduler_name.clone()
     }
 
     pub(super) fn handle_eviction_outcome(&mut self, uid: &Text, refusal: Option<Refusal>, now: Time) {
-        let Some(evicted) = self.evicted_victims.get_mut(uid) else { return };
+        let Some(evicted) = self.evictions.victims.get_mut(uid) else { return };
         let pod = evicted.pod.clone();
         if refusal.is_none() && evicted.step == VictimStep::WritingCondition {
             evicted.step = VictimStep::Deleting;
             let verb = Verb::Delete { uid: Some(uid.clone()), version: None, propagation: None, grace_seconds: None };
-            self.send_action(Action::new(&PODS, pod.key.clone(), verb), Purpose::Eviction(uid.clone()));
+            self.requests.send_action(Action::new(&PODS, pod.key.clone(), verb), Purpose::Eviction(uid.clone()));
             return;
         }
         let preemptors = std::mem::take(&mut evicted.preemptors);
@@ -146,10 +171,10 @@ impl Scheduler {
         let is_gone = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
         match is_gone && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
             true => evicted.step = VictimStep::Deleted,
-            false => _ = self.evicted_victims.remove(uid),
+            false => _ = self.evictions.victims.remove(uid),
         }
         for (at, preemptor) in preemptors.iter().enumerate() {
-            let Some(eviction) = self.evictions.get_mut(preemptor) else { continue };
+            let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { continue };
             eviction.open.remove(uid);
             eviction.failed |= !is_gone;
             if is_evicted && at == 0 {
@@ -160,19 +185,9 @@ impl Scheduler {
         }
     }
 
-    /// A pod changed: once its own events show that it is gone or being deleted, its eviction need not be remembered.
-    pub(super) fn forget_gone_victim(&mut self, before: &Pod) {
-        let Some(evicted) = self.evicted_victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted)
-        else {
-            return;
-        };
-        if self.snapshot.pod(&evicted.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {
-            self.evicted_victims.remove(&before.uid);
-        }
-    }
-
     fn continue_eviction(&mut self, preemptor: &Key, now: Time) {
-        let Some(eviction) = self.evictions.get_mut(preemptor).filter(|eviction| eviction.open.is_empty()) else {
+        let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor).filter(|eviction| eviction.open.is_empty())
+        else {
             return;
         };
         let failed = eviction.failed;
@@ -180,7 +195,7 @@ impl Scheduler {
             self.evict_victim(preemptor, last, now);
             return self.continue_eviction(preemptor, now);
         }
-        let Some(eviction) = self.evictions.remove(preemptor) else { return };
+        let Some(eviction) = self.evictions.by_preemptor.remove(preemptor) else { return };
         self.samples.push(MetricSample::Evicted { success: !failed, began: eviction.began, ended: now });
         if !planted(Bug::PreemptorDropped) {
             self.requeue(preemptor, failure(eviction.rejectors), now);

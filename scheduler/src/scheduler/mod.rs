@@ -1,9 +1,7 @@
 //! A running scheduler, still without clock, thread or socket.
 //!
-//! It is told of changes ([`Scheduler::apply_object`]), of answers ([`Scheduler::handle_outcome`]) and of the time. Each
-//! [`Scheduler::schedule_one`] plans one pod, and [`Scheduler::take_requests`] returns the requests to send to other servers. The
-//! caller carries orders out in any order and at any time, or never: a scheduler that is started anew comes to the same
-//! end.
+//! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests ([`Scheduler::handle_outcome`]) and the time. Each
+//! [`Scheduler::schedule_one`] plans one pod, and [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any order and at any time, or never: a restarted scheduler reaches the same end.
 //!
 //! Once a node is chosen for a pod, the pod is in its binding cycle ([`binding_cycle`]) until its own events show the node. In it
 //! the pod may have to wait for others of its gang ([`permit`]). [`eviction`] evicts the victims of preemption, [`status_writer`]
@@ -13,6 +11,7 @@ mod binding_cycle;
 mod dump;
 mod event_recorder;
 mod eviction;
+mod extender_answers;
 mod extender_calls;
 mod permit;
 mod pre_bind;
@@ -31,17 +30,15 @@ use crate::plugin::{ExtensionPoint, POINTS};
 use crate::profile::Profile;
 use crate::queue::{AttemptFailure, AttemptInfo, HintCall, PendingPods, Queue, QueueContext, Time};
 use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
-use binding_cycle::BindingCycle;
+use binding_cycle::BindingCycles;
 use event_recorder::EventRecorder;
-use eviction::{EvictedVictim, Eviction};
-use extender_calls::ExtenderCalls;
+use eviction::Evictions;
+use extender_calls::{ExtenderQueueEntry, ExtenderState};
 use holdfast_value::Value;
 use permit::PermitDeadlines;
-use requests::Purpose;
+use requests::Requests;
 pub use requests::{OutgoingRequest, RequestContent, RequestOutcome};
 use status_writer::StatusWriter;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// While more orders for pods than this have no answer, statuses and Events wait.
@@ -52,30 +49,14 @@ pub struct Scheduler {
     snapshot: Snapshot,
     queue: Queue,
     planner: Planner,
-    /// Pods in their binding cycle: a node was chosen, and their own events do not show it yet.
-    binding_cycles: HashMap<Key, BindingCycle>,
-    /// Pods in their binding cycle that wait for another object to change, by that object.
-    awaited_by: HashMap<(Kind, Key), BTreeSet<Key>>,
-    /// When each pod in its binding cycle has waited too long.
-    deadlines: BTreeSet<(Time, Key)>,
+    binding_cycles: BindingCycles,
     permit_deadlines: PermitDeadlines,
     statuses: StatusWriter,
-    evictions: HashMap<Key, Eviction>,
-    /// Victims by UID, until their own events show that they go.
-    evicted_victims: HashMap<Text, EvictedVictim>,
-    extender_calls: Option<ExtenderCalls>,
-    /// Pods that wait for their consultation, by rank. Consultations are one after the other, because the node of one
-    /// pod decides what is left for the next.
-    extender_queue: BTreeMap<(Reverse<i64>, u64), ExtenderQueueEntry>,
-    /// Whole objects, if extenders are sent these.
-    documents: HashMap<(Kind, Key), Arc<Value>>,
+    evictions: Evictions,
+    extenders: ExtenderState,
     events: EventRecorder,
-    next_request: u64,
-    purposes: HashMap<u64, Purpose>,
-    requests: Vec<OutgoingRequest>,
+    requests: Requests,
     samples: Vec<MetricSample>,
-    /// How many points were passed in binding cycles.
-    points_passed: u64,
 }
 
 /// What happened, for metrics. Times are in nanoseconds; the reader computes durations.
@@ -104,13 +85,6 @@ pub enum MetricSample {
     PermitWait { result: &'static str, began: Time, ended: Time },
 }
 
-/// A pod that waits for its consultation.
-struct ExtenderQueueEntry {
-    key: Key,
-    uid: Text,
-    info: AttemptInfo,
-}
-
 /// A pod that is being tried.
 #[derive(Debug, Clone)]
 struct Attempt {
@@ -134,22 +108,14 @@ impl Scheduler {
             configuration,
             snapshot,
             planner: Planner::new(),
-            binding_cycles: HashMap::new(),
-            awaited_by: HashMap::new(),
-            deadlines: BTreeSet::new(),
+            binding_cycles: BindingCycles::default(),
             permit_deadlines: PermitDeadlines::default(),
             statuses: StatusWriter::default(),
-            evictions: HashMap::new(),
-            evicted_victims: HashMap::new(),
-            extender_calls: None,
-            extender_queue: BTreeMap::new(),
-            documents: HashMap::new(),
+            evictions: Evictions::default(),
+            extenders: ExtenderState::default(),
             events: EventRecorder::default(),
-            next_request: 0,
-            purposes: HashMap::new(),
-            requests: Vec::new(),
+            requests: Requests::default(),
             samples: Vec::new(),
-            points_passed: 0,
         }
     }
 
@@ -201,7 +167,7 @@ impl Scheduler {
             self.update_binding_cycle(&key, now);
         }
         if let ObjectChange::Pod(Some(before), _) = &event.change {
-            self.forget_gone_victim(before);
+            self.evictions.forget_gone_victim(&self.snapshot, before);
         }
         let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         let label = context.event_label(&event);
@@ -215,9 +181,7 @@ impl Scheduler {
         let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.flush(context, now);
         self.expire_deadlines(now);
-        if self.extender_calls.is_none()
-            && let Some((_, ExtenderQueueEntry { key, uid, info })) = self.extender_queue.pop_first()
-        {
+        if let Some(ExtenderQueueEntry { key, uid, info }) = self.extenders.pop_waiting() {
             let is_same = self.snapshot.pod(&key).is_some_and(|pod| pod.uid == uid);
             if is_same && self.queue.restart_in_flight(&key) {
                 self.schedule_pod(&key, info, now);
@@ -234,7 +198,7 @@ impl Scheduler {
         let is_lightly_loaded = self.is_lightly_loaded();
         self.send_due_statuses(is_lightly_loaded, now);
         self.send_due_events(is_lightly_loaded, now);
-        std::mem::take(&mut self.requests)
+        self.requests.take_unsent()
     }
 
     /// What happened since the last call.
@@ -246,7 +210,7 @@ impl Scheduler {
 
     /// When [`Scheduler::schedule_one`] or [`Scheduler::take_requests`] next has something to do without an event.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        let deadline = self.binding_cycles.next_deadline();
         let reports = self.statuses.due().into_iter().chain(self.next_event_due());
         self.queue.next_flush().into_iter().chain(deadline).chain(reports).min()
     }
@@ -290,13 +254,13 @@ impl Scheduler {
 
     /// How many orders have no answer yet.
     pub fn pending_requests(&self) -> usize {
-        self.purposes.len()
+        self.requests.pending()
     }
 
-    /// Whether so few pods are under way that writing statuses and Events delays none.
+    /// Whether so few requests for pods are pending that statuses and Events delay none of them.
     fn is_lightly_loaded(&self) -> bool {
         let pods = self.pending_requests() - self.events.unanswered;
-        pods <= FEW_REQUESTS && self.extender_queue.is_empty() && !self.queue.has_active()
+        pods <= FEW_REQUESTS && self.extenders.is_queue_empty() && !self.queue.has_active()
     }
 
     fn profile(&self, number: usize) -> &Profile {
@@ -315,9 +279,9 @@ impl Scheduler {
         }
         let attempt = Attempt { pod, profile, info, began: now };
         if self.needs_extenders(&attempt.pod) {
-            return match self.extender_calls {
-                None => self.call_extenders(attempt, now),
-                Some(_) => self.queue_for_extenders(attempt),
+            return match self.extenders.is_busy() {
+                false => self.call_extenders(attempt, now),
+                true => self.queue_for_extenders(attempt),
             };
         }
         let configuration = self.configuration.clone();

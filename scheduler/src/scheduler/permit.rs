@@ -64,7 +64,7 @@ impl Scheduler {
                 && binding.attempt.pod.template.gang == pod.template.gang
         };
         let others: Vec<_> =
-            self.binding_cycles.values().filter(waits).map(|binding| binding.attempt.pod.clone()).collect();
+            self.binding_cycles.iter().filter(waits).map(|binding| binding.attempt.pod.clone()).collect();
         for other in &others {
             // While the minimum number of pods is unknown, they wait.
             if gang_scheduling::must_wait(&self.snapshot, other) != Ok(false) {
@@ -76,7 +76,7 @@ impl Scheduler {
             {
                 self.samples.push(MetricSample::PermitWait { result: "Success", began, ended: now });
             }
-            self.clear_deadline(&other.key);
+            self.binding_cycles.clear_deadline(&other.key);
             self.continue_binding_cycle(&other.key, now);
         }
     }

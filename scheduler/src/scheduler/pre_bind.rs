@@ -1,7 +1,6 @@
-//! What is written before a pod is bound: the volumes of claims, the devices of claims, and the pods that use them.
+//! PreBind: writes volumes and devices into the claims of a pod before the pod is bound.
 
 use super::Scheduler;
-use super::binding_cycle::BindingCycle;
 use super::requests::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, status_patch};
 use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
 use crate::object::extended::{ANNOTATION, NewClaim};
@@ -16,7 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Reservation;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How far the volumes and devices that a pod waits for are.
@@ -121,7 +120,7 @@ impl Scheduler {
             let gone = json!({"$patch": "delete", "uid": &*pod.uid});
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": {"reservedFor": [gone]}});
             let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)).subresource("status");
-            self.send_action(action, Purpose::Ignored);
+            self.requests.send_action(action, Purpose::Ignored);
         }
     }
 
@@ -135,21 +134,26 @@ impl Scheduler {
             let unprotect = Verb::StrategicPatch(json!({"metadata": unprotected}));
             let verbs = [Verb::Delete { uid, version, propagation: None, grace_seconds }, unprotect];
             for verb in verbs {
-                self.send_action(Action::new(&DEVICE_CLAIMS, key.clone(), verb), Purpose::Ignored);
+                self.requests.send_action(Action::new(&DEVICE_CLAIMS, key.clone(), verb), Purpose::Ignored);
             }
             return;
         }
         let status = json!({"allocation": null, "reservedFor": null, "devices": null});
         let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
         let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::MergePatch(patch)).subresource("status");
-        self.send_action(action, Purpose::Ignored);
+        self.requests.send_action(action, Purpose::Ignored);
     }
 
     /// How far the volumes and devices of a pod in its binding cycle are.
     pub(super) fn pre_bind_progress(&self, key: &Key) -> PreBindProgress {
         let Some(binding) = self.binding_cycles.get(key) else { return PreBindProgress::Done };
-        let volumes =
-            if binding.reservation.volumes.is_empty() { PreBindProgress::Done } else { self.volumes_progress(binding) };
+        let volumes = match binding.reservation.volumes.is_empty() {
+            true => PreBindProgress::Done,
+            false => {
+                let pod = &binding.attempt.pod;
+                self.volumes_progress(pod, &binding.node, &binding.reservation, &binding.annotated_claims)
+            }
+        };
         match volumes {
             PreBindProgress::Done => self.devices_progress(&binding.attempt.pod),
             other => other,
@@ -190,9 +194,15 @@ impl Scheduler {
         }
     }
 
-    fn volumes_progress(&self, binding: &BindingCycle) -> PreBindProgress {
+    fn volumes_progress(
+        &self,
+        pod: &Pod,
+        node: &Text,
+        reservation: &Reservation,
+        annotated_claims: &BTreeSet<Key>,
+    ) -> PreBindProgress {
         let mut all = true;
-        for (name, _) in binding.attempt.pod.volume_claims() {
+        for (name, _) in pod.volume_claims() {
             let Some(claim) = self.snapshot.volume_claims.get(&name) else {
                 return PreBindProgress::Failed(format!("failed to get PVC {name}: persistentvolumeclaim not found"));
             };
@@ -201,11 +211,11 @@ impl Scheduler {
                 match self.snapshot.volumes.get(&volume) {
                     // The claim's event came before the volume's.
                     None => all = false,
-                    Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, &binding.node) => {
+                    Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
                         let volume = &volume.name;
                         return PreBindProgress::Failed(format!(
                             "pv \"{volume}\" node affinity doesn't match node \"{}\": no matching NodeSelectorTerms",
-                            binding.node
+                            node
                         ));
                     }
                     Some(_) => {}
@@ -213,12 +223,8 @@ impl Scheduler {
                 continue;
             }
             all = false;
-            let to_be_provisioned =
-                binding.reservation.volumes.iter().any(|(one, volume)| *one == name && volume.is_none());
-            if to_be_provisioned
-                && binding.annotated_claims.contains(&name)
-                && claim.selected_node.as_ref() != Some(&binding.node)
-            {
+            let to_be_provisioned = reservation.volumes.iter().any(|(one, volume)| *one == name && volume.is_none());
+            if to_be_provisioned && annotated_claims.contains(&name) && claim.selected_node.as_ref() != Some(node) {
                 return PreBindProgress::Failed(format!("provisioning failed for PVC \"{}\"", name.name));
             }
         }
@@ -249,7 +255,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
         "uid": &*claim.uid,
         "resourceVersion": &*claim.version,
     });
-    // Others who claim this volume send its resource version, too: one of the writes is refused.
+    // Other claims for this volume are written with its resource version, too: one of the writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
@@ -258,7 +264,8 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
 /// Makes the claim for a pod's extended resources.
 fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
     let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
-        let exactly = json!({"deviceClassName": &*sub_request.class, "allocationMode": "ExactCount", "count": sub_request.count});
+        let exactly =
+            json!({"deviceClassName": &*sub_request.class, "allocationMode": "ExactCount", "count": sub_request.count});
         json!({"name": &*sub_request.name, "exactly": exactly})
     });
     let claim = json!({

@@ -1,13 +1,14 @@
-//! Orders: requests of the scheduler to other servers, with what each is for.
+//! Requests of the scheduler to the API server and to extenders, and the purpose of each.
 
-use super::{Scheduler, extender_calls};
+use super::{Scheduler, extender_answers};
 use crate::object::{Key, Text};
 use crate::queue::Time;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Refusal, Resource, Verb};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A request; its answer comes with the same number.
+/// A request; its outcome comes with the same number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutgoingRequest {
     pub number: u64,
@@ -23,7 +24,7 @@ pub enum RequestContent {
     Extender { extender: usize, verb: String, body: Value },
 }
 
-/// The answer to an order.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestOutcome {
     /// The body of an extender's answer; from the API server only that the request succeeded.
@@ -39,14 +40,14 @@ impl RequestOutcome {
         let failed = |message: String| Refusal { code: 500, message, ..Refusal::default() };
         match self {
             // An extender reports a failed binding in the body.
-            RequestOutcome::Succeeded(body) => extender_calls::error(&body).map(|message| failed(message.to_owned())),
+            RequestOutcome::Succeeded(body) => extender_answers::error(&body).map(|message| failed(message.to_owned())),
             RequestOutcome::Refused(refusal) => Some(refusal),
             RequestOutcome::Failed(message) => Some(failed(message)),
         }
     }
 }
 
-/// What an order is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A step of a pod's binding cycle.
@@ -55,11 +56,11 @@ pub(super) enum Purpose {
     Status(Key),
     /// A step of the eviction of the victim with this UID.
     Eviction(Text),
-    /// A question to an extender.
+    /// A call of an extender.
     ExtenderCalls,
-    /// Writing an Event; the answer is ignored.
+    /// Writing an Event; its outcome is ignored.
     Event,
-    /// The answer is ignored.
+    /// The outcome is ignored.
     Ignored,
 }
 
@@ -90,22 +91,47 @@ pub(super) fn status_patch(key: &Key, uid: &Text, status: Value) -> Action {
     Action::new(&PODS, key.clone(), Verb::StrategicPatch(patch)).subresource("status")
 }
 
-impl Scheduler {
-    pub(super) fn send_action(&mut self, action: Action, purpose: Purpose) -> u64 {
-        self.send_request(RequestContent::Api(action), purpose)
+/// The requests that have no outcome yet.
+#[derive(Default)]
+pub(super) struct Requests {
+    last_number: u64,
+    purposes: HashMap<u64, Purpose>,
+    unsent: Vec<OutgoingRequest>,
+}
+
+impl Requests {
+    /// A number that no request had before. Numbers ascend.
+    pub fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    pub(super) fn send_request(&mut self, content: RequestContent, purpose: Purpose) -> u64 {
-        self.next_request += 1;
-        let number = self.next_request;
+    pub fn send_action(&mut self, action: Action, purpose: Purpose) -> u64 {
+        self.send(RequestContent::Api(action), purpose)
+    }
+
+    /// Queues a request for [`Scheduler::take_requests`]; returns its number.
+    pub fn send(&mut self, content: RequestContent, purpose: Purpose) -> u64 {
+        let number = self.next_number();
         self.purposes.insert(number, purpose);
-        self.requests.push(OutgoingRequest { number, content });
+        self.unsent.push(OutgoingRequest { number, content });
         number
     }
 
-    /// Handles the answer to an order.
+    pub fn take_unsent(&mut self) -> Vec<OutgoingRequest> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// How many requests have no outcome yet.
+    pub fn pending(&self) -> usize {
+        self.purposes.len()
+    }
+}
+
+impl Scheduler {
+    /// Handles the outcome of a request.
     pub fn handle_outcome(&mut self, number: u64, outcome: RequestOutcome, now: Time) {
-        match self.purposes.remove(&number) {
+        match self.requests.purposes.remove(&number) {
             Some(Purpose::BindingCycle(pod)) => self.handle_binding_cycle_outcome(&pod, number, outcome.refusal(), now),
             Some(Purpose::Status(pod)) => self.handle_status_outcome(&pod, number, now),
             Some(Purpose::Eviction(uid)) => self.handle_eviction_outcome(&uid, outcome.refusal(), now),

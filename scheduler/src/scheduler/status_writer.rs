@@ -31,7 +31,7 @@ pub(super) struct StatusWriter {
 #[derive(Debug)]
 struct PendingStatus {
     uid: Text,
-    /// The order of the write under way; `None`: the status waits.
+    /// The number of the pending request; `None`: the status waits.
     request: Option<u64>,
     /// The nomination that the status will show.
     nomination: Option<Option<Text>>,
@@ -139,14 +139,14 @@ impl Scheduler {
         self.statuses.pending.insert(key.clone(), pending);
     }
 
-    /// Orders the waiting write, unless a write is under way: then it follows that one.
+    /// Sends the waiting write, unless a write is under way: then it follows that one.
     fn send_status(&mut self, key: &Key) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request.is_none()) else {
             return;
         };
         let Some(status) = pending.next.take() else { return };
         let action = status_patch(key, &pending.uid, status);
-        let request = self.send_action(action, Purpose::Status(key.clone()));
+        let request = self.requests.send_action(action, Purpose::Status(key.clone()));
         if let Some(pending) = self.statuses.pending.get_mut(key) {
             pending.request = Some(request);
         }

@@ -61,25 +61,25 @@ impl Scene {
     }
 
     fn done(&mut self, text: &str) -> OutgoingRequest {
-        let order = self.take(text);
-        self.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), self.now);
+        let request = self.take(text);
+        self.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), self.now);
         self.run();
-        order
+        request
     }
 
     fn unschedulable_pods(&mut self, text: &str, code: u16, reason: &str) {
-        let order = self.take(text);
+        let request = self.take(text);
         let refusal = Refusal { code, reason: reason.into(), message: "no".into(), causes: Vec::new() };
-        self.scheduler.handle_outcome(order.number, RequestOutcome::Refused(refusal), self.now);
+        self.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), self.now);
         self.run();
     }
 
     /// Answers the first order whose text contains `text`.
     fn answer(&mut self, text: &str, answer: RequestOutcome) -> OutgoingRequest {
-        let order = self.take(text);
-        self.scheduler.handle_outcome(order.number, answer, self.now);
+        let request = self.take(text);
+        self.scheduler.handle_outcome(request.number, answer, self.now);
         self.run();
-        order
+        request
     }
 
     fn shown(&self) -> Vec<String> {
@@ -88,17 +88,17 @@ impl Scene {
 
     /// Lets all writes of statuses succeed, also those that follow from them.
     fn write_statuses(&mut self) {
-        while let Some(at) = self.shown().iter().position(|order| order.contains("/status")) {
-            let order = self.requests.remove(at);
-            self.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), self.now);
+        while let Some(at) = self.shown().iter().position(|request| request.contains("/status")) {
+            let request = self.requests.remove(at);
+            self.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), self.now);
             self.run();
         }
     }
 
     /// The condition that is being written for a pod: reason and message.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
-        let order = self.done(&format!("patch pods/{pod}/status"));
-        let condition = &body(&order)["status"]["conditions"][0];
+        let request = self.done(&format!("patch pods/{pod}/status"));
+        let condition = &body(&request)["status"]["conditions"][0];
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         (text("reason"), text("message"))
     }
@@ -118,20 +118,20 @@ fn bound(name: &str, cpu: &str, node: &str) -> Value {
     pod(name, spec)
 }
 
-fn action(order: &OutgoingRequest) -> &Action {
-    let RequestContent::Api(action) = &order.content else { panic!("{order:?} is none for the API server") };
+fn action(request: &OutgoingRequest) -> &Action {
+    let RequestContent::Api(action) = &request.content else { panic!("{request:?} is none for the API server") };
     action
 }
 
-fn body(order: &OutgoingRequest) -> &Value {
-    match &action(order).verb {
+fn body(request: &OutgoingRequest) -> &Value {
+    match &action(request).verb {
         Verb::Create(body) | Verb::MergePatch(body) | Verb::StrategicPatch(body) => body,
         other => panic!("{other:?} has no body"),
     }
 }
 
-fn show(order: &OutgoingRequest) -> String {
-    match &order.content {
+fn show(request: &OutgoingRequest) -> String {
+    match &request.content {
         RequestContent::Extender { extender, verb, body } => format!("extender {extender} {verb} {body}"),
         RequestContent::Api(action) => {
             let (verb, body) = match &action.verb {
@@ -148,14 +148,14 @@ fn show(order: &OutgoingRequest) -> String {
 }
 
 #[test]
-fn a_pod_is_bound_and_that_is_told() {
+fn a_bound_pod_gets_an_event() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     scene.pod("p", asks("1"));
     scene.run();
-    let order = scene.done("create pods/p/binding");
-    assert_eq!(body(&order)["target"]["name"], "n");
-    assert_eq!(body(&order)["metadata"]["uid"], "p-uid");
+    let request = scene.done("create pods/p/binding");
+    assert_eq!(body(&request)["target"]["name"], "n");
+    assert_eq!(body(&request)["metadata"]["uid"], "p-uid");
     let told = scene.take("create events.events.k8s.io/p");
     assert_eq!(body(&told)["note"], "Successfully assigned default/p to n");
     assert_eq!(body(&told)["action"], "Binding");
@@ -165,7 +165,7 @@ fn a_pod_is_bound_and_that_is_told() {
 }
 
 #[test]
-fn an_event_says_who_tells_it_and_of_which_version() {
+fn an_event_names_its_reporter_and_the_pods_version() {
     let mut scene = Scene::new();
     scene.scheduler.set_host("machine");
     scene.node("n", "4");
@@ -184,7 +184,7 @@ fn an_event_says_who_tells_it_and_of_which_version() {
 }
 
 #[test]
-fn every_look_for_victims_is_counted() {
+fn every_search_for_victims_is_counted() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.apply_object(Kind::Pod, Key::new("default", "low"), bound("low", "1", "n"));
@@ -206,7 +206,7 @@ fn every_look_for_victims_is_counted() {
 }
 
 #[test]
-fn what_a_scheduler_has_before_it_can_be_shown() {
+fn nodes_and_queue_can_be_dumped() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
@@ -224,7 +224,7 @@ fn what_a_scheduler_has_before_it_can_be_shown() {
 }
 
 #[test]
-fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
+fn a_pod_is_nominated_to_its_expected_node_unless_the_gate_is_off() {
     for tells in [true, false] {
         let mut configuration = Configuration::default();
         configuration.apply_feature_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
@@ -233,7 +233,7 @@ fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
         scene.node("n", "4");
         storage(&mut scene);
         scene.run();
-        assert_eq!(scene.shown().iter().any(|order| order.contains("nominatedNodeName")), tells);
+        assert_eq!(scene.shown().iter().any(|request| request.contains("nominatedNodeName")), tells);
         if tells {
             scene.done("patch pods/p/status");
         }
@@ -242,7 +242,7 @@ fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
 }
 
 #[test]
-fn a_place_that_is_promised_is_not_free() {
+fn reserved_resources_are_not_free() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
@@ -257,7 +257,7 @@ fn a_place_that_is_promised_is_not_free() {
 }
 
 #[test]
-fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
+fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
@@ -275,26 +275,26 @@ fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
     scene.now += 2 * SECONDS;
     scene.run();
     // Another pod has the node by now: the status says so.
-    assert!(scene.shown().iter().any(|order| order.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().any(|request| request.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_pod_that_somebody_else_bound_is_left_alone() {
+fn a_pod_bound_by_another_scheduler_is_left_alone() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.node("m", "1");
     scene.pod("a", asks("1"));
     scene.run();
-    let order = scene.take("create pods/a/binding");
-    let other = if body(&order)["target"]["name"] == "n" { "m" } else { "n" };
+    let request = scene.take("create pods/a/binding");
+    let other = if body(&request)["target"]["name"] == "n" { "m" } else { "n" };
     scene.apply_object(Kind::Pod, Key::new("default", "a"), bound("a", "1", other));
     let refusal = Refusal { code: 409, reason: "Conflict".into(), ..Refusal::default() };
-    scene.scheduler.handle_outcome(order.number, RequestOutcome::Refused(refusal), scene.now);
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), scene.now);
     assert!(scene.run().requests.is_empty(), "{:#?}", scene.shown());
     scene.pod("b", asks("1"));
     scene.run();
-    let order = scene.take("create pods/b/binding");
-    assert_ne!(body(&order)["target"]["name"], other, "what is full is full");
+    let request = scene.take("create pods/b/binding");
+    assert_ne!(body(&request)["target"]["name"], other, "what is full is full");
 }
 
 #[test]
@@ -306,14 +306,14 @@ fn one_write_of_a_status_is_under_way_at_a_time() {
     let first = scene.take("patch pods/p/status");
     scene.node("n", "2");
     scene.run();
-    assert!(!scene.shown().iter().any(|order| order.contains("binding")), "{:#?}", scene.shown());
+    assert!(!scene.shown().iter().any(|request| request.contains("binding")), "{:#?}", scene.shown());
     scene.scheduler.handle_outcome(first.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.run();
     scene.done("create pods/p/binding");
 }
 
 #[test]
-fn what_is_said_twice_is_counted() {
+fn repeated_events_become_a_count() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("p", asks("2"));
@@ -336,12 +336,12 @@ fn what_is_said_twice_is_counted() {
     let Scheduler { snapshot, configuration, queue, .. } = &mut scene.scheduler;
     queue.activate(QueueContext { snapshot, configuration }, &Key::new("default", "p"), scene.now);
     scene.run();
-    let order = scene.take("patch events.events.k8s.io/p");
-    assert_eq!(body(&order)["series"]["count"], 2);
+    let request = scene.take("patch events.events.k8s.io/p");
+    assert_eq!(body(&request)["series"]["count"], 2);
 }
 
 #[test]
-fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
+fn victims_are_evicted_before_the_preemptor_is_tried_again() {
     let mut scene = Scene::new();
     scene.node("n", "2");
     for name in ["a", "b"] {
@@ -354,7 +354,8 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
     // One victim is evicted first, the other once the first is on its way.
-    let victims: Vec<String> = scene.shown().into_iter().filter(|order| order.contains("DisruptionTarget")).collect();
+    let victims: Vec<String> =
+        scene.shown().into_iter().filter(|request| request.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");
     for _ in 0..2 {
         let told = scene.done("DisruptionTarget");
@@ -370,15 +371,15 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
     // When the first victim was gone the pod was tried again; the other victim, which was on its way, was not evicted
     // twice.
     scene.done("patch pods/urgent/status");
-    assert!(scene.shown().iter().all(|order| !order.contains("DisruptionTarget")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("DisruptionTarget")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
     scene.run();
     scene.done("create pods/urgent/binding");
-    assert!(scene.scheduler.evicted_victims.is_empty());
+    assert!(scene.scheduler.evictions.is_empty());
 }
 
 #[test]
-fn pods_that_wait_are_counted_by_who_refused_them() {
+fn waiting_pods_are_counted_by_rejector() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("large", asks("2"));
@@ -415,7 +416,7 @@ fn a_victim_of_two_pods_is_deleted_once() {
         spec["priority"] = priority.into();
         spec
     };
-    let requests = |scene: &Scene, of: &str| scene.shown().iter().filter(|order| order.contains(of)).count();
+    let requests = |scene: &Scene, of: &str| scene.shown().iter().filter(|request| request.contains(of)).count();
     scene.pod("urgent", urgent(10));
     scene.run();
     scene.pod("more", urgent(20));
@@ -435,12 +436,12 @@ fn a_victim_of_two_pods_is_deleted_once() {
     scene.apply_object(Kind::Pod, victim, Value::Null);
     scene.now += 2 * SECONDS;
     scene.run();
-    assert!(scene.scheduler.evicted_victims.is_empty() && scene.scheduler.evictions.is_empty());
+    assert!(scene.scheduler.evictions.is_empty());
     scene.done("create pods/utmost/binding");
 }
 
 #[test]
-fn a_victim_on_its_way_is_called_back() {
+fn a_victim_in_its_binding_cycle_is_taken_back() {
     let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
         "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
     scene.node("n", "1");
@@ -452,17 +453,17 @@ fn a_victim_on_its_way_is_called_back() {
         scene.pod(name, spec);
     }
     scene.run();
-    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "one alone is not bound");
+    assert!(scene.shown().iter().all(|request| !request.contains("binding")), "one alone is not bound");
     let mut urgent = asks("1");
     urgent["priority"] = 10.into();
     scene.pod("urgent", urgent);
     scene.run();
     let note = scene.take("in kube-scheduler memory");
     assert_eq!(body(&note)["reason"], "Preempted");
-    assert!(!scene.shown().iter().any(|order| order.contains("delete")));
-    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
-        let order = scene.requests.remove(at);
-        scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    assert!(!scene.shown().iter().any(|request| request.contains("delete")));
+    while let Some(at) = scene.shown().iter().position(|request| request.contains("/status")) {
+        let request = scene.requests.remove(at);
+        scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
         scene.now += 2 * SECONDS;
         scene.run();
     }
@@ -491,7 +492,7 @@ fn claim(node: Option<&str>, volume: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_pod_is_bound_when_its_volumes_are() {
+fn a_pod_is_bound_once_its_volumes_are_bound() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     storage(&mut scene);
@@ -506,11 +507,11 @@ fn a_pod_is_bound_when_its_volumes_are() {
     scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), Some("v")));
     scene.run();
     scene.done("create pods/p/binding");
-    assert!(scene.scheduler.awaited_by.is_empty() && scene.scheduler.deadlines.is_empty());
+    assert!(scene.scheduler.binding_cycles.has_no_waits());
 }
 
 #[test]
-fn a_pod_whose_volumes_do_not_come_is_tried_again() {
+fn a_pod_whose_volumes_are_not_bound_in_time_is_tried_again() {
     for gives_up in [true, false] {
         let mut scene = Scene::new();
         scene.node("n", "4");
@@ -542,7 +543,7 @@ fn a_pod_whose_volumes_do_not_come_is_tried_again() {
 }
 
 #[test]
-fn a_pod_that_goes_on_its_way_leaves_nothing_behind() {
+fn a_pod_deleted_in_its_binding_cycle_leaves_nothing_behind() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     storage(&mut scene);
@@ -552,12 +553,12 @@ fn a_pod_that_goes_on_its_way_leaves_nothing_behind() {
     scene.apply_object(Kind::Pod, Key::new("default", "p"), Value::Null);
     scene.run();
     let scheduler = &scene.scheduler;
-    assert!(scheduler.binding_cycles.is_empty() && scheduler.awaited_by.is_empty() && scheduler.deadlines.is_empty());
+    assert!(scheduler.binding_cycles.is_empty());
     assert_eq!((scheduler.snapshot().assumed_count(), scheduler.pending_pods()), (0, PendingPods::default()));
 }
 
 #[test]
-fn devices_are_written_down_before_the_pod_is_bound() {
+fn allocations_are_written_before_the_pod_is_bound() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     let class = json!({"spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1}}}]}});
@@ -573,9 +574,9 @@ fn devices_are_written_down_before_the_pod_is_bound() {
     scene.pod("p", spec);
     scene.run();
     scene.done("patch pods/p/status");
-    let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+    let request = scene.done("patch resourceclaims.resource.k8s.io/c/status");
     scene.done("patch resourceclaims.resource.k8s.io/c {\"metadata\":{\"finalizers\"");
-    let status = &body(&order)["status"];
+    let status = &body(&request)["status"];
     assert_eq!(status["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "p-uid"}]));
     let devices = &status["allocation"]["devices"];
     assert_eq!(devices["results"], json!([{"request": "r", "driver": "d", "pool": "n", "device": "g0"}]));

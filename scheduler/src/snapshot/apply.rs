@@ -69,7 +69,8 @@ impl Snapshot {
         let change = match kind {
             Kind::Pod | Kind::Node => ObjectChange::Other { before: false, after: false },
             Kind::Namespace => {
-                let labels = |pool: &mut StringPool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
+                let labels =
+                    |pool: &mut StringPool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
                 other(update.put(&mut self.namespaces, labels))
             }
             Kind::Service => other(update.put(&mut self.services, PodSelector::by_labels)),
@@ -80,7 +81,8 @@ impl Snapshot {
             }
             Kind::PodDisruptionBudget => other(update.put(&mut self.budgets, DisruptionBudget::decode)),
             Kind::PersistentVolume => {
-                let decode = |pool: &mut StringPool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
+                let decode =
+                    |pool: &mut StringPool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
                 let (before, after) = update.put(&mut self.volumes, decode);
                 ObjectChange::Volume(before, after)
             }
@@ -445,9 +447,9 @@ fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation>
     claim.as_ref()?.allocation.as_ref()
 }
 
-/// Keeps devices promised to a claim until the claim's own status says which devices it has.
+/// Keeps the assumed allocation of a claim until the claim's own status has an allocation.
 fn keep_assumed_allocation(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
-    // A promised claim that is yet to be made has no uid.
+    // A claim that is not created yet has no uid.
     let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
     let Some(before) = before.filter(|before| before.allocation_assumed && same(before)) else { return };
     if after.allocation.is_none() {

@@ -1,4 +1,4 @@
-//! Decisions whose effect is not yet seen: assumed pods, with the volumes and devices reserved for them.
+//! Assumed pods: pods whose binding their own events do not show yet, with the volumes and devices reserved for them.
 
 use super::Snapshot;
 use super::changes::SnapshotChange;
@@ -96,7 +96,7 @@ impl Snapshot {
         self.log_reservation_changes(&assumed.volumes, assumed.devices.iter());
     }
 
-    /// Promises devices to a claim, or takes the promise back.
+    /// Sets the assumed allocation of a claim, or removes it.
     fn assume_allocation(&mut self, key: &Key, allocation: Option<&Allocation>) {
         let Some(claim) = self.device_claims.get(key) else { return };
         let mut claim = Claim::clone(claim);

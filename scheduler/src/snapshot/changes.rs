@@ -12,8 +12,7 @@ pub enum SnapshotChange {
     PodAdded(NodeId, Arc<Pod>),
     /// A pod left a node.
     PodRemoved(NodeId, Arc<Pod>),
-    /// The node object changed, but not as [`SnapshotChange::TopologyChanged`] says; or a pod was nominated to the node, or is no
-    /// longer.
+    /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or ended.
     NodeUpdated(NodeId),
     /// A pod on this node changed in a field that decides only which victims go first.
     PodStarted(NodeId),
@@ -23,7 +22,7 @@ pub enum SnapshotChange {
     Object(Kind, Key),
 }
 
-/// The newest changes. A reader that has missed more than are kept starts anew.
+/// The newest changes. A reader that has missed more changes than are kept must rebuild its cache.
 #[derive(Debug, Default)]
 pub struct ChangeLog {
     next: u64,

@@ -1,4 +1,4 @@
-//! What happened to an object, as waiting pods are told of it, and its name in metrics.
+//! Cluster events: changes of objects that may make waiting pods schedulable, and their names in metrics.
 
 use crate::object::node::Node;
 use crate::object::pod::Pod;

@@ -24,7 +24,13 @@ pub struct NodeInfo {
 
 impl NodeInfo {
     pub(super) fn new(id: NodeId, node: Arc<Node>) -> Self {
-        NodeInfo { id, node, pods: Vec::new(), requested: Resources::default(), non_zero_requested: Resources::default() }
+        NodeInfo {
+            id,
+            node,
+            pods: Vec::new(),
+            requested: Resources::default(),
+            non_zero_requested: Resources::default(),
+        }
     }
 
     pub fn add(&mut self, pod: Arc<Pod>) {
@@ -45,7 +51,7 @@ impl NodeInfo {
         Some(pod)
     }
 
-    /// Sums anew. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
+    /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
     /// would lose the requests of the others.
     fn recompute_sums(&mut self) {
         (self.requested, self.non_zero_requested) = Default::default();

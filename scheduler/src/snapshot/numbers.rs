@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_values_that_nodes_have() {
+    fn label_values_of_nodes_are_numbered() {
         let [a, b]: [Text; 2] = ["a".into(), "b".into()];
         let mut numbers = LabelNumbers::default();
         for node in [3, 5] {

@@ -1,13 +1,14 @@
 //! Finds devices for claims on a node: a backtracking search, request by request and device by device.
 
-use super::limits::{SearchLimits, LimitExceeded, SearchCost};
 use super::expression::Expression;
-use super::pools::{PoolFlaw, NodePool, Pool};
-use super::searches::SharedSearchState;
 use super::in_use::{DeviceId, DevicesInUse};
+use super::limits::{LimitExceeded, SearchCost, SearchLimits};
+use super::pools::{NodePool, Pool, PoolFlaw};
+use super::searches::SharedSearchState;
 use crate::object::Text;
 use crate::object::device::{
-    Allocated, Allocation, SubRequest, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
+    Allocated, Allocation, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
+    SubRequest,
 };
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
@@ -70,9 +71,9 @@ pub enum AllocationError {
     /// Searches for pods of the namespace have used up its budget.
     BudgetSpent,
     /// No devices were found, and a pool is invalid.
-    Invalid,
+    InvalidPool,
     /// The claim or its class is invalid, on every node alike.
-    Error(String),
+    InvalidClaim(String),
 }
 
 impl From<LimitExceeded> for AllocationError {
@@ -153,7 +154,7 @@ impl Allocator {
         state.cost.next_node(&self.limits, &self.searches.budgets);
         let outcome = self.search(snapshot, node, &mut state);
         let tried = state.cost.settle(&self.limits, &self.searches.budgets);
-        self.searches.tried.fetch_add(tried, Ordering::Relaxed);
+        self.searches.tries.fetch_add(tried, Ordering::Relaxed);
         if tried > CACHED_TRIES || outcome.is_err() {
             state.searched.insert(node.name.clone(), (node.clone(), outcome.clone()));
         }
@@ -203,10 +204,9 @@ impl Allocator {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
             for request in claim.requests.iter().filter(|request| request.prioritized) {
-                let chosen = request
-                    .alternatives
-                    .iter()
-                    .position(|sub_request| allocation.devices.iter().any(|one| one.request == result_name(request, sub_request)));
+                let chosen = request.alternatives.iter().position(|sub_request| {
+                    allocation.devices.iter().any(|one| one.request == result_name(request, sub_request))
+                });
                 sum += chosen.and_then(|at| i64::try_from(at).ok()).map_or(0, |at| 8 - at);
             }
         }
@@ -311,7 +311,8 @@ impl Search<'_> {
                 fewest_total = fewest_total.saturating_add(fewest.unwrap_or(0));
             }
             if fewest_total > MAX_DEVICES {
-                let why = format!("number of requested devices {fewest_total} exceeds the claim limit of {MAX_DEVICES}");
+                let why =
+                    format!("number of requested devices {fewest_total} exceeds the claim limit of {MAX_DEVICES}");
                 return Err(AllocationError::InvalidClaim(format!("claim {}: {why}", claim.key)));
             }
         }
@@ -460,7 +461,9 @@ impl Search<'_> {
                             None => (format!("class {}", self.sub_request(path).1.class), index),
                             Some(number) => (format!("claim {}", allocator.claims[path.claim].key), number),
                         };
-                        AllocationError::InvalidClaim(format!("{whose}: selector #{number}: CEL runtime error: {error}"))
+                        AllocationError::InvalidClaim(format!(
+                            "{whose}: selector #{number}: CEL runtime error: {error}"
+                        ))
                     })?
                 }
             };
@@ -650,7 +653,7 @@ fn capacity_of(capacity: &Capacity) -> i128 {
 }
 
 /// The capacity that a request consumes of a shared device; nothing of an unshared one. `None`: the device lacks the
-/// capacity, or does not give it out in such parts.
+/// capacity, or its policy has no part of this size.
 fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
     let there = |requested: &Text| device.capacity.values().find(|one| one.name == *requested);
     if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= capacity_of(one))) {
@@ -698,7 +701,7 @@ fn only_node(node: &Node) -> NodeSelector {
     NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
-/// The nodes on which the devices in all of these places can be used; `None`: every node.
+/// The nodes that all of these node selections include; `None`: every node.
 fn common_nodes<'a>(node: &Node, selections: impl Iterator<Item = &'a NodeSelection>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
     for selection in selections {

@@ -48,7 +48,11 @@ pub struct ClaimDraft {
 
 impl NodeAllocators {
     /// `claims`: the claims without devices. The pod's extended resources are added.
-    pub fn new(cycle: SchedulingCycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<NodeAllocators, AllocatorError> {
+    pub fn new(
+        cycle: SchedulingCycle<'_>,
+        claims: Vec<Arc<Claim>>,
+        timeout: Duration,
+    ) -> Result<NodeAllocators, AllocatorError> {
         let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
         let allocators = NodeAllocators { claims, resources, timeout, by_missing: Mutex::default() };

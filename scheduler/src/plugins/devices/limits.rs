@@ -170,15 +170,24 @@ mod tests {
         let clock = Clock::new(|| Duration::from_millis(NOW.fetch_add(1, Ordering::Relaxed)));
         let (budgets, mut cost) = (NamespaceBudgets::default(), SearchCost::default());
         let (tries_made, exceeded) = tries(&mut cost, &of("a", clock, Duration::from_millis(10)), &budgets);
-        assert!((9 * CLOCK_INTERVAL..=11 * CLOCK_INTERVAL).contains(&tries_made) && exceeded == Some(LimitExceeded::Timeout), "{tries_made} {exceeded:?}");
+        assert!(
+            (9 * CLOCK_INTERVAL..=11 * CLOCK_INTERVAL).contains(&tries_made)
+                && exceeded == Some(LimitExceeded::Timeout),
+            "{tries_made} {exceeded:?}"
+        );
         let endless = of("a", Clock::default(), Duration::ZERO);
         let mut cost = SearchCost::default();
         assert_eq!(tries(&mut cost, &endless, &budgets), (TRIES_MAX + 1, Some(LimitExceeded::Timeout)));
-        let nodes = (0..20).take_while(|_| tries(&mut cost, &endless, &budgets).1 == Some(LimitExceeded::Timeout)).count();
+        let nodes =
+            (0..20).take_while(|_| tries(&mut cost, &endless, &budgets).1 == Some(LimitExceeded::Timeout)).count();
         assert_eq!(nodes as u64, BUDGET / (TRIES_MAX + 1) - 1, "all nodes together have their bound");
         cost.next_node(&endless, &budgets);
         assert!((0..1000).all(|_| cost.count_try(&endless).is_ok()), "what costs nothing is always looked at");
-        assert_eq!(tries(&mut SearchCost::default(), &endless, &budgets).1, Some(LimitExceeded::Timeout), "the next pod has its own");
+        assert_eq!(
+            tries(&mut SearchCost::default(), &endless, &budgets).1,
+            Some(LimitExceeded::Timeout),
+            "the next pod has its own"
+        );
     }
 
     #[test]
@@ -189,7 +198,10 @@ mod tests {
         let (a, b) = (of("a", clock, Duration::ZERO), of("b", clock, Duration::ZERO));
         let all = |limits: &SearchLimits| {
             let tries_made = (0..100).map(|_| tries(&mut SearchCost::default(), limits, &budgets));
-            tries_made.take_while(|(_, exceeded)| *exceeded != Some(LimitExceeded::BudgetSpent)).map(|(tries, _)| tries).sum::<u64>()
+            tries_made
+                .take_while(|(_, exceeded)| *exceeded != Some(LimitExceeded::BudgetSpent))
+                .map(|(tries, _)| tries)
+                .sum::<u64>()
         };
         let tries_made = all(&a);
         assert!((BUDGET - TRIES_MAX..=BUDGET + 10).contains(&tries_made), "{tries_made}");

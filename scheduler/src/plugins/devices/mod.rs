@@ -1,18 +1,18 @@
 //! Which devices a claim can get on a node.
 
 pub mod allocate;
-mod limits;
+pub(super) mod device_counter;
 mod expression;
+pub mod extended_resources;
+pub(crate) mod in_use;
+mod limits;
 pub(crate) mod pools;
 pub mod searches;
-pub mod extended_resources;
-pub(super) mod device_counter;
-pub(crate) mod in_use;
 
 #[cfg(test)]
 mod tests {
-    use super::pools::Pools;
     use super::in_use::DevicesInUse;
+    use super::pools::Pools;
     use crate::object::{Key, Kind};
     use crate::snapshot::Snapshot;
     use crate::snapshot::assume::Reservation;

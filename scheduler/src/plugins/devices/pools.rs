@@ -26,7 +26,7 @@ pub struct Pools {
 #[derive(Debug, Default)]
 struct PublishedPool {
     slices: BTreeMap<Key, Arc<Slice>>,
-    /// The pool made from the slices, once it was asked for.
+    /// The pool made from the slices, once a node needed it.
     pool: OnceLock<Pool>,
 }
 
@@ -61,7 +61,8 @@ impl Pools {
         names.sort_unstable();
         names.dedup();
         let pools = names.into_iter().filter_map(|name| self.published.get_key_value(name));
-        let mut node_pools: Vec<NodePool> = pools.filter_map(|(name, published)| self.pool(name, published).on_node(node)).collect();
+        let mut node_pools: Vec<NodePool> =
+            pools.filter_map(|(name, published)| self.pool(name, published).on_node(node)).collect();
         let waits = |node_pool: &NodePool| {
             let mut devices = node_pool.slices().flat_map(|slice| &slice.devices);
             node_pool.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
@@ -79,7 +80,7 @@ impl Pools {
         })
     }
 
-    /// How often the slices of a pool were scanned: once for each version of a pool that was asked for.
+    /// How often the slices of a pool were scanned: once for each version of a pool that a node needed.
     pub fn scans(&self) -> u64 {
         self.scans.load(Ordering::Relaxed)
     }
@@ -108,7 +109,12 @@ fn node_of(slice: &Slice) -> Option<Text> {
     }
 }
 
-fn count(by_node: &mut HashMap<Option<Text>, BTreeMap<PoolName, usize>>, node: Option<Text>, pool: &PoolName, is_added: bool) {
+fn count(
+    by_node: &mut HashMap<Option<Text>, BTreeMap<PoolName, usize>>,
+    node: Option<Text>,
+    pool: &PoolName,
+    is_added: bool,
+) {
     let pools = by_node.entry(node.clone()).or_default();
     let slices = pools.entry(pool.clone()).or_default();
     *slices = if is_added { *slices + 1 } else { slices.saturating_sub(1) };
@@ -169,7 +175,9 @@ impl Pool {
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {
-            NodeSelection::PerDevice => slice.devices.iter().any(|device| device.node_selection.includes(&node.name, &node.labels)),
+            NodeSelection::PerDevice => {
+                slice.devices.iter().any(|device| device.node_selection.includes(&node.name, &node.labels))
+            }
             _ => slice.node_selection.includes(&node.name, &node.labels),
         };
         // Counters belong to the whole pool.

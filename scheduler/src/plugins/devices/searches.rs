@@ -1,7 +1,7 @@
 //! What searches for devices leave to later searches: cached expressions, and what namespaces have spent.
 
-use super::limits::NamespaceBudgets;
 use super::expression::Expressions;
+use super::limits::NamespaceBudgets;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]

@@ -19,11 +19,11 @@ fn busy(pods: usize) -> Scene {
 }
 
 fn events(scene: &Scene) -> usize {
-    scene.shown().iter().filter(|order| order.contains(" events.")).count()
+    scene.shown().iter().filter(|request| request.contains(" events.")).count()
 }
 
 #[test]
-fn events_wait_until_few_pods_are_under_way() {
+fn events_wait_until_few_requests_are_pending() {
     let mut scene = busy(35);
     assert_eq!((scene.requests.len(), events(&scene)), (34, 0));
     scene.done("/binding");
@@ -33,7 +33,7 @@ fn events_wait_until_few_pods_are_under_way() {
 }
 
 #[test]
-fn an_event_that_has_waited_for_too_long_is_written_and_says_when_it_came() {
+fn a_late_event_is_written_with_its_own_time() {
     let mut scene = busy(60);
     assert_eq!(scene.scheduler.next_wakeup(), Some(scene.now + 5 * SECONDS));
     let came = scene.now;
@@ -50,24 +50,24 @@ fn an_event_that_has_waited_for_too_long_is_written_and_says_when_it_came() {
 }
 
 #[test]
-fn pods_that_may_be_tried_come_before_events() {
+fn active_pods_come_before_events() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     scene.pod("p", asks("1"));
     scene.run();
-    let order = scene.take("/binding");
+    let request = scene.take("/binding");
     scene.pod("q", asks("1"));
-    scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     assert_eq!(scene.scheduler.take_requests(scene.now), []);
     let shown = scene.run().shown();
-    assert!(shown.iter().any(|order| order.starts_with("create pods/q/binding")), "{shown:#?}");
+    assert!(shown.iter().any(|request| request.starts_with("create pods/q/binding")), "{shown:#?}");
     assert_eq!(events(&scene), 1);
 }
 
 #[test]
-fn few_events_are_written_at_once_and_all_in_the_end() {
+fn few_events_are_written_at_once_and_all_eventually() {
     let mut scene = busy(120);
-    while scene.shown().iter().any(|order| order.contains("/binding")) {
+    while scene.shown().iter().any(|request| request.contains("/binding")) {
         scene.done("/binding");
         assert!(events(&scene) <= 64);
     }
@@ -79,7 +79,7 @@ fn few_events_are_written_at_once_and_all_in_the_end() {
 }
 
 #[test]
-fn no_more_events_wait_than_there_is_room_for() {
+fn waiting_events_are_bounded() {
     let mut scene = busy(40);
     let pod = scene.scheduler.snapshot().pod(&Key::new("default", "p7")).cloned().expect("the pod");
     let note = "n".repeat(1024);
@@ -95,9 +95,9 @@ fn no_more_events_wait_than_there_is_room_for() {
     assert!((3..12).contains(&events(scene.run())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
     scene.scheduler.record_failure(&pod, 0, "no", scene.now);
-    while scene.shown().iter().any(|order| order.contains("/binding") || order.contains(" events.")) {
-        let order = scene.requests.remove(0);
-        scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    while scene.shown().iter().any(|request| request.contains("/binding") || request.contains(" events.")) {
+        let request = scene.requests.remove(0);
+        scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
         scene.run();
     }
     assert_eq!((scene.scheduler.events.waiting.len(), scene.scheduler.events.waiting_bytes), (0, 0));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn extenders_refuse_score_and_bind() {
+fn extenders_filter_score_and_bind() {
     let mut scene = Scene::with(json!({"extenders": [
         {"urlPrefix": "http://one", "filterVerb": "filter", "prioritizeVerb": "score", "weight": 5,
             "nodeCacheCapable": true},
@@ -35,7 +35,7 @@ fn extenders_refuse_score_and_bind() {
 }
 
 #[test]
-fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
+fn pods_without_extenders_do_not_wait_for_extenders() {
     let mut scene = Scene::with(json!({"extenders": [{"urlPrefix": "http://one", "filterVerb": "filter",
         "nodeCacheCapable": true, "managedResources": [{"name": "example.com/x"}]}]}));
     let allocatable = json!({"cpu": "8", "pods": "10", "example.com/x": "8"});
@@ -51,20 +51,24 @@ fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
     scene.pod("free", asks("1"));
     scene.run();
     scene.done("create pods/free/binding");
-    let asked = |scene: &Scene| scene.shown().iter().filter(|order| order.starts_with("extender")).count();
+    let asked = |scene: &Scene| scene.shown().iter().filter(|request| request.starts_with("extender")).count();
     assert_eq!(asked(&scene), 1, "one after the other");
     // A pod that is deleted while it waits in line is not asked about.
     scene.apply_object(Kind::Pod, Key::new("default", "b"), Value::Null);
-    let order = scene.take("extender 0 filter");
-    scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(json!({"nodeNames": ["n"]})), scene.now);
+    let request = scene.take("extender 0 filter");
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(json!({"nodeNames": ["n"]})), scene.now);
     scene.run();
     scene.done("create pods/a/binding");
-    let order = scene.take("extender 0 filter");
-    let RequestContent::Extender { body, .. } = &order.content else { unreachable!() };
+    let request = scene.take("extender 0 filter");
+    let RequestContent::Extender { body, .. } = &request.content else { unreachable!() };
     assert_eq!(body["Pod"]["metadata"]["name"], "c");
-    scene.scheduler.handle_outcome(order.number, RequestOutcome::Failed("context deadline exceeded".into()), scene.now);
+    scene.scheduler.handle_outcome(
+        request.number,
+        RequestOutcome::Failed("context deadline exceeded".into()),
+        scene.now,
+    );
     scene.run();
-    assert!(scene.scheduler.extender_queue.is_empty() && asked(&scene) == 0);
+    assert!(scene.scheduler.extenders.is_queue_empty() && asked(&scene) == 0);
     scene.take("FailedScheduling");
 }
 
@@ -89,8 +93,8 @@ fn leaves(nodes: &[&str], failed: &[&str]) -> RequestOutcome {
     RequestOutcome::Succeeded(json!({"nodeNames": nodes, "failedNodes": failed}))
 }
 
-fn asked_about(order: &OutgoingRequest) -> &Value {
-    let RequestContent::Extender { body, .. } = &order.content else { panic!("{order:?}") };
+fn asked_about(request: &OutgoingRequest) -> &Value {
+    let RequestContent::Extender { body, .. } = &request.content else { panic!("{request:?}") };
     &body["NodeNames"]
 }
 
@@ -101,17 +105,17 @@ fn nominated(name: &str, node: &str) -> Value {
 }
 
 #[test]
-fn a_node_that_a_pod_is_nominated_to_is_asked_about_alone_and_then_all_are() {
+fn extenders_get_the_nominated_node_first_and_then_all_nodes() {
     for first in [leaves(&[], &["a"]), leaves(&[], &[]), RequestOutcome::Failed("down".into())] {
         let mut scene = asking(json!({}));
         scene.node("a", "4");
         scene.node("b", "4");
         scene.apply_object(Kind::Pod, Key::new("default", "p"), nominated("p", "a"));
         scene.run();
-        let order = scene.answer("extender 0 filter", first);
-        assert_eq!(asked_about(&order), &json!(["a"]));
-        let order = scene.answer("extender 0 filter", leaves(&["b"], &[]));
-        assert_eq!(asked_about(&order), &json!(["a", "b"]));
+        let request = scene.answer("extender 0 filter", first);
+        assert_eq!(asked_about(&request), &json!(["a"]));
+        let request = scene.answer("extender 0 filter", leaves(&["b"], &[]));
+        assert_eq!(asked_about(&request), &json!(["a", "b"]));
         let bound = scene.done("create pods/p/binding");
         assert_eq!(body(&bound)["target"]["name"], "b");
     }
@@ -132,7 +136,7 @@ fn a_node_that_a_pod_is_nominated_to_is_asked_about_alone_and_then_all_are() {
 }
 
 #[test]
-fn nobody_is_nominated_to_a_node_where_nobody_has_to_go() {
+fn no_pod_is_nominated_to_a_node_without_victims() {
     let mut scene = asking(json!({}));
     for (node, low) in [("a", "low1"), ("b", "low2")] {
         scene.node(node, "4");
@@ -141,16 +145,16 @@ fn nobody_is_nominated_to_a_node_where_nobody_has_to_go() {
     scene.pod("p", urgent());
     scene.run();
     scene.answer("extender 0 filter", leaves(&[], &["a"]));
-    let order = scene.take("patch pods/p/status");
-    let status = &body(&order)["status"];
+    let request = scene.take("patch pods/p/status");
+    let status = &body(&request)["status"];
     let message = "0/2 nodes are available: 1 e says no. preemption: expected at least one victim pod on node \"a\"";
     assert_eq!(status["conditions"][0]["message"], message);
     assert_eq!(status.get("nominatedNodeName"), None, "{status}");
-    assert!(scene.shown().iter().all(|order| !order.contains("DisruptionTarget")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("DisruptionTarget")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn nodes_that_are_left_out_without_a_word_are_hoped_for_with_every_event() {
+fn nodes_excluded_by_extenders_may_be_feasible_after_any_event() {
     for (cpu_of_b, rejectors) in [("4", vec!["Extender"]), ("500m", vec!["Extender", "NodeResourcesFit"])] {
         let mut scene = asking(json!({}));
         scene.node("a", "4");
@@ -164,11 +168,11 @@ fn nodes_that_are_left_out_without_a_word_are_hoped_for_with_every_event() {
         assert_eq!(refused.map(|(plugin, ..)| plugin).collect::<Vec<_>>(), rejectors);
         scene.now += 20 * SECONDS;
         scene.run();
-        assert!(scene.shown().iter().all(|order| !order.starts_with("extender")), "it waits for an event");
+        assert!(scene.shown().iter().all(|request| !request.starts_with("extender")), "it waits for an event");
         // An event that no plug-in waits for wakes no pod.
         scene.apply_object(Kind::Namespace, Key::cluster("n"), json!({}));
         scene.run();
-        assert!(scene.shown().iter().all(|order| !order.starts_with("extender")));
+        assert!(scene.shown().iter().all(|request| !request.starts_with("extender")));
         scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), json!({}));
         scene.run();
         scene.answer("extender 0 filter", leaves(&["a"], &[]));
@@ -177,7 +181,7 @@ fn nodes_that_are_left_out_without_a_word_are_hoped_for_with_every_event() {
 }
 
 #[test]
-fn an_extender_may_have_others_go_or_nobody() {
+fn an_extender_may_choose_other_victims_or_none() {
     let scene = || {
         let mut scene = asking(json!({"preemptVerb": "preempt", "filterVerb": ""}));
         scene.node("a", "4");
@@ -194,8 +198,8 @@ fn an_extender_may_have_others_go_or_nobody() {
         RequestOutcome::Succeeded(json!({"nodeNameToMetaVictims": {"a": {"pods": pods}}}))
     };
     let mut both = scene();
-    let order = both.answer("extender 0 preempt", victims(&["low", "other"]));
-    let RequestContent::Extender { body, .. } = &order.content else { panic!() };
+    let request = both.answer("extender 0 preempt", victims(&["low", "other"]));
+    let RequestContent::Extender { body, .. } = &request.content else { panic!() };
     assert_eq!(body["NodeNameToMetaVictims"]["a"]["Pods"], json!([{"UID": "low-uid"}]));
     both.write_statuses();
     both.done("delete pods/low");
@@ -203,8 +207,8 @@ fn an_extender_may_have_others_go_or_nobody() {
     both.done("delete pods/other");
     let mut nobody = scene();
     nobody.answer("extender 0 preempt", RequestOutcome::Succeeded(json!({"nodeNameToMetaVictims": {}})));
-    let order = nobody.take("patch pods/p/status");
-    let status = &super::body(&order)["status"];
+    let request = nobody.take("patch pods/p/status");
+    let status = &super::body(&request)["status"];
     let message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: no candidate \
                    node for preemption";
     assert_eq!(status["conditions"][0]["message"], message);

@@ -23,11 +23,11 @@ fn member(group: &str, replica: &str) -> Value {
 }
 
 fn is_bound(scene: &Scene, pod: &str) -> bool {
-    scene.shown().iter().any(|order| order.starts_with(&format!("create pods/{pod}/binding")))
+    scene.shown().iter().any(|request| request.starts_with(&format!("create pods/{pod}/binding")))
 }
 
 #[test]
-fn a_gang_is_bound_together_or_gives_up() {
+fn a_gang_is_bound_together_or_times_out() {
     let mut scene = gangs();
     scene.node("n", "1");
     for name in ["one", "two"] {
@@ -35,7 +35,7 @@ fn a_gang_is_bound_together_or_gives_up() {
     }
     scene.run();
     scene.write_statuses();
-    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("binding")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
     scene.node("m", "1");
     scene.run();
@@ -44,7 +44,7 @@ fn a_gang_is_bound_together_or_gives_up() {
 }
 
 #[test]
-fn a_group_must_be_there_and_each_of_its_replicas_is_a_gang() {
+fn a_group_must_exist_and_each_of_its_replicas_is_a_gang() {
     let mut scene = gangs();
     scene.node("n", "8");
     scene.pod("missing", member("none", ""));
@@ -63,7 +63,7 @@ fn a_group_must_be_there_and_each_of_its_replicas_is_a_gang() {
 }
 
 #[test]
-fn all_of_a_gang_wait_as_long_as_the_first_of_them() {
+fn all_pods_of_a_gang_share_the_permit_deadline_of_the_first() {
     let mut scene = gangs();
     scene.apply_object(Kind::Workload, Key::new("default", "w"), workload(3));
     scene.node("n", "2");
@@ -82,14 +82,14 @@ fn all_of_a_gang_wait_as_long_as_the_first_of_them() {
     scene.now += 60 * SECONDS;
     scene.requests.clear();
     scene.run();
-    let told = |scene: &Scene, text: &str| scene.shown().iter().filter(|order| order.contains(text)).count();
+    let told = |scene: &Scene, text: &str| scene.shown().iter().filter(|request| request.contains(text)).count();
     let first = "0/1 nodes are available: 1 rejected due to timeout after waiting 5m0s at plugin GangScheduling.";
     let second = "0/1 nodes are available: 1 rejected due to timeout after waiting 59.5s at plugin GangScheduling.";
     assert_eq!((told(&scene, first), told(&scene, second)), (2, 2), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_member_that_holds_a_place_has_the_others_tried_at_once() {
+fn a_waiting_member_activates_the_others() {
     let mut scene = gangs();
     scene.node("n", "1");
     scene.pod("one", member("g", ""));
@@ -105,13 +105,14 @@ fn a_member_that_holds_a_place_has_the_others_tried_at_once() {
     scene.run();
     // When the first gives up the node, another pod gets it and makes both others active, whatever they wait for.
     let shown = scene.shown();
-    let tried =
-        |order: &&String| order.starts_with("create events.events.k8s.io/one") && order.contains("Insufficient cpu");
-    assert!(shown.iter().any(|order| tried(&order)), "{shown:#?}");
+    let tried = |request: &&String| {
+        request.starts_with("create events.events.k8s.io/one") && request.contains("Insufficient cpu")
+    };
+    assert!(shown.iter().any(|request| tried(&request)), "{shown:#?}");
 }
 
 #[test]
-fn without_its_workload_a_member_gets_no_place() {
+fn a_member_without_its_workload_is_gated() {
     let mut scene = gangs();
     scene.node("n", "500m");
     scene.pod("one", member("g", ""));
@@ -125,11 +126,11 @@ fn without_its_workload_a_member_gets_no_place() {
     assert!(!is_bound(&scene, "one") && !is_bound(&scene, "two"), "{:#?}", scene.shown());
     // The status of gated pods is not written.
     assert_eq!(scene.scheduler.pending_pods().gated, 2);
-    assert!(scene.shown().iter().all(|order| !order.contains("/status")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("/status")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_member_whose_workload_goes_while_it_is_tried_comes_back() {
+fn a_member_whose_workload_is_deleted_during_its_attempt_is_requeued() {
     let mut scene = gangs();
     scene.node("n", "4");
     scene.pod("one", member("g", ""));

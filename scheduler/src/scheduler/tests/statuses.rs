@@ -31,7 +31,7 @@ fn urgent(scene: &mut Scene, status: Value) {
 
 /// The writes of the status of the pod of higher priority.
 fn written(scene: &Scene) -> Vec<String> {
-    scene.shown().into_iter().filter(|order| order.starts_with("patch pods/urgent/status")).collect()
+    scene.shown().into_iter().filter(|request| request.starts_with("patch pods/urgent/status")).collect()
 }
 
 fn nominated(scene: &Scene) -> Option<Text> {
@@ -45,7 +45,7 @@ fn victim_goes(scene: &mut Scene) {
 }
 
 #[test]
-fn a_pod_that_is_bound_before_its_status_was_written_is_not_told_what_is_past() {
+fn a_delayed_status_is_dropped_once_the_pod_is_bound() {
     let mut scene = busy();
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
@@ -63,7 +63,7 @@ fn a_pod_that_is_bound_before_its_status_was_written_is_not_told_what_is_past() 
 }
 
 #[test]
-fn a_pod_that_somebody_else_bound_or_deleted_is_not_told_what_is_past() {
+fn a_delayed_status_is_dropped_if_another_client_bound_or_deleted_the_pod() {
     let mut elsewhere = asks("20");
     elsewhere["nodeName"] = "n0".into();
     for object in [pod("urgent", elsewhere), Value::Null] {
@@ -77,7 +77,7 @@ fn a_pod_that_somebody_else_bound_or_deleted_is_not_told_what_is_past() {
 }
 
 #[test]
-fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
+fn an_unwritten_nomination_counts() {
     let mut scene = busy();
     // An event of the pod that shows neither changes nothing.
     urgent(&mut scene, json!({"phase": "Pending"}));
@@ -85,31 +85,31 @@ fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
     victim_goes(&mut scene);
     scene.pod("other", asks("20"));
     scene.run();
-    assert!(scene.shown().iter().all(|order| !order.contains("pods/other/binding")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("pods/other/binding")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_status_waits_for_two_seconds_at_most() {
+fn a_status_is_delayed_two_seconds_at_most() {
     let mut scene = busy();
     scene.now += 2 * SECONDS - 1;
     assert_eq!(written(scene.run()), [""; 0]);
     assert!(scene.scheduler.next_wakeup().is_some_and(|at| at <= scene.now + 1));
     scene.now += 1;
     assert_eq!(written(scene.run()).len(), 1);
-    let order = scene.take("patch pods/urgent/status");
-    assert_eq!(body(&order)["status"]["nominatedNodeName"], "full");
-    assert_eq!(body(&order)["status"]["conditions"][0]["reason"], "Unschedulable");
+    let request = scene.take("patch pods/urgent/status");
+    assert_eq!(body(&request)["status"]["nominatedNodeName"], "full");
+    assert_eq!(body(&request)["status"]["conditions"][0]["reason"], "Unschedulable");
     // From now on the pod must not be bound before the write is answered.
     victim_goes(&mut scene);
     scene.now += SECONDS;
     scene.run();
-    assert!(scene.shown().iter().all(|order| !order.contains("pods/urgent/binding")), "{:#?}", scene.shown());
-    scene.scheduler.handle_outcome(order.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    assert!(scene.shown().iter().all(|request| !request.contains("pods/urgent/binding")), "{:#?}", scene.shown());
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.run().done("create pods/urgent/binding");
 }
 
 #[test]
-fn a_status_is_written_when_few_pods_are_under_way() {
+fn a_delayed_status_is_written_once_few_requests_are_pending() {
     let mut scene = busy();
     for _ in 0..7 {
         scene.done("/binding");
@@ -122,7 +122,7 @@ fn a_status_is_written_when_few_pods_are_under_way() {
 }
 
 #[test]
-fn a_pod_that_is_refused_again_is_told_at_once() {
+fn the_status_of_a_pod_without_victims_is_written_at_once() {
     let mut scene = busy();
     scene.apply_object(Kind::Node, Key::cluster("full"), Value::Null);
     scene.unschedulable_pods("patch pods/victim/status", 500, "InternalError");

@@ -25,7 +25,7 @@ fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
 }
 
 #[test]
-fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
+fn in_tree_volumes_count_for_their_csi_drivers() {
     const EBS: &str = "ebs.csi.aws.com";
     let disk = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
     let (_, told) = beside_a_disk(EBS, 1, disk("vol-2")).refusal_of("p");
@@ -41,7 +41,7 @@ fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
 }
 
 #[test]
-fn volumes_are_not_told_the_names_of_nodes() {
+fn node_affinity_of_volumes_matches_labels_only() {
     for (operator, found) in [("In", false), ("NotIn", true)] {
         let mut scene = Scene::new();
         scene.node("n", "4");
@@ -61,7 +61,7 @@ fn volumes_are_not_told_the_names_of_nodes() {
 }
 
 #[test]
-fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
+fn unprovisioned_volumes_count_for_their_provisioner() {
     for (provisioner, driver, fits) in [
         ("d", "d", false),
         ("d", "e", true),
@@ -77,7 +77,7 @@ fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
         scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
         scene.pod("p", brings(json!({"persistentVolumeClaim": {"claimName": "c"}})));
         scene.run();
-        let has_place = scene.shown().iter().any(|order| order.contains("nominatedNodeName"));
+        let has_place = scene.shown().iter().any(|request| request.contains("nominatedNodeName"));
         assert_eq!(has_place, fits, "{provisioner}");
         if !fits {
             let (_, told) = scene.refusal_of("p");
@@ -87,7 +87,7 @@ fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
 }
 
 #[test]
-fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
+fn attached_volumes_count_without_a_pod() {
     for (attached, used, fits) in
         [(None, false, true), (Some("n"), false, false), (Some("m"), false, true), (Some("n"), true, true)]
     {
@@ -121,7 +121,7 @@ fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
 }
 
 #[test]
-fn a_claim_of_one_pod_is_used_once_however_many_volumes_are_of_it() {
+fn a_read_write_once_pod_claim_counts_once_per_pod() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     scene.apply_object(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
